@@ -16,7 +16,7 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
-test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster or for servers runs beside the rest
+test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest
 	$(MAKE) --jobs 4 test-here test-cluster test-servers test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
@@ -51,7 +51,7 @@ kernels: $(READY)  ## compile the stages' kernels now, rather than in the first 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
 
-nights: $(DEV)  ## thirty nightly retrainings of a growing graph, as docs/retraining.md tells them; ten minutes
+nights: $(DEV)  ## thirty nightly retrainings of a growing graph, as in docs/measurements/retraining.md; ten minutes
 	$(BIN)/python -m tests.benchmarks.nights .bench/nights
 
 lint: $(DEV) $(SPARK)  ## types of Spark too

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs side by side; each pair is (first, second), None where one has no such value.
+    """Two runs side by side; each pair is (first, second), None for a value that a run lacks.
 
     Args:
         params: only those that differ.
@@ -26,7 +26,7 @@ class Comparison:
         seconds: runtime of each stage; 0 when it was cached.
         cost_usd: cost of each stage.
         memory_bytes: peak memory of each stage; 0 when it was cached.
-        uncertainties: which of the metrics are standard deviations of others.
+        uncertainties: names of the metrics that are standard deviations of others.
     """
 
     first: str
@@ -60,7 +60,7 @@ def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
 
 
 def _with_full_cost(totals: Mapping[str, float]) -> dict[str, float]:
-    """Totals with what the run would have cost had nothing been there yet."""
+    """Totals, with the cost of the run without any cached stage."""
     if not {"cost_usd", "saved_by_cache_usd"} <= totals.keys():
         return dict(totals)
     return {**totals, "full_cost_usd": totals["cost_usd"] + totals["saved_by_cache_usd"]}

@@ -41,7 +41,7 @@ def print_models(models: Mapping[str, Sequence[Version]], holds: Mapping[str, Mo
 
 
 def data_digest(data: Mapping[str, str]) -> str:
-    """One digest for all sources of a version; empty where they are not known."""
+    """One digest for all sources of a version; empty if they are unknown."""
     text = "".join(f"{name}={digest};" for name, digest in sorted(data.items()))
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 

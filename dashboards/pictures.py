@@ -1,4 +1,4 @@
-"""A picture of a run: what each stage took and cost."""
+"""Picture of a run: runtime and cost of each stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RAN_TIME, _RAN_COST = "#4269d0", "#3ca951"
 
 
 def cost_picture(rows: Sequence[Any], path: str | Path, *, title: str = "Runtime and cost per stage") -> None:
-    """Draw runtime and cost of each stage as bars; a cached stage shows in grey hatching what it saved.
+    """Draw runtime and cost of each stage as bars; hatched in grey for a cached stage: what it saved.
 
     Args:
         rows: stages in order; objects or mappings with `name`, `state` (`ran` or `cached`), `runtime_s`, `cost_usd`,
@@ -77,7 +77,7 @@ def _bars(axes: Axes, stages: Sequence[_Bar], figure_of: str, colour: str, show:
             plain(text), (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5,
             color=FAINT if stage.cached else INK,
         )  # fmt: skip
-    axes.set_xlim(0, largest * 1.45)  # room for the figures beside the bars
+    axes.set_xlim(0, largest * 1.45)  # room for the figures at the ends of the bars
     axes.set_xticks([])
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
@@ -85,7 +85,7 @@ def _bars(axes: Axes, stages: Sequence[_Bar], figure_of: str, colour: str, show:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds for people: `0.8 s`, `42 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Seconds as text: `0.8 s`, `42 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -98,7 +98,7 @@ def duration_text(seconds: float) -> str:
 
 
 def dollar_text(usd: float) -> str:
-    """US dollars for people, with two digits that say something: `$12.40`, `$0.0034`, `$0.0000012`."""
+    """US dollars as text, with two significant digits: `$12.40`, `$0.0034`, `$0.0000012`."""
     if usd == 0:
         return "$0"
     if usd >= 0.995:

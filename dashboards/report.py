@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture]) -> None:
-    """Draw cost and runtime per stage, and the pictures that the superworkflow declares of its nodes; write the report.
+    """Draw runtime and cost per stage and the pictures that the superworkflow declares; write the report.
 
-    A declared picture that cannot be drawn is a warning: the run has all its results by then. So is the report.
+    If a declared picture or the report fails, a warning is logged: the run already has all its results.
     """
     if type(tracker) is Tracker:
         return  # nothing keeps the pictures

@@ -13,7 +13,7 @@ from superworkflow.dashboards.terminal import console
 from superworkflow.infra.contract.resources import format_seconds, format_usd
 
 LAST = 15
-"""Trials that are listed."""
+"""Most trials that are listed."""
 
 
 def print_sweep(report: Mapping[str, Any], *, result: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Tables and progress on the terminal, all on standard error: standard output is for what programs read."""
+"""Tables and progress on the terminal, all on standard error: standard output is for programs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE, dashboard_pag
 from superworkflow.infra.tracking.records import RunRecord
 
 SECONDS_BETWEEN = 2.0
-"""Progress lines of one stage are at least this far apart."""
+"""Least seconds between progress lines of one stage."""
 
 
 def console() -> Console:
-    """Standard error, wide enough for the tables when it is no terminal."""
+    """Standard error, wide enough for the tables if it is not a terminal."""
     found = Console(stderr=True, highlight=False)
     return found if found.is_terminal else Console(stderr=True, highlight=False, width=140)
 
@@ -87,7 +87,7 @@ class RunDisplay:
 
 
 def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
-    """The end of a run: stages, totals, quality, where things are, and how to look at it.
+    """Print the result of a run: stages, totals, quality, paths and commands to inspect it.
 
     Args:
         run: closed.
@@ -182,7 +182,7 @@ def _print_quality(out: Console, run: RunRecord) -> None:
 
 
 def print_plan(stages: Sequence[PlannedStage]) -> None:
-    """The plan, on standard output: it is this command's result."""
+    """Print the plan on standard output: it is the command's result."""
     out = Console(highlight=False, width=None if Console().is_terminal else 140)
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
@@ -260,7 +260,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
 
 
 def print_explanations(explanations: Sequence[Explanation]) -> None:
-    """One line for each stage, on standard output."""
+    """Print one line for each stage on standard output."""
     out = Console(highlight=False)
     for explanation in explanations:
         colour = "cyan" if explanation.cached else "yellow"

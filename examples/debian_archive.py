@@ -1,22 +1,22 @@
-"""The archive of a Debian system as tables with a schema: packages, sources, maintainers, tags, and perhaps files.
+"""Debian's archive as tables with a schema: packages, sources, maintainers, tags, and optionally files.
 
-They are read from the lists that apt keeps, by default in `/var/lib/apt/lists`: `*_Packages` of each suite, and where
-there are such, `*_Sources` (`deb-src` in apt's sources) and `*_Contents-*` (which apt fetches where apt-file is
-installed), plain or compressed. A package that several lists have is that of the first one by name; what it lacks there
-it has from the others, since lists of security updates tell no tags.
+They are read from apt's lists, by default in `/var/lib/apt/lists`: `*_Packages` of each suite and, if present,
+`*_Sources` (`deb-src` in apt's sources) and `*_Contents-*` (fetched by apt if apt-file is installed), plain or
+compressed. If several lists have a package, fields come from the first list by name that has them, since lists of
+security updates contain no tags.
 
 | set | what it is | features |
 | --- | --- | --- |
 | `package` | a binary package | `words` of its short description, `section` |
-| `source`, `maintainer`, `tag` | what packages are built from, by whom; debtags | `words` of the name |
+| `source`, `maintainer`, `tag` | source package, maintainer, debtag | `words` of the name |
 | `file` | a path in packages; with Contents | |
 | `depends`, `recommends` | package → each alternative that is a package | |
 | `built_from`, `maintained_by`, `tagged` | package → source, maintainer, tag | |
 | `build_depends` | source → package; with Sources | |
 | `contains` | package → file; with Contents | |
 
-Each of these edge sets has its reverse. `words` counts words in 512 places; that of a word is its CRC-32. All packages
-with a section are seeds, 60% to train on and 20% each to validate and test, by a hash of the name.
+Each of these edge sets has a reverse. `words` counts words in 512 buckets, by their CRC-32. All packages with a section
+are seeds: 60% for training and 20% each for validation and test, by a hash of the name.
 
     python examples/debian_archive.py --out debian
 """
@@ -45,7 +45,7 @@ from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_sche
 
 LISTS = "/var/lib/apt/lists"
 PLACES = 512
-"""Hash of words."""
+"""Buckets of words."""
 SPEC_FILE, SEEDS_FILE = "spec.pbtxt", "seeds.parquet"
 _HOPS = (
     ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("users", "seed", "needed_by", 8),
@@ -54,7 +54,7 @@ _HOPS = (
 )  # fmt: skip
 """Ops of the spec: name, input, edge set and sample size."""
 _NAMED = {"built_from": "source", "maintained_by": "maintainer", "tagged": "tag"}
-"""Sets of what packages name, by the edges to it."""
+"""Node sets made of the values that packages name, by the edge set to them."""
 _REVERSED = {
     "depends": "needed_by", "recommends": "recommended_by", "built_from": "builds", "maintained_by": "maintains",
     "tagged": "tags", "build_depends": "needed_to_build", "contains": "contained_in",
@@ -76,13 +76,13 @@ def convert_apt(lists: Path, out: Path) -> list[str]:
 
     Args:
         lists: folder of apt's lists.
-        out: where to write; made if it is not there.
+        out: folder to write to; created if missing.
 
     Returns:
         Names of the files that were written.
 
     Raises:
-        UserError: there are no lists of packages, or one cannot be read.
+        UserError: no list of packages, or one cannot be read.
     """
     packages = _records(lists, "_Packages")
     if not packages:
@@ -97,7 +97,7 @@ def convert_apt(lists: Path, out: Path) -> list[str]:
         "maintained_by": ("package", "maintainer", _values(packages, "Maintainer")),
         "tagged": ("package", "tag", _values(packages, "Tag")),
     }
-    names = {end: dict.fromkeys(sorted({value for _, value in edges[of][2]})) for of, end in _NAMED.items()}
+    names = {target: dict.fromkeys(sorted({value for _, value in edges[name][2]})) for name, target in _NAMED.items()}
     names["source"] |= dict.fromkeys(sources)
     if sources:
         build = _relations(sources, ("Build-Depends", "Build-Depends-Indep"), packages)
@@ -148,14 +148,14 @@ def _opened(path: Path) -> Any:
 
 
 def _records(folder: Path, kind: str) -> dict[str, Record]:
-    """The fields of all packages by name."""
+    """Fields of all packages, by name."""
     found: dict[str, Record] = {}
     for path in _lists(folder, kind):
         record: dict[str, str] = {}
         field = ""
         for line in _lines(path):
             if line[:1] in (" ", "\t"):
-                if field and field != "Description":  # of which the first line is the short one
+                if field and field != "Description":  # only its first line, the short description, is kept
                     record[field] += line
                 continue
             if not line:
@@ -170,21 +170,21 @@ def _records(folder: Path, kind: str) -> dict[str, Record]:
 
 
 def _add(found: dict[str, Record], record: Record) -> None:
-    """Add a package; if an earlier list has it, its fields fill what that one lacks."""
+    """Add a package, or fill the fields that an earlier list lacks."""
     if name := record.get("Package"):
         found[name] = {**record, **found.get(name, {})}
 
 
-def _relations(records: Mapping[str, Record], fields: Sequence[str], known: Mapping[str, Record]) -> Pairs:
-    """Names of known packages in some fields, with whose they are: of alternatives all, without versions."""
+def _relations(records: Mapping[str, Record], fields: Sequence[str], packages: Mapping[str, Record]) -> Pairs:
+    """Pairs of a record and a package that its fields name: all alternatives, without versions."""
     for name, record in records.items():
         parts = ",".join(record.get(field, "") for field in fields).replace("|", ",").split(",")
         matches = (_PACKAGE.match(part.strip()) for part in parts)
-        yield from ((name, each) for each in dict.fromkeys(m[0] for m in matches if m) if each in known)
+        yield from ((name, each) for each in dict.fromkeys(m[0] for m in matches if m) if each in packages)
 
 
 def _values(records: Mapping[str, Record], field: str) -> list[tuple[str, str]]:
-    """Values of a field: a maintainer, tags, or a source, which has the package's name where none is given."""
+    """Values of a field: a maintainer, tags, or a source, by default of the package's own name."""
     found = []
     for name, record in records.items():
         given = " ".join(record.get(field, "").split())
@@ -197,13 +197,13 @@ def _values(records: Mapping[str, Record], field: str) -> list[tuple[str, str]]:
     return found
 
 
-def _contained(lists: Sequence[Path], known: Mapping[str, Record]) -> Pairs:
-    """Files of known packages; a line has a path, and after blanks names such as `section/package`."""
+def _contained(lists: Sequence[Path], packages: Mapping[str, Record]) -> Pairs:
+    """Pairs of a package and its file; a line has a path, blanks, and names such as `section/package`."""
     for path in lists:
         for line in _lines(path):
             file, _, owners = line.rstrip().rpartition(" ")
             for owner in owners.split(","):
-                if file and (name := owner.rpartition("/")[2]) in known:
+                if file and (name := owner.rpartition("/")[2]) in packages:
                     yield name, file.rstrip()
 
 
@@ -231,7 +231,7 @@ def _words(texts: Sequence[str]) -> pa.Array:
 
 
 def _edges(out: Path, name: str, pairs: Pairs) -> str:
-    """Write a table of edges, which need not fit into memory."""
+    """Write a table of edges; they need not fit into memory."""
     kinds = {"source": pa.string(), "target": pa.string()}
     with pq.ParquetWriter(out / f"{name}.parquet", pa.schema(kinds), compression="zstd") as writer:
         waiting: list[tuple[str, str]] = []
@@ -264,10 +264,12 @@ def _spec() -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Write the tables; print the names of the files that were written."""
+    """Write the tables and print the names of the files."""
     parser = argparse.ArgumentParser(description="Write the lists of apt as tables with a schema.")
     parser.add_argument("--lists", type=Path, default=Path(LISTS), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder to write to; created if missing"
+    )
     options = parser.parse_args(given)
     for name in convert_apt(options.lists, options.out):
         print(options.out / name)

@@ -1,4 +1,4 @@
-"""In which order: one file for each superworkflow, short enough to read as its diagram.
+"""Superworkflows: one file each, short enough to read as its diagram.
 
 Installed packages add superworkflows by entry points of the group `superworkflow.flows`, and users by files (see
 `infra.contract.code_file`).
@@ -29,8 +29,8 @@ class Listed:
 
     Args:
         name: of the superworkflow.
-        origin: who defines it.
-        help: one line for people; what is wrong with it, where it cannot be used.
+        origin: the package that defines it.
+        help: one line; the error, if it cannot be used.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Listed:
 
 
 def superworkflow_names() -> list[str]:
-    """Names of all superworkflows that are installed; none is imported."""
+    """Names of all installed superworkflows; none is imported."""
     return _FLOWS.names()
 
 
 def listed_superworkflows() -> list[Listed]:
-    """All superworkflows that are installed, also those that cannot be used."""
+    """All installed superworkflows, including those that cannot be used."""
     found = []
     for name in superworkflow_names():
         try:
@@ -56,13 +56,13 @@ def listed_superworkflows() -> list[Listed]:
 
 
 def load_superworkflow(name: str) -> Superworkflow:
-    """The superworkflow of this name, or that a file defines.
+    """The superworkflow of this name, or the one that a file defines.
 
     Args:
         name: of an installed one, the path of a file, or a reference to one (`infra.contract.code_file.read_code`).
 
     Raises:
-        UserError: there is none, the message names the nearest one; several packages define it; or its definition is
+        UserError: none exists (the message names the nearest one), several packages define it, or its definition is
             wrong.
     """
     if is_code_file(name):
@@ -76,10 +76,10 @@ def load_superworkflow(name: str) -> Superworkflow:
 
 
 def known_names() -> ProfileNames:
-    """Names that profiles may use: of all stages, and of all nodes and variants of all superworkflows."""
+    """Names that profiles may use: all stages, and the nodes and variants of all superworkflows."""
     entries, variants = set(stage_names()), set[str]()
     for name in superworkflow_names():
-        with contextlib.suppress(UserError):  # one that cannot be used is no matter of this run
+        with contextlib.suppress(UserError):  # one that cannot be used does not concern this run
             found = load_superworkflow(name)
             entries |= node_names(found)
             variants |= found.variants.keys()

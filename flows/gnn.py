@@ -37,22 +37,21 @@ class GnnOptions(StageParams):
 
     task: Literal["node_classification", "link_prediction"] = Field(
         default="node_classification",
-        description="What is learned: node_classification or link_prediction, which needs no labels.",
+        description="Task to learn: node_classification, or link_prediction, which needs no labels.",
     )
     partitioned: bool = Field(
         default=False,
-        description="Divide the graph and write it in parts, as training on a worker group reads it. What is trained "
-        "is the same dataset either way.",
+        description="Partition the graph for training on a worker group. The trained network is the same dataset "
+        "either way.",
     )
 
 
 def diagram(
     flow: Diagram, graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None
 ) -> None:
-    """Heterograph, train, infer, score, publish; to predict links, some are held out first.
+    """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
-    Means of features are made first where the network reads them. Parts of the graph are another form of it, which does
-    not change what is trained.
+    Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
     links = flow.option("task") == LINKS
     check_sources(graph, edges, features, labels, links)
@@ -75,9 +74,9 @@ def diagram(
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:
-    """An earlier network on this run's graph and splits, and the own: on nodes that the earlier one has not learned.
+    """Score the champion and this run's network on this run's graph, on nodes that the champion was not trained on.
 
-    One that has embeddings of nodes knows those of its own graph alone.
+    None for a champion with node embeddings, which exist for the nodes of its own graph only.
     """
     if not {"train", "infer"} <= set(model) or read_shape(model["train"]).embedded():
         return None
@@ -92,25 +91,25 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
 def check_sources(
     graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None, links: bool
 ) -> None:
-    """Refuse sources that make no graph to learn from.
+    """Refuse combinations of sources that do not define a graph to learn from.
 
     Raises:
-        UserError: says which to give.
+        UserError: names the sources to give.
     """
     if (graph is None) == (edges is None):
-        raise UserError("gnn needs a graph, in one form", where="graph" if graph is None else "edges",
+        raise UserError("gnn needs exactly one graph", where="graph" if graph is None else "edges",
                         remedy="Give either --edges FILE with --labels FILE, or --graph FILE")  # fmt: skip
     if graph is not None and (features or labels):
         raise UserError(
-            "features and labels of a graph with a schema are columns of its tables",
+            "with a schema, features and labels are columns of its tables",
             where="features" if features else "labels", value=(features or labels).uri,  # type: ignore[union-attr]
             remedy="Leave it out, and name the column of labels with --label SET.FEATURE",
         )  # fmt: skip
     if links and labels is not None:
-        raise UserError("links are predicted without labels of nodes", where="labels", value=labels.uri,
+        raise UserError("link prediction uses no labels of nodes", where="labels", value=labels.uri,
                         remedy=f"Leave it out, or set gnn.task={CLASSIFICATION}")  # fmt: skip
     if edges is not None and labels is None and not links:
-        raise UserError("gnn needs labels of nodes to learn", where="labels",
+        raise UserError("node classification needs labels", where="labels",
                         remedy=f"Give --labels FILE, or set gnn.task={LINKS}")  # fmt: skip
 
 
@@ -126,15 +125,15 @@ SUPERWORKFLOW = Superworkflow(
     help="a graph neural network that classifies nodes or predicts links",
     stages=STAGES,
     sources={
-        "graph": "a schema of tables of nodes and edges (schema.pbtxt), the folder that has it, or DGL's metadata.json",
-        "edges": "instead of a schema an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
+        "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
+        "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
         "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each node",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
     },
     optional=frozenset({"graph", "edges", "features", "labels"}),
     diagram=diagram,
     options=GnnOptions,
-    flags={"label": Flag("train.label", "with a schema, the feature of nodes that is learned", "SET.FEATURE")},
+    flags={"label": Flag("train.label", "with a schema, the feature of nodes to predict", "SET.FEATURE")},
     variants={
         "laptop": {"score": SMALL, "publish_predictions": SMALL},
         "spark": {"score": SMALL, "publish_predictions": SMALL},
@@ -157,7 +156,7 @@ SUPERWORKFLOW = Superworkflow(
             for name in ("auc", "ap", "mrr", "hits_at_k") for split in ("validation", "test")
         ),
         Model(
-            "publish_predictions", code="superworkflow.tasks.publish_predictions.serving",
+            "publish_predictions", code="superworkflow.tasks.publish.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",
             rescore=Rescoring("score", ("train", "infer"), again),
         ),

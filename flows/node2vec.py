@@ -28,9 +28,9 @@ class Node2VecOptions(StageParams):
 
 
 def diagram(flow: Diagram, edges: Source, labels: Source | None, initial: Dataset | None) -> None:
-    """Index, walk, prepare, embed, evaluate, publish; link prediction embeds a held-out graph beside it.
+    """Index, walk, prepare, embed, evaluate, publish; link prediction also embeds a graph with held-out edges.
 
-    Labels are matched first: a file that cannot be used ends the run before the walks begin, or beside them.
+    Labels are matched right after index, so that an unusable file ends the run early.
     """
     graph = flow.stage(index.STAGE, edges=edges)
     matched = flow.stage(label.STAGE, graph=graph, labels=labels) if labels else None
@@ -49,7 +49,7 @@ def diagram(flow: Diagram, edges: Source, labels: Source | None, initial: Datase
 
 
 def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix: str = "") -> Node:
-    """The three stages from a graph to its embeddings.
+    """Walk, prepare and embed: from a graph to its embeddings.
 
     The held-out graph never starts from earlier embeddings: they may have seen the hidden edges.
     """
@@ -61,8 +61,9 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | tuple[Node, Node] | None:
-    """Earlier embeddings on this run's labels and splits; without labels, on those of its hidden edges that they have
-    not been trained on, as are then the run's own.
+    """Score the champion's embeddings on this run's labels and splits.
+
+    Without labels, score the champion and this run on those hidden edges that the champion was not trained on.
     """
     if "label" in nodes and "embed" in model:
         return flow.stage(
@@ -83,7 +84,7 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
 
 
 def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
-    """The graph, and where they are there its embeddings, against those of the champion."""
+    """Drift of the graph, and of its embeddings if there are any, from those of the champion."""
     if "index" not in before:
         return None
     return flow.stage(
@@ -111,7 +112,7 @@ SUPERWORKFLOW = Superworkflow(
     ),
     sources={
         "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
-        "labels": "node labels: rows `node,label`, several for a node with several labels",
+        "labels": "node labels: rows `node,label`; a node with several labels has several rows",
         "initial": "folder of earlier embeddings (an embed dataset) to start training from, matched by node label",
     },
     optional=frozenset({"labels", "initial"}),

@@ -1,4 +1,4 @@
-"""Subgraphs: samples of a large typed graph around seed nodes, as records that a graph neural network trains on."""
+"""Subgraphs: samples of a large typed graph around seed nodes, as records for training graph neural networks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superworkflow.tasks import heterograph, probe, records, sample, set_drift
 
 
 def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) -> None:
-    """Heterograph, sample, records; with a label also probe, which judges the subgraphs as they were sampled."""
+    """Heterograph, sample, records; with a label also probe, which scores the sampled subgraphs."""
     typed = flow.stage(heterograph.STAGE, graph=graph)
     subgraphs = flow.stage(sample.STAGE, graph=typed, spec=spec, seeds=seeds)
     flow.stage(records.STAGE, graph=typed, subgraphs=subgraphs)
@@ -23,7 +23,7 @@ def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) ->
 
 
 def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
-    """The sizes of sets against those of the deployment's last run."""
+    """Drift of the sizes of sets since the deployment's last run."""
     if "heterograph" not in before:
         return None
     return flow.stage(set_drift.STAGE, graph=nodes["heterograph"], earlier_graph=before["heterograph"])
@@ -37,13 +37,13 @@ SUPERWORKFLOW = Superworkflow(
     help="sampled subgraphs of a large typed graph, as records to train on",
     stages=STAGES,
     sources={
-        "graph": "a schema of tables of nodes and edges (schema.pbtxt), or the folder that has it",
+        "graph": "a schema of tables of nodes and edges (schema.pbtxt), or its folder",
         "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
-        "seeds": "table of seeds: columns `id` and perhaps `split` and `timestamp`; without it all nodes of the set",
+        "seeds": "table of seeds: `id`, optionally `split` and `timestamp`; by default all nodes of the spec's set",
     },
     optional=frozenset({"seeds"}),
     diagram=diagram,
-    flags={"label": Flag("probe.label", "judge the subgraphs by a classifier of this feature of the seeds",
+    flags={"label": Flag("probe.label", "score the subgraphs by a classifier of this feature of the seeds",
                          "SET.FEATURE")},
     variants={
         "laptop": {"probe": {"resources": {"memory": "6Gi"}}},

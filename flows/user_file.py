@@ -1,4 +1,4 @@
-"""Superworkflows of users: what their files define, and whether stages are found by their names where they run."""
+"""Superworkflows of users: definitions in their files, and checks that their stages can be found by name."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from superworkflow.tasks import load_stage, stage_names, stage_origins
 
 
 def check_stages(superworkflow: Superworkflow, origin: str) -> None:
-    """Refuse a superworkflow of which a stage would not be found by its name where it is to run.
+    """Refuse a superworkflow with a stage that other processes could not find by name.
 
     Args:
         superworkflow: of an installed package.
-        origin: who defines it, for the error.
+        origin: the package, for the error.
 
     Raises:
-        UserError: names the stage, and who else defines one of that name.
+        UserError: names the stage, and the other package that defines one of that name.
     """
     for stage in _stages_of(superworkflow):
         where = f"stage {stage.name} of {origin}"
         if stage.name not in stage_names():
             raise UserError(
-                "has no entry point, so that no process of its own would find it", where=where,
+                "has no entry point, so its own process would not find it", where=where,
                 remedy=f"Add the entry point `{stage.name} = MODULE` to the group superworkflow.stages of that package",
             )  # fmt: skip
         if load_stage(stage.name) is not stage:
@@ -39,7 +39,7 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
     """The stages that a user's file defines, by name.
 
     Raises:
-        UserError: the file fails, or defines no superworkflow or several, or a stage that cannot be.
+        UserError: the file fails, defines no superworkflow or several, or defines an invalid stage.
     """
     own = {stage.name: stage for stage in _stages_of(superworkflow_in(code)) if not _is_installed(stage, code.uri)}
     for stage in own.values():
@@ -53,10 +53,10 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
 
 
 def stage_of_file(name: str, code: CodeFile) -> Stage[Any]:
-    """One of them.
+    """A stage that a user's file defines.
 
     Raises:
-        UserError: as `stages_of_file`, or there is none of this name.
+        UserError: as in `stages_of_file`, or no stage has this name.
     """
     stages = stages_of_file(code)
     if name not in stages:
@@ -68,7 +68,7 @@ def superworkflow_in(code: CodeFile) -> Superworkflow:
     """Load the `SUPERWORKFLOW` of a file.
 
     Raises:
-        UserError: it fails, or defines none or several.
+        UserError: the file fails, or defines none or several.
     """
     names = vars(run_code(code))
     own = names.keys() - imported_names(code)
@@ -101,10 +101,10 @@ def _stages_of(superworkflow: Superworkflow) -> list[Stage[Any]]:
 
 
 def _is_installed(stage: Stage[Any], where: str) -> bool:
-    """True if a stage that a file uses is an installed one rather than its own.
+    """True if a stage that a file uses is installed, False if the file defines it.
 
     Raises:
-        UserError: it is another one than the installed one of its name, or its name cannot be.
+        UserError: another stage of its name is installed, or the name is invalid.
     """
     if stage.name in stage_names():
         if load_stage(stage.name) is not stage:

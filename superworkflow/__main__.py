@@ -1,4 +1,4 @@
-"""The command line. Each command's module is imported only when it runs: a stage image has no orchestrator in it."""
+"""The command line. A command's module is imported only when it runs: a stage image contains no orchestrator."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ COMMANDS = {
     "dashboard": "show runs, deployments and sweeps in a browser",
     "models": "list registered models: which version is in use, and why",
     "promote": "put a version of a model into use",
-    "rollback": "return to an earlier version of a model, and stay there until somebody promotes",
+    "rollback": "return to an earlier version of a model, and keep it until the next `promote`",
 }
 INTERNAL = {
-    "serve": "what launchers start beside a run: a process that has imported what its stages need",
-    "probe": "what `check` runs in a pod: write to the store from there",
+    "serve": "fork server of a launcher: a process that has already imported the libraries of the stages",
+    "probe": "run by `check` in a pod: writes to the store from there",
 }
 """Commands that the platform itself starts; `--help` does not list them."""
 WITHOUT_SERVERS = ("stage", "generate", "schema")
-"""Commands that speak to no server."""
+"""Commands that use no server."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status: 0 well, 1 a stage failed, 2 bad input, 130 interrupted."""
+    """Run one command; returns its exit status: 0 success, 1 a stage failed, 2 bad input, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     mask_tracebacks()
     try:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise UserError("write this option in full", where="--servers", value=options.servers)
             return int(_module(options.command).run(options))
     except SuperworkflowError as error:
-        return _tell(error)
+        return _report(error)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -68,22 +68,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from superworkflow.infra.base.extras import missing_package
         from superworkflow.infra.contract.code_file import fault_of
 
-        if (told := missing_package(error) or fault_of(error)) is None:
+        if (reason := missing_package(error) or fault_of(error)) is None:
             raise
-        return _tell(told)
+        return _report(reason)
 
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for these arguments; only the command that they name declares its own.
+    """The parser for these arguments; only the command that they name declares its options.
 
     Raises:
-        UserError: there is no such command, or what the command's own arguments name.
+        UserError: no such command, or an error in the command's own arguments.
     """
     members: dict[str, str] = {}
     if given and not given[0].startswith("-") and given[0] not in {**COMMANDS, **INTERNAL}:
         from superworkflow.infra.engines import member_commands
 
-        members = dict.fromkeys(member_commands(), "what members of an engine run")
+        members = dict.fromkeys(member_commands(), "run by members of an engine")
         if given[0] not in members:
             from superworkflow.infra.base.suggest import nearest
 
@@ -91,7 +91,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="superworkflow",
         description="Graph-learning pipelines in which every stage chooses its own engine and resources.",
-        epilog="`superworkflow COMMAND --help` tells more.",
+        epilog="`superworkflow COMMAND --help` shows the options of a command.",
     )
     parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
@@ -106,16 +106,16 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
             if name in COMMANDS and name not in WITHOUT_SERVERS:
                 sub.add_argument(
                     "--servers", metavar="compose|FILE",
-                    help="servers of a team: a file of environment variables; `compose` is .env beside the nearest "
-                    "docker-compose.yml",
+                    help="servers of a team: a file of environment variables; `compose` is the .env next to the "
+                    "nearest docker-compose.yml",
                 )  # fmt: skip
     return parser
 
 
 def _take_servers(given: Sequence[str]) -> str | None:
-    """Set the variables of `--servers` for this process and those that it starts; what the option names.
+    """Set the variables of `--servers` for this process and its children; returns the option's value.
 
-    Before the command is parsed, since defaults and libraries read them.
+    This comes before parsing, because defaults and libraries read the variables.
     """
     words = list(given[: given.index("--")] if "--" in given else given)
     for place, text in enumerate(words):
@@ -129,7 +129,7 @@ def _take_servers(given: Sequence[str]) -> str | None:
     return None
 
 
-def _tell(error: SuperworkflowError) -> int:
+def _report(error: SuperworkflowError) -> int:
     print(f"error: {error}", file=sys.stderr)
     return error.exit_code
 

@@ -1,4 +1,4 @@
-"""Arguments that commands share: which superworkflow, on what, with which settings."""
+"""Arguments that commands share: the superworkflow, its sources and its settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.profile import profile_names
 from superworkflow.infra.config.request import DEFAULT_STORE, Request, build_request, default_store
 from superworkflow.infra.contract.code_file import is_code_file
-from superworkflow.infra.contract.params import parse_model
+from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.registration import Registration, check_gates, check_limits
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.location import Location
@@ -23,21 +23,21 @@ from superworkflow.parser import asks_for_help, describe_parameters, describe_ro
 def add_request_arguments(
     parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = (), reads: bool = True
 ) -> Superworkflow | None:
-    """Declare them; the source files and flags are those of the superworkflow that `given` names.
+    """Declare the shared arguments, with the sources and flags of the superworkflow that `given` names.
 
     Args:
         parser: of the command.
-        given: what stands after the command.
-        instead: words that the command takes in place of a superworkflow, for the error about one that is neither.
+        given: the words after the command.
+        instead: words that the command accepts in place of a superworkflow, suggested for one that is neither.
         reads: the command reads the sources.
 
     Returns:
-        The superworkflow that is named, if one is.
+        The named superworkflow, if any.
     """
 
     names = superworkflow_names()
 
-    def known(name: str) -> str:
+    def checked(name: str) -> str:
         if name not in names and "?" in (hint := nearest(name, list(instead))):
             raise UserError("neither a superworkflow nor an action", where=name, remedy=hint)
         load_superworkflow(name)
@@ -45,7 +45,7 @@ def add_request_arguments(
 
     # Checked while parsing: an unknown one has no source files, which would be reported first.
     parser.add_argument(
-        "superworkflow", type=known, help=f"one of: {', '.join(names)}, or the path of a file: ./mine.py"
+        "superworkflow", type=checked, help=f"one of: {', '.join(names)}, or the path of a file: ./mine.py"
     )
     name = _named(given, names)
     chosen = load_superworkflow(name) if name is not None else None
@@ -88,25 +88,25 @@ def add_request_arguments(
     if chosen is None or any(each.tables for stage in chosen.stages for each in stage.inputs.values()):
         parser.add_argument(
             "--tables-from", metavar="PREFIX", action="append", default=[],
-            help="path or URI below which any description of tables may name some; without it, one that is not a file "
-            "of this machine may name only those in its own place; may be repeated",
+            help="path or URI below which a description may name tables; without it, a description that is not a local "
+            "file may name only tables in its own folder; may be repeated",
         )  # fmt: skip
     if reads:
         parser.add_argument(
-            "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
+            "--rehash", action="store_true", help="read all sources again, even those that seem unchanged"
         )
     return chosen
 
 
 def _which(command: str) -> UserError:
-    """The error for a command that names no superworkflow, with all that there is."""
+    """Error of a command that names no superworkflow, with a list of them."""
     rows = [f"    {each.name}  {each.help} (from {each.origin})\n" for each in listed_superworkflows()]
-    return UserError(f"{command} needs the name of a superworkflow. There is:\n{''.join(rows)}"
+    return UserError(f"{command} needs the name of a superworkflow. Available:\n{''.join(rows)}"
                      "Or the path of a file that defines one: see docs/your-own.md")  # fmt: skip
 
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first of the names or files, rather one that is no option's value."""
+    """The first name or file, preferring one that is not an option's value."""
     found = [place for place, text in enumerate(given) if text in names or is_code_file(text)]
     free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
     return given[(free or found)[0]] if found else None
@@ -119,17 +119,17 @@ def request_from(
 
     Args:
         options: with those of `add_request_arguments`.
-        registration: what becomes of the superworkflow's models.
+        registration: of the superworkflow's models.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: the first invalid argument.
     """
     superworkflow = load_superworkflow(options.superworkflow)
     request = build_request(
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
-        known=known_names, registration=registration(superworkflow) if registration is not None else None,
+        registered=known_names, registration=registration(superworkflow) if registration is not None else None,
         tables_from=tables_from(options),
     )  # fmt: skip
     return superworkflow, request
@@ -152,36 +152,35 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-drift", metavar="FIGURE=NUMBER", action="append", default=[],
-        help="how far data and model may be from the champion's for it to be promoted, such as degree_psi=0.25; may be "
-        "repeated",
+        help="largest drift from the champion that still allows promotion, such as degree_psi=0.25; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=float, metavar="X",
-        help="how much worse than the champion's a model's quality may be; default: the uncertainty that the "
-        "champion's evaluation measures",
+        help="by how much a promoted model may be worse than the champion; default: the uncertainty of the "
+        "champion's evaluation",
     )  # fmt: skip
     parser.add_argument(
-        "--no-promote", action="store_true", help="register models as challengers only, for people to promote"
+        "--no-promote", action="store_true", help="register models as challengers only; `promote` puts one into use"
     )
     parser.add_argument("--warm-start", action="store_true", help="start training from the champion")
 
 
 def registration_from(options: argparse.Namespace, superworkflow: Superworkflow, name: str | None) -> Registration:
-    """Registration of models by the arguments.
+    """Registration of models, from the arguments.
 
     Args:
         options: with those of `add_promotion_arguments`.
-        superworkflow: whose models.
-        name: to register them under; None to leave it to others, or to register none.
+        superworkflow: whose models are registered.
+        name: to register them under; None for the default, or for no registration.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: the first invalid argument.
     """
     given = name is not None or options.gate or options.max_drift or options.tolerance is not None
     given = given or options.no_promote or options.warm_start
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
-                        remedy="Leave out what is said of its models")  # fmt: skip
+                        remedy="Leave out the options of registration and promotion")  # fmt: skip
     if options.warm_start and not any(model.warm_start for model in superworkflow.registered):
         raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
     check_gates(options.gate, superworkflow.metrics)
@@ -189,16 +188,16 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     values = {"name": name or "", "gates": options.gate, "max_drift": options.max_drift,
               "tolerance": options.tolerance,
               "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
-    return parse_model(Registration, values, "registration")
+    return parse_params(Registration, values, "registration")
 
 
 def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:
-    """URIs of the sources that were given."""
+    """URIs of the given sources."""
     return {name: getattr(options, name) for name in superworkflow.sources if getattr(options, name) is not None}
 
 
 def assignments_of(superworkflow: Superworkflow, options: argparse.Namespace) -> list[str]:
-    """The assignments of `--set` and of the superworkflow's flags."""
+    """Assignments of `--set` and of the superworkflow's flags."""
     given = {flag.parameter: getattr(options, name) for name, flag in superworkflow.flags.items()}
     # JSON, so that no text is taken for a number or a list.
     flags = [f"{name}={json.dumps(value)}" for name, value in given.items() if value not in (None, False)]

@@ -1,6 +1,6 @@
-"""The parser of the command line: what it tells in `--help`, and the nearest word when one is not known.
+"""Parser of the command line: `--help` texts, and suggestions for unknown words.
 
-Light: `superworkflow --help` imports no more than this.
+It is light: `superworkflow --help` imports no more than this.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says which option was meant.
+    """Argument parser that suggests the option that was meant.
 
     Attributes:
         given: the arguments after the command.
-        chosen: the parser of the command that was named, which knows its options.
+        chosen: the parser of the named command, which has its options.
     """
 
     given: Sequence[str] = ()
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(_one_value_each(args, "--set"), namespace)
 
     def error(self, message: str) -> NoReturn:
-        """End with exit status 2, the usage, and what may have been meant."""
+        """Exit with status 2, the usage, and suggestions."""
         if self.chosen is not None:
             self.chosen.error(message)
         from superworkflow.infra.base.suggest import nearest
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _one_value_each(given: Sequence[str], option: str) -> list[str]:
-    """Repeat an option before each of its values, so that it does not take the name that may follow them.
+    """Repeat an option before each of its values, so that it does not take a name that follows them.
 
     A value after the first is one that looks like an assignment: `--set train.rate=1 train.epochs=2 NAME`.
     """
@@ -61,7 +61,7 @@ def _one_value_each(given: Sequence[str], option: str) -> list[str]:
 
 
 def asks_for_help(given: Sequence[str]) -> bool:
-    """True if help is wanted; what takes time to put together is left out otherwise."""
+    """True if help is requested; texts that take time to build are left out otherwise."""
     return "-h" in given or any(len(text) > 2 and "--help".startswith(text) for text in given)
 
 
@@ -72,9 +72,9 @@ def describe_parameters(
 
     Args:
         parser: of the command.
-        title: above the parameters.
+        title: heading of the parameters.
         models: parameter models by prefix.
-        dotted: whether the prefix stands before each name.
+        dotted: put the prefix before each name.
     """
     from superworkflow.infra.contract.params_help import describe_params
 

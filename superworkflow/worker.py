@@ -1,8 +1,8 @@
 """A worker of a process pool that loses no run when it is restarted: `python -m superworkflow.worker POOL`.
 
-Prefect's own kills its runs when it is told to end, and they stay `Running` for good. This one asks them to end, waits
-until they have closed their records, and hands them back, so that they go on with the next worker; and it takes up what
-it had when it was killed.
+When Prefect's own worker is stopped, it kills its runs, and they stay `Running` for good. This one stops them, waits
+until they have closed their records, and requeues them for the next worker. If it was killed itself, it requeues them
+when it starts again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import anyio
 from superworkflow.infra.base.extras import require_extra
 
 PATIENCE_SECONDS = 40.0
-"""Given to runs to close their records."""
+"""Seconds that runs have to close their records."""
 
 
 def main() -> None:
     """Serve until a signal comes."""
     parser = argparse.ArgumentParser(prog="python -m superworkflow.worker", description=__doc__)
-    parser.add_argument("pool", help="work pool of type process; made where there is none")
+    parser.add_argument("pool", help="work pool of type process; created if it does not exist")
     parser.add_argument(
-        "--name", default="worker", help="its own in the pool, the same after a restart (default: worker)"
+        "--name", default="worker", help="name of the worker in the pool, the same after a restart (default: worker)"
     )
     options = parser.parse_args()
     require_extra("flow")
@@ -38,14 +38,14 @@ def main() -> None:
     from superworkflow.infra.orchestration.requeue import hand_back, resume_left
 
     with get_client(sync_client=True) as client:
-        _tell(resume_left(client, options.pool, options.name))
+        _report(resume_left(client, options.pool, options.name))
     runs = anyio.run(_serve, options.pool, options.name)
     with get_client(sync_client=True) as client:
-        _tell(hand_back(client, runs))
+        _report(hand_back(client, runs))
 
 
 async def _serve(pool: str, name: str) -> set[UUID]:
-    """Start runs until a signal comes; those that were going on then."""
+    """Start runs until a signal comes; returns the runs that it interrupted."""
     from prefect.workers.process import ProcessWorker
 
     ended: set[UUID] = set()
@@ -64,22 +64,22 @@ async def _serve(pool: str, name: str) -> set[UUID]:
 
 
 async def _end_runs() -> set[UUID]:
-    """Ask all runs of this process to end, and wait for that; what is left then is killed by Prefect."""
-    until, asked = time.monotonic() + PATIENCE_SECONDS, dict[int, UUID]()
+    """Signal all runs of this process to end and wait for them; Prefect kills those that remain."""
+    until, signalled = time.monotonic() + PATIENCE_SECONDS, dict[int, UUID]()
     while time.monotonic() < until:
-        going = _runs()
-        for process in going.keys() - asked.keys():  # a run may have been started meanwhile
+        running = _runs()
+        for process in running.keys() - signalled.keys():  # a run may have been started since the last round
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process, signal.SIGTERM)
-        asked |= going
-        if not going:
+        signalled |= running
+        if not running:
             break
         await anyio.sleep(0.2)
-    return set(asked.values())
+    return set(signalled.values())
 
 
 def _runs() -> dict[int, UUID]:
-    """The flow run of each of this process's children that leads a process group, as all do that Prefect starts."""
+    """Flow runs by process: children of this process that lead a process group, as all that Prefect starts do."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
         for process in (task / "children").read_text().split():
@@ -91,9 +91,9 @@ def _runs() -> dict[int, UUID]:
     return found
 
 
-def _tell(resumed: list[UUID]) -> None:
+def _report(resumed: list[UUID]) -> None:
     for run in resumed:
-        sys.stdout.write(f"flow run {run} goes on with the next worker\n")
+        sys.stdout.write(f"flow run {run} continues with the next worker\n")
 
 
 if __name__ == "__main__":

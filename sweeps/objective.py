@@ -21,9 +21,9 @@ class SweepObjective:
     """One figure of a trial.
 
     Args:
-        name: `node.metric`, or `cost` (USD) or `seconds`: of the whole configuration, what is taken from the store
-            included, so that the figure does not depend on which trials were before. On this machine, which trials
-            share, `cost` is that of CPU seconds.
+        name: `node.metric`, or `cost` (USD) or `seconds` of the whole configuration. Both include what is taken from
+            the store, so that they do not depend on earlier trials. On this machine, which trials share, `cost` counts
+            CPU seconds.
         maximize: larger is better.
     """
 
@@ -32,7 +32,7 @@ class SweepObjective:
 
     @property
     def node(self) -> str | None:
-        """Node of the diagram that reports it; None for what every node adds to."""
+        """Node of the diagram that reports it; None for a sum over all nodes."""
         return None if self.name in (COST, SECONDS) else self.name.partition(".")[0]
 
     @property
@@ -47,12 +47,12 @@ class SweepObjective:
         """The figure of one trial.
 
         Args:
-            metrics: what the trial's stages reported.
+            metrics: reported by the trial's stages.
             cost_usd: of the whole configuration.
             seconds: of the whole configuration.
 
         Raises:
-            UserError: no stage reported it, or at several settings; the message names those that were.
+            UserError: no stage reported it, or it was reported at several settings, which the message names.
         """
         if self.name == COST:
             return cost_usd
@@ -115,12 +115,12 @@ def declared_metric(name: str, declared: Sequence[Metric]) -> Metric | None:
 def choose_quality(
     superworkflow: Superworkflow, sources: Sequence[str], nodes: Collection[str] | None = None
 ) -> Metric | None:
-    """The first headline of the superworkflow for which the sources suffice.
+    """The first headline metric of a superworkflow that the given sources suffice for.
 
     Args:
-        superworkflow: that declares them.
-        sources: names of those that are given.
-        nodes: of the diagram; headlines of these come before those of nodes that it does without.
+        superworkflow: declares the metrics.
+        sources: names of the given sources.
+        nodes: of the diagram; headlines of these nodes are preferred.
     """
     headlines = [metric for metric in superworkflow.metrics if metric.headline]
     found = [each for each in headlines if each.source is None or each.source in sources]
@@ -128,12 +128,12 @@ def choose_quality(
 
 
 def judged_node(diagram: Diagram, objectives: Sequence[SweepObjective]) -> Node | None:
-    """The node whose intermediate values tell early what the objective will be: its own, or the nearest before it.
+    """The node whose intermediate values predict the objective: the objective's own, or the nearest upstream.
 
-    Only one is listened to: the values of two nodes are not comparable.
+    Only one node counts: values of two nodes are not comparable.
 
     Returns:
-        A node whose stage reports intermediate values; None when no node of the objective, nor one before it, does.
+        A node whose stage reports intermediate values; None if neither the objective's node nor one upstream does.
     """
     queue = [diagram.nodes[objective.node] for objective in objectives if objective.node is not None]
     seen: set[str] = set()

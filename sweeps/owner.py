@@ -1,4 +1,4 @@
-"""True if the process that runs a trial is still alive."""
+"""Liveness of the processes that run trials."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from superworkflow.infra.process.identity import ProcessIdentity
 
 BEAT_SECONDS = 5.0
-"""A sweep process tells so often that its trials are alive."""
+"""Interval at which a sweep process reports that its trials are alive."""
 GRACE_SECONDS = 60.0
-"""A process of another machine that has told nothing for so long is taken for dead."""
+"""Silence after which a process of another machine counts as dead."""
 
 
 class Watch:
-    """Judges whether owners are alive: by the process table here, by their beats where that cannot be seen.
+    """Judges whether owners are alive: by the process table on this machine, by their heartbeats on others.
 
-    Clocks of other machines are not compared: a beat is old when this process has seen it unchanged for long.
+    Clocks of other machines are not compared: a heartbeat is stale once this process has seen it unchanged for long.
 
     Args:
         own: this process.
@@ -35,12 +35,12 @@ class Watch:
 
         Args:
             trial: number of the trial.
-            owner: its owner's text.
-            beat: its last beat.
+            owner: its owner's identity, as text.
+            beat: its last heartbeat.
         """
-        known = ProcessIdentity.parse(owner)
-        if known is not None and known.is_here:
-            return known.is_running
+        identity = ProcessIdentity.parse(owner)
+        if identity is not None and identity.is_here:
+            return identity.is_running
         now = self._clock()
         last, since = self._seen.get(trial, (None, now))
         if trial not in self._seen or last != (owner, beat):

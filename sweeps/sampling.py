@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from superworkflow.infra.base.errors import UserError
 
 FEW_TRIALS = 10
-"""TPE draws as many at random before it has anything to learn from."""
+"""Trials that TPE draws at random before it models the objective."""
 MANY_TRIALS = 200
 """NSGA-II needs several generations of its population to be better than TPE."""
 POPULATION = 40
@@ -21,16 +21,16 @@ POPULATION = 40
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice, and the reason that is shown."""
+    """A choice, and the reason shown for it."""
 
     name: str
     reason: str
 
 
-def choose_sampler(asked: str | None, trials: int, objectives: int) -> Choice:
-    """The sampler that was asked for, or one by the number of trials and of objectives."""
-    if asked is not None:
-        return Choice(asked, "as asked")
+def choose_sampler(requested: str | None, trials: int, objectives: int) -> Choice:
+    """The requested sampler, or one that suits the number of trials and objectives."""
+    if requested is not None:
+        return Choice(requested, "as requested")
     if trials <= FEW_TRIALS:
         return Choice("random", f"{trials} trials are too few to learn from")
     if objectives > 1 and trials >= MANY_TRIALS:
@@ -38,41 +38,43 @@ def choose_sampler(asked: str | None, trials: int, objectives: int) -> Choice:
     return Choice("tpe", f"{trials} trials, {objectives} {'objective' if objectives == 1 else 'objectives'}")
 
 
-def choose_pruner(asked: str | None, objectives: int, steps: int) -> Choice:
-    """The pruner that was asked for; by default `median`, or `none` where no trial can be stopped early.
+def choose_pruner(requested: str | None, objectives: int, steps: int) -> Choice:
+    """The requested pruner; by default `median`, or `none` where no trial can be stopped early.
 
     Args:
-        asked: one of `sweeps.names.PRUNERS`.
-        objectives: how many judge a trial.
+        requested: one of `sweeps.names.PRUNERS`.
+        objectives: number of objectives.
         steps: the most intermediate values that a trial reports.
 
     Raises:
         UserError: a pruner with several objectives, or for trials that report no intermediate value before their last.
     """
     if objectives > 1:
-        if asked not in (None, "none"):
+        if requested not in (None, "none"):
             raise UserError(
-                "a trial cannot be stopped early when several objectives judge it", where="--pruner", value=asked,
+                "a trial cannot be stopped early when several objectives judge it", where="--pruner", value=requested,
                 remedy="Leave it out, or give one objective",
             )  # fmt: skip
         return Choice("none", "several objectives")
     if steps < 2:
-        if asked not in (None, "none"):
+        if requested not in (None, "none"):
             raise UserError(
                 "a trial cannot be stopped early: no stage of this objective reports more than one intermediate value",
-                where="--pruner", value=asked, remedy="Leave it out, or let that stage take more steps",
+                where="--pruner", value=requested, remedy="Leave it out, or let that stage take more steps",
             )  # fmt: skip
         return Choice("none", "no stage of the objective reports several steps")
-    return Choice(asked, "as asked") if asked is not None else Choice("median", f"one objective, {steps} steps")
+    if requested is not None:
+        return Choice(requested, "as requested")
+    return Choice("median", f"one objective, {steps} steps")
 
 
 def trial_seed(seed: int, number: int) -> int:
-    """Seed of one trial's sampling: it depends on the sweep's seed and the trial's number, not on who asks or when."""
+    """Seed for sampling one trial, from the sweep's seed and the trial's number only."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "little")
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """A sampler for one trial; a sampler keeps nothing between trials that the study does not hold."""
+    """A sampler for one trial; samplers keep no state between trials outside the study."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if name == "tpe":
@@ -89,7 +91,7 @@ def make_pruner(name: str, steps: int) -> BasePruner:
 
     Args:
         name: one of `sweeps.names.PRUNERS`.
-        steps: the most intermediate values that a trial reports; 0 to learn that from the first trial that completes.
+        steps: the most intermediate values that a trial reports; 0 to take it from the first complete trial.
     """
     if name == "median":
         return MedianPruner(n_startup_trials=5, n_warmup_steps=0)

@@ -1,4 +1,4 @@
-"""From what a user asked for to a study's definition, and back from a study to the request that it was begun with."""
+"""Turns a request into a study's definition, and a study back into the request that started it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ DEFAULT_TRIALS = 20
 
 @dataclass(frozen=True)
 class Wishes:
-    """Settings of a sweep by its user; None leaves one to the defaults.
+    """Settings that the user gave for a sweep; None means the default.
 
     Args:
-        fixed: dotted names of the parameters that were set.
-        group: (prefix, trials): so many trials share the parameters under this prefix and of the stages before it.
+        fixed: dotted names of the parameters that the user set.
+        group: (prefix, trials): this many trials share the parameters of this prefix and of the stages upstream.
     """
 
     objectives: Sequence[str] = ("quality",)
@@ -52,7 +52,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class SweepSetup:
-    """A definition, the request that its trials vary, and what was chosen for the user."""
+    """A study's definition, the request that its trials vary, and the choices made by default."""
 
     spec: StudySpec
     request: Request
@@ -65,11 +65,11 @@ def set_up(request: Request, wishes: Wishes) -> SweepSetup:
     """Define the study.
 
     Args:
-        request: what the user asked for, without the sweep.
-        wishes: the sweep.
+        request: the run without the sweep.
+        wishes: the sweep's settings.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: the first invalid setting.
     """
     quality = choose_quality(request.superworkflow, list(request.sources), request.diagram.nodes)
     declared = request.superworkflow.metrics
@@ -118,17 +118,19 @@ def restore(
         superworkflow: the one that the study names.
         spec: its definition.
         launch: `sources`, `profile`, `store`, `prices`.
-        tables_from: prefixes below which descriptions of tables may name some; the study is not to say what is read.
+        tables_from: prefixes below which a description may name tables; a study cannot grant access to others.
 
     Raises:
-        UserError: a source is not there any more, or has other content.
+        UserError: a source no longer exists, or its content has changed.
     """
     request = build_request(
         superworkflow, sources=launch["sources"], parameters=spec.params, profile=launch["profile"],
         store=launch["store"], prices=launch["prices"], tables_from=tables_from, deployed=True,
     )  # fmt: skip
     if superworkflow.name != spec.superworkflow:
-        raise UserError("this study is of another superworkflow", where=superworkflow.name, value=spec.superworkflow)
+        raise UserError(
+            "this study belongs to another superworkflow", where=superworkflow.name, value=spec.superworkflow
+        )
     for name, digest in _source_digests(request).items():
         if digest != spec.sources.get(name):
             given = superworkflow.code if name == INPUT else request.sources[name]
@@ -149,8 +151,8 @@ def _source_digests(request: Request) -> dict[str, str]:
 def most_steps(node: Node, space: Space) -> int:
     """The most intermediate values that a node may report in a trial.
 
-    The searched parameters are tried one after the other, each at its ends or choices: enough for numbers of steps that
-    grow or fall with each of them.
+    Searched parameters are tried one after the other, each at its ends or choices: enough if the number of steps is
+    monotonic in each of them.
     """
     assert node.stage.steps is not None
     best = node.params
@@ -165,13 +167,13 @@ def most_steps(node: Node, space: Space) -> int:
 
 
 def _common_options(judges: Sequence[Metric | None]) -> dict[str, Any]:
-    """Options with which a trial computes no more than any of these needs; none where one of them is unknown."""
+    """Options that all these metrics share, so that a trial computes no more than they need."""
     first, *others = [judge.options if judge is not None else {} for judge in judges]
     return {name: value for name, value in first.items() if all(each.get(name, ...) == value for each in others)}
 
 
 def _with_options(request: Request, options: Mapping[str, Any], fixed: frozenset[str]) -> Request:
-    """The request with options of its superworkflow that the user has not set."""
+    """The request with these options of its superworkflow, except those that the user has set."""
     if not options:
         return request
     prefix = request.superworkflow.name
@@ -182,7 +184,7 @@ def _with_options(request: Request, options: Mapping[str, Any], fixed: frozenset
 
 
 def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str, int] | None) -> tuple[list[str], int]:
-    """Names that the trials of a group share, and how many trials those are."""
+    """Names of the parameters that the trials of a group share, and the number of trials in a group."""
     if group is None:
         return [], 1
     stage, size = group
@@ -199,14 +201,14 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     if not shared or len(shared) == len(space.dimensions):
         every = "none" if not shared else "every one"
         raise UserError(
-            f"{every} of the searched parameters is of this stage or before it", where="--group", value=stage,
+            f"{every} of the searched parameters belongs to this stage or one upstream", where="--group", value=stage,
             remedy="Name a stage in the middle of those that are searched, or leave --group out",
         )  # fmt: skip
     return shared, size
 
 
 def describe(setup: SweepSetup, objectives: Sequence[SweepObjective]) -> list[str]:
-    """Describe the choices, in lines for people."""
+    """Lines that show the study's settings and the reasons for the defaults."""
     spec = setup.spec
     lines = [f"objective  {', '.join(f'{each.direction} {each.name}' for each in objectives)}"]
     lines += [

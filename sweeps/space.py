@@ -1,12 +1,12 @@
-"""The search space of a sweep: ranges that parameters declare beside their definition, narrowed or replaced by a file.
+"""Search space of a sweep: the ranges that parameters declare, narrowed or replaced by a file.
 
-A parameter that is worth tuning declares `json_schema_extra={"search": {...}}`: a `type` (`float`, `int` or
-`categorical`), then `low`, `high` and, where wanted, `log` or `step`; or `choices`. With `"by_default": False` it is
-searched only where a space file names it.
+A tunable parameter declares `json_schema_extra={"search": {...}}`: a `type` (`float`, `int` or `categorical`), then
+`low`, `high` and optionally `log` or `step`; or `choices`. With `"by_default": False` it is searched only if a space
+file names it.
 
-A space file is YAML with the same words:
+A space file is YAML with the same keys:
 
-    extends: default           # keep the declared ranges of what is not named here; else only what is named is searched
+    extends: default           # keep the declared ranges of all others; without it only these are searched
     sample:
       fanout: [5, 10, 20]      # choices
       hops: default            # the declared range
@@ -74,7 +74,7 @@ class Dimension:
         """All values.
 
         Raises:
-            UserError: there is no end of them.
+            UserError: the range is continuous, or has too many values.
         """
         if self.kind == "categorical":
             return list(self.choices)
@@ -93,7 +93,7 @@ class Dimension:
         return [int(value) for value in values] if self.kind == "int" else values
 
     def document(self) -> dict[str, Any]:
-        """As a space file has it."""
+        """The dimension as an entry of a space file."""
         if self.kind == "categorical":
             return {"type": self.kind, "choices": list(self.choices)}
         given = {"type": self.kind, "low": self.low, "high": self.high, "step": self.step, "log": self.log or None}
@@ -102,7 +102,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Space:
-    """Search space, in the order of the stages and of their parameters."""
+    """Search space, ordered by stage and parameter."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -111,7 +111,7 @@ class Space:
         return {dimension.name: dimension.document() for dimension in self.dimensions}
 
     def grid(self) -> list[dict[str, Any]]:
-        """All points, those that share the parameters of early stages one after another.
+        """All points; those that share the parameters of early stages are adjacent.
 
         Raises:
             UserError: a dimension has no grid.

@@ -34,8 +34,8 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 T = TypeVar("T")
 
 
-def tell(line: str) -> None:
-    """A line for people."""
+def announce(line: str) -> None:
+    """Write a line to standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -83,7 +83,7 @@ class StudyStorage:
 
     @staticmethod
     def exists(url: str) -> bool:
-        """True if there is such a database; of a server's that is not asked."""
+        """True if the database exists; a server is not contacted."""
         parsed = _parse(url)
         return parsed.drivername != "sqlite" or Path(parsed.database or "").exists()
 
@@ -97,7 +97,7 @@ class StudyStorage:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold a lock of this name against all other processes and threads; it ends with its holder."""
+        """Hold the lock of this name against other processes and threads; it is released when its holder ends."""
         if self.local is not None:
             with exclusive(Location.of(self.local.with_name(f"{self.local.name}-{zlib.crc32(name.encode()):08x}"))):
                 yield
@@ -105,7 +105,7 @@ class StudyStorage:
         key = zlib.crc32(f"superworkflow/{name}".encode())
         with self._engine.connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-            yield  # the transaction's end lets go, however it ends
+            yield  # the end of the transaction releases it
 
     def trial(self, study: str, number: int) -> FrozenTrial:
         """A trial as it is now."""
@@ -126,10 +126,10 @@ class StudyStorage:
         return self.optuna.get_trial_id_from_study_id_trial_number(self.optuna.get_study_id_from_name(study), number)
 
     def patiently(self, work: Callable[[], T]) -> T:
-        """Do `work`, again and again while the database is away.
+        """Do `work`, and repeat it while the database is unreachable.
 
         Raises:
-            UserError: it was away for `PATIENCE_SECONDS`.
+            UserError: the outage lasted longer than `PATIENCE_SECONDS`.
         """
         begun: float | None = None
         while True:
@@ -141,7 +141,7 @@ class StudyStorage:
                 now = time.monotonic()
                 if begun is None:
                     begun = now
-                    tell(f"database   unreachable; waiting: {self}")
+                    announce(f"database   unreachable; waiting: {self}")
                 if now - begun > PATIENCE_SECONDS:
                     raise UserError(
                         f"the database was unreachable for {PATIENCE_SECONDS:.0f} s", where=str(self),
@@ -150,12 +150,12 @@ class StudyStorage:
                 time.sleep(RETRY_SECONDS)
             else:
                 if begun is not None:
-                    tell("database   back; continuing")
+                    announce("database   back; continuing")
                 return result
 
 
 def study_names(storage: StudyStorage) -> list[str]:
-    """Names of all studies, the last one to be made first."""
+    """Names of all studies, newest first."""
     found = storage.patiently(lambda: optuna.get_all_study_summaries(storage.optuna))
     return [each.study_name for each in sorted(found, reverse=True)]
 

@@ -1,11 +1,11 @@
-"""A study: what is searched and for what, and its trials, shared by any number of processes.
+"""A study: search space, objectives and trials, shared by any number of processes.
 
-Who may do what to a trial is decided under the study's lock:
+Trials change state under the study's lock:
 
 - A trial is `RUNNING` with one owner, and only its owner finishes it.
-- The trial of an owner that is dead, or that let it go, becomes `WAITING` again, with its number, its parameters and
-  what was paid for it. So a study of N trials has exactly N, whoever died meanwhile.
-- A new trial is made only while there are fewer than were asked for.
+- If its owner dies or releases it, a trial becomes `WAITING` again and keeps its number, its parameters and its cost.
+  A study of N trials therefore has exactly N, whichever processes died.
+- A new trial is made only while there are fewer than requested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from superworkflow.sweeps.storage import StudyStorage
 T = TypeVar("T")
 
 MOST_ATTEMPTS = 3
-"""A trial whose process died so often is not tried again."""
+"""Attempts after which a trial whose process died each time fails."""
 
 SPEC, OWNER, BEAT, ATTEMPTS, LOST, OUTCOME, TARGET = (
     "spec", "owner", "beat", "attempts", "lost_usd", "outcome", "trials",
@@ -63,7 +63,7 @@ class StudySpec:
         group: trials in a group.
         trial_budget_usd: constraint on what a trial's configuration costs.
         launch: how to start the sweep again: sources' URIs, profile, store, prices.
-        steps: the most intermediate values that a trial reports; 0 where the study was begun without telling.
+        steps: the most intermediate values that a trial reports; 0 in studies that did not record it.
     """
 
     superworkflow: str
@@ -137,7 +137,7 @@ class SweepStudy:
         """A study that exists.
 
         Raises:
-            UserError: there is none of this name, or no sweep of this project made it.
+            UserError: no study has this name, or it was not made by a sweep of this project.
         """
         names = storage.patiently(lambda: optuna.get_all_study_names(storage.optuna))
         if name not in names:
@@ -156,7 +156,7 @@ class SweepStudy:
             storage: where it is or will be.
             name: its name.
             spec: its definition.
-            given: which of sampler, pruner and seed the user gave; of the others, an existing study keeps its own.
+            given: those of sampler, pruner and seed that the user gave; an existing study keeps its own of the others.
 
         Raises:
             UserError: a study of this name searches something else.
@@ -187,11 +187,11 @@ class SweepStudy:
         return self._study()
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes that are kept with the study."""
+        """User attributes of the study."""
         return self.storage.patiently(lambda: _attributes(self.storage, self.name))
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """The study's attribute of this name, made by the first process that asks."""
+        """The study's attribute of this name, made by the first process that reads it."""
 
         def get() -> T:
             with self.storage.lock(self.name):
@@ -205,7 +205,7 @@ class SweepStudy:
         return self.storage.patiently(get)
 
     def set_target(self, trials: int) -> int:
-        """Say how many trials are wanted; returns the number, which a grid bounds. A study never wants fewer."""
+        """Raise the number of trials to this, which a grid bounds; returns the bounded number. It never falls."""
         wanted = min(trials, len(self._grid)) if self._grid is not None else trials
 
         def put() -> int:
@@ -236,7 +236,7 @@ class SweepStudy:
         return self.storage.patiently(work)
 
     def claim(self, target: int) -> ClaimedTrial | None:
-        """The next trial for this process: one that waits, else a new one; None when there is none to begin."""
+        """The next trial for this process: a waiting one, else a new one; None when none is left."""
 
         def work() -> ClaimedTrial | None:
             with self.storage.lock(self.name):
@@ -256,7 +256,7 @@ class SweepStudy:
         return claimed
 
     def beat(self, claim: ClaimedTrial, count: int, spent_usd: float) -> bool:
-        """Tell that a trial is alive and what this attempt has cost so far; False when it is no longer this one's."""
+        """Record a trial's heartbeat and what this attempt has cost; False if another process owns the trial now."""
 
         def work() -> bool:
             if not self._runs(claim):
@@ -273,7 +273,7 @@ class SweepStudy:
         signed = value if self.objectives[0].maximize else -value
 
         def work() -> bool:
-            if step not in self._trial(claim.number).intermediate_values:  # an earlier attempt told it
+            if step not in self._trial(claim.number).intermediate_values:  # an earlier attempt reported it
                 claim.trial.report(signed, step)
             return claim.trial.should_prune()
 
@@ -287,7 +287,7 @@ class SweepStudy:
         outcome: Mapping[str, Any],
         constraints: Mapping[str, float],
     ) -> bool:
-        """End a trial; False when another process has taken it over meanwhile, and this attempt does not count."""
+        """End a trial; False if another process has taken it over, so that this attempt does not count."""
 
         def work() -> bool:
             with self.storage.lock(self.name):
@@ -309,7 +309,7 @@ class SweepStudy:
             self._mine.discard(claim.number)
 
     def release(self, claim: ClaimedTrial, spent_usd: float) -> None:
-        """Let a trial go that did not end; whoever comes next goes on with it."""
+        """Release an unfinished trial, which the next free process continues."""
 
         def work() -> None:
             with self.storage.lock(self.name):
@@ -359,7 +359,7 @@ class SweepStudy:
         self.storage.set_state(self.name, trial.number, TrialState.FAIL)
 
     def _fixed(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-        """Parameters that are known before sampling: a grid's point, or those that a group shares."""
+        """Parameters fixed before sampling: a grid's point, or those that a group shares."""
         if self._grid is not None:
             return self._grid[number]
         leader = number - number % self.spec.group
@@ -368,7 +368,7 @@ class SweepStudy:
         return {name: trials[leader].params[name] for name in self.spec.shared if name in trials[leader].params}
 
     def _begin(self, number: int) -> ClaimedTrial:
-        """Begin the trial of this number, the first that waits."""
+        """Begin the trial of this number, the first waiting one."""
         trial = self._study(trial_seed(self.spec.seed, number)).ask()
         params = {dimension.name: _suggest(trial, dimension) for dimension in self.space.dimensions}
         attributes = trial.user_attrs

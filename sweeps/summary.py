@@ -20,12 +20,12 @@ STATES = {
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One trial, for people and pictures.
+    """One trial, as shown in tables and figures.
 
     Args:
-        paid_usd: what it cost, attempts that died included.
-        reused_usd: what it took from the store had cost.
-        feasible: it keeps within the constraints.
+        paid_usd: its cost, attempts that died included.
+        reused_usd: cost of the datasets that it took from the store.
+        feasible: within the constraints.
     """
 
     number: int
@@ -44,7 +44,7 @@ class TrialRow:
 
 
 def trial_row(trial: FrozenTrial) -> TrialRow:
-    """A trial of Optuna's as a row."""
+    """Optuna's trial as a row."""
     outcome = trial.user_attrs.get(OUTCOME, {})
     beat = trial.user_attrs.get(BEAT)
     live = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
@@ -59,7 +59,7 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
 
 
 def best_rows(rows: Sequence[TrialRow], objectives: Sequence[SweepObjective]) -> list[TrialRow]:
-    """The best feasible trial, or the Pareto front (by the first objective); the earlier of equal ones."""
+    """The best feasible trial, or the Pareto front ordered by the first objective; of equal ones the earlier."""
     done = [row for row in rows if row.values is not None and row.feasible]
 
     def gain(row: TrialRow) -> tuple[float, ...]:

@@ -1,10 +1,9 @@
-"""The sweep itself: claims trials, runs several at once, and watches the budget and the failures."""
+"""Sweep loop: claims trials, runs several at once, and watches the budget and the failures."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -16,27 +15,27 @@ from superworkflow.infra.config.request import Request
 from superworkflow.infra.orchestration.sweep import Board, in_flow
 from superworkflow.infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
 from superworkflow.sweeps.owner import BEAT_SECONDS
-from superworkflow.sweeps.storage import tell
+from superworkflow.sweeps.storage import announce
 from superworkflow.sweeps.study import ClaimedTrial, SweepStudy
 from superworkflow.sweeps.summary import TrialRow, best_rows, trial_row
 from superworkflow.sweeps.trial import Outcome, TrialRun, trial_request
 
 POLL_SECONDS = 0.25
 IDLE_SECONDS = 1.0
-"""Between looks at the study while other processes run its last trials."""
+"""Seconds between reads of the study while other processes run its last trials."""
 TABLE_ROWS = 50
 _END = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
 @dataclass(frozen=True)
 class SweepLimits:
-    """When a sweep ends.
+    """Limits that end a sweep.
 
     Args:
-        trials: how many there are to be.
-        parallel: how many this process runs at once.
-        budget_usd: the sweep stops when its trials have cost so much.
-        max_failures: it stops when so many trials in a row have failed.
+        trials: number of trials.
+        parallel: trials that this process runs at once.
+        budget_usd: cost of all trials.
+        max_failures: failed trials in a row.
     """
 
     trials: int
@@ -58,10 +57,9 @@ class Sweep:
     Args:
         study: shared with other processes.
         request: the base request, whose profile is divided among parallel trials already.
-        limits: when to end.
+        limits: of the sweep.
         record: the sweep's record, opened.
         board: shows the sweep in the orchestrator.
-        tell: prints a line for people.
     """
 
     def __init__(
@@ -71,10 +69,9 @@ class Sweep:
         limits: SweepLimits,
         record: SweepRecord,
         board: Board,
-        tell: Callable[[str], None] = tell,
     ):
         self.study, self.request, self.limits = study, request, limits
-        self._record, self._board, self._tell = record, board, tell
+        self._record, self._board = record, board
         self._active: list[_Active] = []
         self._beats = 0
         self._started = datetime.now()
@@ -83,7 +80,7 @@ class Sweep:
         """Run until all trials have ended or a limit is reached; returns why it stopped early, empty otherwise.
 
         Raises:
-            KeyboardInterrupt and the like: after its trials were stopped and let go.
+            KeyboardInterrupt and the like: after its trials were stopped and released.
         """
         end = threading.Event()
         pulse = threading.Thread(target=self._pulse, args=(end,), name="sweep-beat", daemon=True)
@@ -111,10 +108,10 @@ class Sweep:
         return note
 
     def _begin(self, pool: ThreadPoolExecutor) -> bool:
-        """Begin one trial; False when there is none to begin now."""
+        """Begin one trial; False if there is none."""
         freed = self.study.reconcile()
         for number in freed:
-            self._tell(f"trial {number:>4} resumes: the process that ran it has died")
+            announce(f"trial {number:>4} resumes: the process that ran it has died")
         claim = self.study.claim(self.limits.trials)
         if claim is None:
             return False
@@ -146,7 +143,7 @@ class Sweep:
                 self._finish(active.claim, outcome)
 
     def _release(self, claim: ClaimedTrial, outcome: Outcome) -> None:
-        """Let a trial go that was stopped before its end."""
+        """Release a trial that was stopped before its end."""
         self.study.release(claim, outcome.paid_usd)
         if outcome.run_id:
             self._record.stopped(outcome.run_id, outcome.reason)
@@ -160,7 +157,7 @@ class Sweep:
         kept = asdict(outcome) | {"paid_usd": claim.lost_usd + outcome.paid_usd}
         counts = self.study.finish(claim, _END[outcome.state], outcome.values, kept, constraints)
         if not counts:
-            self._tell(f"trial {claim.number:>4} was taken over by another process; this attempt does not count")
+            announce(f"trial {claim.number:>4} was taken over by another process; this attempt does not count")
             return
         if outcome.run_id:
             params = {f"superworkflow.param.{name}": str(value) for name, value in claim.params.items()}
@@ -168,7 +165,7 @@ class Sweep:
             tags["superworkflow.trial_state"] = outcome.state
             figures = {"sweep/paid_usd": kept["paid_usd"], "sweep/reused_usd": outcome.reused_usd}
             self._record.annotate(outcome.run_id, figures, tags)
-        self._tell(_line(claim, outcome))
+        announce(_line(claim, outcome))
         self._show()
 
     def _show(self) -> None:
@@ -183,7 +180,7 @@ class Sweep:
         )
 
     def _limit_reached(self) -> str:
-        """Why no further trial may begin; empty when there is no reason."""
+        """The limit that is reached, as a message; empty if none is."""
         rows = [trial_row(trial) for trial in self.study.trials()]
         budget = self.limits.budget_usd
         if budget is not None:
@@ -210,11 +207,11 @@ class Sweep:
         return self._done([trial_row(trial) for trial in self.study.trials()])
 
     def _stop_all(self, reason: str, *, interrupted: bool = False) -> None:
-        """Stop the trials of this process at once, and let them go for whoever comes next.
+        """Stop the trials of this process at once and release them.
 
         Args:
-            reason: why.
-            interrupted: a signal is the reason. Stages may have got it as well, so that their trials seem to fail.
+            reason: shown with each trial.
+            interrupted: by a signal. Stages may have received it too, so a trial that fails now was interrupted.
         """
         for active in self._active:
             active.run.stop(reason)
@@ -229,19 +226,19 @@ class Sweep:
             else:  # it ended just before
                 self._finish(active.claim, outcome)
         self._active.clear()
-        if not any(trial.state == TrialState.RUNNING for trial in self.study.trials()):  # no other process is at it
+        if not any(trial.state == TrialState.RUNNING for trial in self.study.trials()):  # no other process runs trials
             self._record.stop(reason)
 
     def _pulse(self, end: threading.Event) -> None:
-        """Tell that this process's trials are alive; stop those that it has lost."""
+        """Record heartbeats of this process's trials; stop those that another process has taken over."""
         while not end.wait(BEAT_SECONDS):
             self._beats += 1
             for active in list(self._active):
                 try:
                     held = self.study.beat(active.claim, self._beats, active.run.spent()[0])
-                except SuperworkflowError:  # the database was unreachable for too long: the sweep itself ends of it
+                except SuperworkflowError:  # the database was unreachable for too long, which ends the sweep itself
                     return
-                except Exception:  # it ended meanwhile
+                except Exception:  # the trial has just ended
                     continue
                 if not held and not active.future.done():
                     active.run.stop("another process has taken the trial over")

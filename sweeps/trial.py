@@ -1,4 +1,4 @@
-"""One trial: a flow run with other parameters, which takes from the store what it shares with other runs."""
+"""One trial: a flow run with its own parameters, which reuses datasets that it shares with other runs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Outcome:
     """Outcome of a trial.
 
     Args:
-        state: `interrupted` when the sweep stopped it; such a trial has not ended and is gone on with later.
+        state: `interrupted` when the sweep stopped it; such a trial has not ended and is continued later.
         values: of the objectives; None unless complete.
-        paid_usd: what it cost, the stage that was under way included.
-        reused_usd: what it took from the store had cost.
+        paid_usd: its cost, an unfinished stage included.
+        reused_usd: cost of the datasets that it took from the store.
         paid_s: seconds for which resources were held.
-        reused_s: seconds that what it took from the store had taken.
+        reused_s: seconds that the datasets it took from the store had taken.
         reason: why it did not complete.
-        stages: state, digest, cost and what was saved, by node.
-        metrics: what its stages reported.
+        stages: state, digest, cost and savings, by node.
+        metrics: reported by its stages.
     """
 
     state: State
@@ -61,9 +61,9 @@ def trial_request(base: Request, params: Mapping[str, Any], objectives: Sequence
     """The request of one trial: the base with the trial's parameters, and only the nodes that its objectives need.
 
     Args:
-        base: what the user asked for.
+        base: the request that trials vary.
         params: the trial's parameters by dotted name.
-        objectives: what it is judged by.
+        objectives: by which it is judged.
 
     Raises:
         UserError: parameters that do not fit together.
@@ -113,9 +113,9 @@ class TrialRun:
     Args:
         request: the trial's request.
         name: of its flow run.
-        objectives: what it is judged by.
+        objectives: by which it is judged.
         tracker: makes its tracker.
-        should_prune: told `(step, value)` of each intermediate value that is not the last one.
+        should_prune: called with `(step, value)` of each intermediate value but the last.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class TrialRun:
         self._ids = ("", "")
 
     def __call__(self) -> Outcome:
-        """Run to the end, whatever it is; raises only what is not the trial's own failure."""
+        """Run to the end and return its outcome; raises only errors that are not the trial's own."""
         try:
             record = run_trial(self.request, self.name, self._open, self._listen, self._launcher)
             values = self._values(record)
@@ -163,7 +163,7 @@ class TrialRun:
         self._launcher.cancel()
 
     def spent(self) -> tuple[float, float]:
-        """USD and seconds so far, of the stage under way too."""
+        """USD and seconds so far, running stages included."""
         now = time.monotonic()
         with self._guard:
             over = [*self._ended.values(), *self._failed]
@@ -213,8 +213,8 @@ class TrialRun:
     def _cost(self, stage: StageRecord) -> float:
         """Cost of a stage when nothing is cached, in USD.
 
-        On a machine that trials share, wall time says how busy the others were; CPU seconds say what was done. A GPU is
-        one trial's own for as long as it is held.
+        On a machine that trials share, wall time depends on the other trials; CPU seconds do not. A GPU belongs to one
+        trial while it is held.
         """
         if str(self.request.profile.launcher) != "process" or stage.resources.gpu.count:
             return stage.cost_usd + stage.saved_usd

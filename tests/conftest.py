@@ -89,8 +89,8 @@ def graph_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     edges, labels = folder / "edges.csv", folder / "labels.csv"
     rows = "".join(f"v{u},v{v}\n" for u, v in zip(source, target, strict=True))
     edges.write_text("source,target\n" + rows)
-    known = np.union1d(source, target)
-    labels.write_text("node,label\n" + "".join(f"v{u},team {community[u]}\n" for u in known))
+    nodes = np.union1d(source, target)
+    labels.write_text("node,label\n" + "".join(f"v{u},team {community[u]}\n" for u in nodes))
     return edges, labels
 
 
@@ -107,7 +107,7 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
 
     settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
-    # It keeps the folders that it is first told of: those of a test's stage would be gone, and remade without a lock.
+    # Java keeps the first folders that it is given: those of a test's stage would be gone, and remade without a lock.
     first = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     SparkContext._jvm.org.apache.spark.util.Utils.getLocalDir(first._jconf)
     yield
@@ -116,7 +116,7 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders of the platform are made in this test."""
+    """Parent of the platform's temporary folders in this test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

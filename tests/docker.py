@@ -63,5 +63,5 @@ def build_stand_in(name: str) -> str:
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
-    """Last line of what a command told."""
+    """Last line of a command's output."""
     return (done.stderr or done.stdout).strip().rpartition("\n")[2] or f"exit status {done.returncode}"

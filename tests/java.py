@@ -1,4 +1,4 @@
-"""How Java runs in tests of Spark."""
+"""Java's options in tests of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each launcher promises (`infra.launch.base.Launcher`), as tests on a toy stage that waits for a file.
+"""Promises of each launcher (`infra.launch.base.Launcher`), as tests on a toy stage that waits for a file.
 
 The tests of a launcher inherit `LauncherCases` and have a fixture `ground` that says where its stages run.
 """
@@ -50,7 +50,7 @@ launcher.launch(call, lambda event: print(json.dumps(event), flush=True))
 
 
 def caller_arguments(call: StageCall, profile: Mapping[str, Any], prepared: Sequence[str] = ()) -> list[str]:
-    """Command line of a process that launches a call, where a profile says, and prints what it is told."""
+    """Command line of a process that launches a call with a profile, and prints its events."""
     given = [call.node, call.stage, dict(call.params), dict(call.inputs), call.output]
     everything = [profile, prepared, given, call.placement.model_dump(), dict(call.labels)]
     return [sys.executable, "-P", "-c", CALLER, json.dumps(everything)]
@@ -103,17 +103,17 @@ def kill_stage(call: StageCall) -> None:
 
 
 def complete(call: StageCall) -> bool:
-    """Whether the dataset of a call is there."""
+    """True if the dataset of a call is there."""
     return Dataset.find(Location.of(call.output)) is not None
 
 
 def steps(events: list[Event]) -> list[int]:
-    """How far the work was, each time that the stage told it."""
+    """Progress of the work at each report of the stage."""
     return [event["done"] for event in events if event["event"] == "progress"]
 
 
 def says(events: list[Event], text: str) -> bool:
-    """Whether a line of log has this text."""
+    """True if a line of the log has this text."""
     return any(text in str(event.get("message", "")) for event in events)
 
 
@@ -134,16 +134,16 @@ def ignore(event: Event) -> None:
 
 
 class Ground(ABC):
-    """Where a launcher's stages run, as its tests need to know it.
+    """Environment of a launcher's stages, for its tests.
 
     Args:
-        folder: where stages can read and write.
+        folder: folder in which stages can read and write.
     """
 
     ends_with_caller = True
-    """Whether stages notice that their caller died; otherwise they are adopted."""
+    """True if stages notice that their caller died; otherwise they are adopted."""
     pays_for_waiting = True
-    """Whether a caller holds resources while it waits for another's stage."""
+    """True if a caller holds resources while it waits for another's stage."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -162,7 +162,7 @@ class Ground(ABC):
 
     @abstractmethod
     def running(self, call: StageCall) -> set[str]:
-        """What a launcher has running for a call."""
+        """Names of what a launcher has running for a call."""
 
     def watch(self, call: StageCall, launcher: Launcher) -> None:
         """Look on for as long as it takes to see that another launcher's stage is left alone."""
@@ -209,10 +209,10 @@ class LauncherCases:
 
     def test_several_at_once(self, ground: Ground, pool: ThreadPoolExecutor) -> None:
         launcher, calls = ground.launcher(), [ground.call(seed=number, memory=256 << 20) for number in range(SEVERAL)]
-        told: list[list[Event]] = [[] for _ in calls]
-        done = list(pool.map(lambda call, events: launcher.launch(call, events.append), calls, told))
+        logs: list[list[Event]] = [[] for _ in calls]
+        done = list(pool.map(lambda call, events: launcher.launch(call, events.append), calls, logs))
         assert [launched.measured.rows for launched in done] == [2] * SEVERAL
-        for number, (call, events) in enumerate(zip(calls, told, strict=True)):
+        for number, (call, events) in enumerate(zip(calls, logs, strict=True)):
             assert complete(call)
             assert steps(events) == [1, 2]
             assert [event["message"] for event in events if says([event], "prints")] == [f"prints {number}"]
@@ -293,16 +293,16 @@ class LauncherCases:
     def test_what_another_has_running_is_waited_for_and_left_alone(
         self, ground: Ground, gate: Path, pool: ThreadPoolExecutor
     ) -> None:
-        call, told = ground.call(gate), [list[Event](), list[Event](), list[Event]()]
-        owner, interrupted, waiting = (ground.launcher() for _ in told)
-        one = pool.submit(owner.launch, call, told[0].append)
-        until(lambda: steps(told[0]))
+        call, logs = ground.call(gate), [list[Event](), list[Event](), list[Event]()]
+        owner, interrupted, waiting = (ground.launcher() for _ in logs)
+        one = pool.submit(owner.launch, call, logs[0].append)
+        until(lambda: steps(logs[0]))
         owned = ground.running(call)
         two, three = (
             pool.submit(each.launch, call, events.append)
-            for each, events in zip((interrupted, waiting), told[1:], strict=True)
+            for each, events in zip((interrupted, waiting), logs[1:], strict=True)
         )
-        until(lambda: told[1] and told[2])
+        until(lambda: logs[1] and logs[2])
         interrupted.cancel()
         with pytest.raises(StageFailed) as raised:
             two.result()
@@ -321,10 +321,10 @@ class LauncherCases:
     def test_who_waits_for_one_that_is_cancelled_makes_the_dataset(
         self, ground: Ground, gate: Path, pool: ThreadPoolExecutor
     ) -> None:
-        call, told, events = ground.call(gate), list[Event](), list[Event]()
+        call, others, events = ground.call(gate), list[Event](), list[Event]()
         first, second = ground.launcher(), ground.launcher()
-        one = pool.submit(first.launch, call, told.append)
-        until(lambda: steps(told))
+        one = pool.submit(first.launch, call, others.append)
+        until(lambda: steps(others))
         two = pool.submit(second.launch, call, events.append)
         until(lambda: events)
         first.cancel()

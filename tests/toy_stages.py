@@ -1,6 +1,6 @@
 """Two small real stages and a superworkflow of them, for tests of the platform alone.
 
-`count` counts the lines of a file; `scale` multiplies that number and can be told to fail, to wait or to keep a
+`count` counts the lines of a file; `scale` multiplies that number and can fail, wait or keep a
 checkpoint on its way.
 """
 
@@ -64,7 +64,7 @@ def count_on_spark(job: StageRun[CountParams]) -> Output:
 
 
 def scale(job: StageRun[ScaleParams]) -> Output:
-    """The number times the factor. A run that failed half-way goes on from its checkpoint."""
+    """The number times the factor. A run that failed half-way resumes from its checkpoint."""
     kept = job.checkpoint / "half.txt"
     resumed = kept.exists()
     number = int(job.inputs["number"].array("lines.npy")[0])

@@ -50,10 +50,12 @@ def relax(job: StageRun[RelaxParams]) -> Output:
     names = [f"block-{block}.npy" for block in range(params.blocks)]
     job.output.claim(names)
     with worker_group(job, silence_s=params.silence) as group:
-        told = group.run(iterate, params.model_dump(mode="json"), job.output.location.uri)
-    for each in told:
+        answers = group.run(iterate, params.model_dump(mode="json"), job.output.location.uri)
+    for each in answers:
         job.output.adopt(FileEntry.model_validate(entry) for entry in each["files"])
-    return Output(rows=params.blocks, stats={"resumed": max(each["resumed"] for each in told), "ranks": len(told)})
+    return Output(
+        rows=params.blocks, stats={"resumed": max(each["resumed"] for each in answers), "ranks": len(answers)}
+    )
 
 
 def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def _kept(worker: Worker, step: int, block: int) -> NDArray[np.float64]:
 
 
 def meet(worker: Worker, value: Any) -> dict[str, Any]:
-    """What this rank is, and that it has met the others."""
+    """Describe this rank, once it has met the others."""
     import torch
     import torch.distributed as dist
 
@@ -166,7 +168,7 @@ def pool(job: StageRun[PoolParams]) -> Output:
 
 
 def compute_item(worker: ElasticWorker, given: list[Any]) -> dict[str, Any]:
-    """A sum that the item alone decides, after so many seconds; and by whom."""
+    """A sum that depends on the item alone, after the given seconds, with the process that computed it."""
     item, seconds = given
     worker.log(f"item {item} begun by {os.getpid()}")
     time.sleep(seconds)
@@ -183,7 +185,7 @@ def peak_memory() -> int:
 
 
 def value_of(item: int) -> float:
-    """What `compute_item` computes."""
+    """Value that `compute_item` computes."""
     return float(np.cos(_beginning(item)).sum())
 
 

@@ -84,7 +84,7 @@ class Popen(subprocess.Popen[str]):
         )
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -> None:
-        """What makes the process; once the pipes are there."""
+        """Make the process; `subprocess` calls this once the pipes are there."""
         control = _warm_process(self._environment)
         if control is None:
             super()._execute_child(args, executable, preexec_fn, *rest)  # type: ignore[misc]
@@ -102,7 +102,7 @@ class Popen(subprocess.Popen[str]):
 
 
 def hear_interrupts() -> None:
-    """What a shell starts in the background ignores SIGINT, and SIGHUP with nohup; so would what the tests start."""
+    """Reset SIGINT and SIGHUP, which processes that a shell starts in the background, or with nohup, ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -156,19 +156,19 @@ def main() -> int:
         message, streams, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
         if not message:
             return 0
-        told, tell = os.pipe()
+        reading, writing = os.pipe()
         if (between := os.fork()) == 0:
             if (pid := os.fork()) != 0:
-                os.write(tell, str(pid).encode())
+                os.write(writing, str(pid).encode())
                 os._exit(0)
             control.close()
-            os.close(told)
-            os.close(tell)
+            os.close(reading)
+            os.close(writing)
             return _run(json.loads(message), streams, added)
         os.waitpid(between, 0)  # the tests have adopted the child then
-        control.send(os.read(told, 64))
-        os.close(told)
-        os.close(tell)
+        control.send(os.read(reading, 64))
+        os.close(reading)
+        os.close(writing)
         for stream in streams:
             os.close(stream)
 

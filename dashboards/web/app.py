@@ -1,4 +1,4 @@
-"""The pages: they answer GET alone, and only on names of this machine unless they were bound to another one."""
+"""Pages of the dashboard: GET only, and only under this machine's names unless they are bound to another address."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from superworkflow.infra.orchestration.schedules import Scheduled
 
 RUNS = 5000
-"""Runs that pages look back on."""
+"""Latest runs that pages show."""
 FRESH_SECONDS = 5.0
-"""For which what was read is shown again; longer where reading takes long."""
+"""Lifetime of what pages have read; longer if reading takes long."""
 PERIODS = (7, 30, 90, 365)
 COMPARED = 8
-"""Runs beside each other at most."""
+"""Most runs that a page compares."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing is fetched from elsewhere. Plotly writes styles of its own into the page."""
+"""Forbids fetching from other hosts. Inline styles are allowed because Plotly writes them."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Sources:
     """Sources that pages read.
 
     Args:
-        store: URI of the store whose runs they are, to show it.
-        runs: what MLflow has.
-        scheduled: deployments of Prefect's server; None where no server is named, an error's text where it is away.
+        store: URI of the store of these runs, shown on each page.
+        runs: reads runs from MLflow.
+        scheduled: deployments of Prefect's server; None if no server is named, an error's text if it is unreachable.
         studies: names of the sweeps' studies.
         study: one of them: Optuna's study and the document of its report.
-        prefect: address of Prefect's pages; empty where no server is named.
+        prefect: address of Prefect's pages; empty if no server is named.
         budget_usd: for a month.
-        today: by UTC.
+        today: date in UTC.
     """
 
     store: str
@@ -63,7 +63,7 @@ class Sources:
 
 
 class _Fresh:
-    """All runs, read again when what was read is too old."""
+    """All runs, cached for a while."""
 
     def __init__(self, reader: RunReader):
         self._reader, self._turn = reader, threading.Lock()
@@ -87,9 +87,9 @@ def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
     """The dashboard as a WSGI application.
 
     Args:
-        sources: what it shows.
-        host: that it will listen on. On this machine's own, requests for other names are refused: a page of a stranger
-            could otherwise have its name point here, and read.
+        sources: the data to show.
+        host: address to listen on. If it is local, requests for other names are refused, which prevents DNS rebinding:
+            another site could otherwise point its own name here and read the pages.
     """
     app = Flask("superworkflow", static_folder=str(STATIC), template_folder=str(TEMPLATES))
     app.jinja_env.filters.update(FILTERS)
@@ -101,18 +101,18 @@ def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
 
 
 def _sources() -> Sources:
-    """Sources of the application that answers."""
+    """Sources of the current application."""
     return cast("Sources", current_app.extensions["sources"])
 
 
 def _runs() -> list[DetailedRun]:
-    """All runs, as fresh as `_Fresh` keeps them."""
+    """All runs, from the cache of `_Fresh`."""
     return cast("_Fresh", current_app.extensions["runs"])()
 
 
 @pages.before_app_request
 def only_known_names() -> None:
-    """Refuse requests for other names than this machine's, where the application listens on those."""
+    """Refuse requests for other names than this machine's if the application listens on a local address."""
     local = current_app.extensions["host"] in (*LOCAL, "::1")
     if local and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
         abort(403, "This page is shown on this machine's own names only.")
@@ -120,7 +120,7 @@ def only_known_names() -> None:
 
 @pages.after_app_request
 def guarded(answer: Response) -> Response:
-    """Add the headers that keep other sites, and caches, out."""
+    """Add headers against other sites and caches."""
     answer.headers["Content-Security-Policy"] = POLICY
     answer.headers["X-Content-Type-Options"] = "nosniff"
     answer.headers["Referrer-Policy"] = "no-referrer"
@@ -141,9 +141,9 @@ def overview() -> str:
     days = request.args.get("days", 30, type=int)
     days = days if days in PERIODS else 30
     chosen = request.args.get("superworkflow", "")
-    known, today = _runs(), _sources().today()
-    names = sorted({run.superworkflow for run in known})
-    shown = [run for run in known if chosen in ("", run.superworkflow)]
+    runs, today = _runs(), _sources().today()
+    names = sorted({run.superworkflow for run in runs})
+    shown = [run for run in runs if chosen in ("", run.superworkflow)]
     recent = frames.since(shown, days, today)
     table, costs = frames.runs_frame(recent), frames.costs_frame(recent)
     month = frames.month(frames.runs_frame(shown), today)
@@ -187,8 +187,8 @@ def run(run_id: str) -> str:
 @pages.get("/compare")
 def compare() -> str:
     """Runs side by side."""
-    known = _runs()
-    by_id = {each.run_id: each for each in known}
+    runs = _runs()
+    by_id = {each.run_id: each for each in runs}
     chosen = [by_id[each] for each in dict.fromkeys(request.args.getlist("run")) if each in by_id][:COMPARED]
     content: dict[str, Any] = {}
     if len(chosen) > 1:
@@ -204,7 +204,7 @@ def compare() -> str:
             "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
         }  # fmt: skip
     return render_template(
-        "compare.html", at="compare", chosen=chosen, most=COMPARED, runs=known[:200],
+        "compare.html", at="compare", chosen=chosen, most=COMPARED, runs=runs[:200],
         headline=frames.headline, **content,
     )  # fmt: skip
 
@@ -232,12 +232,12 @@ def plotly() -> Response:
 
 
 def _title(run: DetailedRun, among: list[DetailedRun]) -> str:
-    """Name of a run, with its id where others have the same."""
+    """Name of a run, with its id if others share the name."""
     alike = sum(each.name == run.name for each in among) > 1
     return f"{run.name} ({run.run_id[:6]})" if alike else run.name
 
 
 def _prefect_page(sources: Sources, run: DetailedRun) -> str:
     flow_run = run.tags.get("superworkflow.flow_run_id", "")
-    known = sources.prefect and all(each in "0123456789abcdef-" for each in flow_run)
-    return f"{sources.prefect}/runs/flow-run/{flow_run}" if known and flow_run else ""
+    valid = sources.prefect and all(each in "0123456789abcdef-" for each in flow_run)
+    return f"{sources.prefect}/runs/flow-run/{flow_run}" if valid and flow_run else ""

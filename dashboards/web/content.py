@@ -27,7 +27,7 @@ def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: s
     Args:
         run: the run.
         stages: its stages.
-        prefect: address of its page in Prefect; empty where there is none.
+        prefect: address of its page in Prefect; empty if there is none.
     """
     prices = shipped_prices(run.tags.get(PRICES_TAG, ""))
     phases, fit = timeline(stages, run.started), fits(stages, prices)
@@ -46,15 +46,15 @@ def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: s
 
 
 def state_of(run: DetailedRun) -> str:
-    """State of a run in a word: the verdict on its model where that says more."""
+    """State of a run in a word; the verdict on its model if the model was not promoted."""
     if run.status == "FINISHED" and run.outcome in ("rejected", "unchanged"):
         return run.outcome
     return _STATES.get(run.status, run.status.lower())
 
 
-def moment(at: datetime | None) -> str:
+def moment(time: datetime | None) -> str:
     """Date and time, UTC."""
-    return f"{at:%Y-%m-%d %H:%M}" if at is not None else ""
+    return f"{time:%Y-%m-%d %H:%M}" if time is not None else ""
 
 
 FILTERS: Mapping[str, Callable[..., str]] = {

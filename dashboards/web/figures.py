@@ -1,4 +1,4 @@
-"""From frames to figures of Plotly's, as plain mappings: `{"data": [...], "layout": {...}}`.
+"""Plotly figures of frames, as plain mappings: `{"data": [...], "layout": {...}}`.
 
 Colours of text, grid and paper are left to the page, which knows whether it is dark (`static/page.js`).
 """
@@ -16,16 +16,16 @@ from superworkflow.dashboards.web.stages import Fit, Phases
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 
 COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
-"""Readable on white and on black."""
+"""Colours readable on white and on black."""
 RAN, FAILED, WAITED, QUEUED, GOOD, LIMIT = COLOURS[0], "#d64545", "#9aa4b2", COLOURS[3], COLOURS[2], "#d64545"
 REST = "others"
-"""Name of what is too small for a colour of its own."""
+"""Name of the sum of parts too small for a colour of their own."""
 
 Chart = dict[str, Any]
 
 
 def chart(traces: Iterable[Mapping[str, Any]], height: int, **layout: Any) -> Chart:
-    """A figure with the layout that all share; the page adds its colours."""
+    """A figure with the shared layout; the page adds its colours."""
     base: dict[str, Any] = {
         "height": height, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "showlegend": False, "bargap": 0.35,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
@@ -39,7 +39,7 @@ def chart(traces: Iterable[Mapping[str, Any]], height: int, **layout: Any) -> Ch
 
 
 def costs(table: pd.DataFrame, most: int = 8) -> Chart:
-    """USD by day, stacked: what cost most has a colour of its own."""
+    """USD by day, stacked: the most expensive parts have colours of their own."""
     shown = table
     if table.shape[1] > most:
         shown = table.iloc[:, : most - 1].copy()
@@ -80,14 +80,14 @@ def month_line(found: Month, budget: float | None) -> Chart:
 
 
 def gantt(found: Sequence[Phases]) -> Chart:
-    """A row for each stage: waiting for others, queued for resources, running; a diamond where it was cached."""
+    """A row for each stage: waiting for others, queued for resources, running; a diamond if it was cached."""
     ran = [each for each in found if each.stage.state != "cached"]
     cached = [each for each in found if each.stage.state == "cached"]
 
-    def bars(name: str, colour: str, begins: Sequence[float], lasted: Sequence[float], of: Sequence[Phases],
+    def bars(name: str, colour: str, begins: Sequence[float], lasted: Sequence[float], phases: Sequence[Phases],
              **marker: Any) -> dict[str, Any]:  # fmt: skip
         return {
-            "type": "bar", "orientation": "h", "name": name, "y": [each.stage.name for each in of],
+            "type": "bar", "orientation": "h", "name": name, "y": [each.stage.name for each in phases],
             "base": list(begins), "x": list(lasted), "marker": {"color": colour, **marker}, "width": 0.62,
             "text": [format_seconds(s) for s in lasted], "textposition": "none",
             "hovertemplate": "%{y}: %{fullData.name} %{text}<extra></extra>",
@@ -98,8 +98,8 @@ def gantt(found: Sequence[Phases]) -> Chart:
         bars("queued", QUEUED, [e.ready for e in ran], [e.queued_s for e in ran], ran),
     ]
     for state, title, colour in (("ran", "running", RAN), ("failed", "failed", FAILED)):
-        if of := [each for each in ran if each.stage.state == state]:
-            traces.append(bars(title, colour, [e.began for e in of], [e.running_s for e in of], of))
+        if phases := [each for each in ran if each.stage.state == state]:
+            traces.append(bars(title, colour, [e.began for e in phases], [e.running_s for e in phases], phases))
     if cached:
         traces.append({
             "type": "scatter", "mode": "markers", "name": "cached", "x": [each.ended for each in cached],
@@ -113,18 +113,20 @@ def gantt(found: Sequence[Phases]) -> Chart:
 
 
 def shares(found: Sequence[Fit]) -> Chart:
-    """Used CPU and memory of each stage as a share of what it was given."""
+    """CPU and memory that each stage used, as a share of its resources."""
     names = [each.stage.name for each in found]
     cpu = [each.cpu_used / each.stage.cpu if each.stage.cpu and not each.stage.members else 0.0 for each in found]
     memory = [each.stage.memory_bytes / each.stage.memory for each in found]
-    told = (
+    used = (
         [f"{each.cpu_used:.1f} of {each.stage.cpu:g} vCPUs" for each in found],
         [f"{format_bytes(each.stage.memory_bytes)} of {format_bytes(each.stage.memory)}" for each in found],
     )
     traces = [
         {"type": "bar", "orientation": "h", "name": name, "y": names, "x": values, "marker": {"color": colour},
          "text": texts, "textposition": "none", "hovertemplate": "%{y}: %{text}<extra></extra>"}
-        for name, values, texts, colour in (("CPU", cpu, told[0], COLOURS[0]), ("memory", memory, told[1], COLOURS[5]))
+        for name, values, texts, colour in (
+            ("CPU", cpu, used[0], COLOURS[0]), ("memory", memory, used[1], COLOURS[5]),
+        )
     ]  # fmt: skip
     whole = {
         "type": "line",
@@ -157,12 +159,12 @@ def history(found: DeploymentHistory) -> Chart:
                         "arrayminus": [each.tolerance for each in judged], "color": RAN},
         })  # fmt: skip
     for verdict in dict.fromkeys(each.run.outcome for each in points):
-        of = [each for each in points if each.run.outcome == verdict]
+        shown = [each for each in points if each.run.outcome == verdict]
         symbol, colour = looks.get(verdict, ("circle-open", WAITED))
         traces.append({
             "type": "scatter", "mode": "markers", "name": verdict or "not registered",
-            "x": [_moment(each.run.started) for each in of], "y": [each.quality for each in of],
-            "text": [each.run.name for each in of], "hovertemplate": "%{text}: %{y:.4f}<extra></extra>",
+            "x": [_moment(each.run.started) for each in shown], "y": [each.quality for each in shown],
+            "text": [each.run.name for each in shown], "hovertemplate": "%{text}: %{y:.4f}<extra></extra>",
             "marker": {"symbol": symbol, "size": 10, "color": colour},
         })  # fmt: skip
     shapes, notes = [], []
@@ -178,7 +180,7 @@ def history(found: DeploymentHistory) -> Chart:
 def lines(table: pd.DataFrame) -> Chart:
     """A line for each column over time."""
     traces = [
-        {"type": "scatter", "mode": "lines+markers", "name": str(name), "x": [_moment(at) for at in table.index],
+        {"type": "scatter", "mode": "lines+markers", "name": str(name), "x": [_moment(time) for time in table.index],
          "y": [_finite(value) for value in table[name]], "line": {"color": COLOURS[place % len(COLOURS)]}}
         for place, name in enumerate(table.columns)
     ]  # fmt: skip
@@ -196,11 +198,11 @@ def spreads(table: pd.DataFrame, names: Mapping[str, str]) -> Chart:
     metrics = list(dict.fromkeys(shown["metric"]))
     traces = []
     for place, (run_id, name) in enumerate(names.items()):
-        of = shown[shown["run_id"] == run_id].set_index("metric").reindex(metrics)
-        values = [_finite(value) for value in of["value"]]
+        rows = shown[shown["run_id"] == run_id].set_index("metric").reindex(metrics)
+        values = [_finite(value) for value in rows["value"]]
         traces.append({
             "type": "bar", "name": name, "x": metrics, "y": values, "marker": {"color": COLOURS[place % len(COLOURS)]},
-            "error_y": {"type": "data", "array": [_finite(value) or 0.0 for value in of["spread"]], "thickness": 1.2},
+            "error_y": {"type": "data", "array": [_finite(value) or 0.0 for value in rows["spread"]], "thickness": 1.2},
             "hovertemplate": "%{fullData.name}<br>%{x}: %{y:.4f}<extra></extra>",
         })  # fmt: skip
     return chart(traces, 300, barmode="group", showlegend=True, xaxis={"type": "category"}, yaxis={"nticks": 6})
@@ -208,11 +210,11 @@ def spreads(table: pd.DataFrame, names: Mapping[str, str]) -> Chart:
 
 def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
     """USD of several runs, stacked by stage; runs by name."""
-    stages = list(dict.fromkeys(stage for costs_of in by_run.values() for stage in costs_of))
+    stages = list(dict.fromkeys(stage for costs in by_run.values() for stage in costs))
     traces = [
         {"type": "bar", "orientation": "h", "name": stage, "y": list(by_run),
-         "x": [of.get(stage, 0.0) for of in by_run.values()], "marker": {"color": COLOURS[place % len(COLOURS)]},
-         "text": [format_usd(of.get(stage, 0.0)) for of in by_run.values()], "textposition": "none",
+         "x": [costs.get(stage, 0.0) for costs in by_run.values()], "marker": {"color": COLOURS[place % len(COLOURS)]},
+         "text": [format_usd(costs.get(stage, 0.0)) for costs in by_run.values()], "textposition": "none",
          "hovertemplate": "%{y}<br>%{fullData.name}: %{text}<extra></extra>"}
         for place, stage in enumerate(stages)
     ]  # fmt: skip
@@ -221,8 +223,8 @@ def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
                  xaxis={"tickprefix": "$", "nticks": 5})  # fmt: skip
 
 
-def _moment(at: Any) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}"
+def _moment(time: Any) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _finite(value: float) -> float | None:

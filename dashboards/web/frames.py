@@ -1,4 +1,4 @@
-"""From recorded runs to frames: pure functions, one for each table or figure of a page."""
+"""Frames of recorded runs: one pure function for each table or figure of a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_COLUMNS = (
 )  # fmt: skip
 COST_COLUMNS = ("day", "superworkflow", "stage", "run_id", "cost_usd")
 DRIFT = "drift/"
-"""Prefix of metrics of drift."""
+"""Prefix of drift metrics."""
 
 
 def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 
 def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
-    """A row for each stage of each run that has cost something, `COST_COLUMNS`."""
+    """A row for each stage of each run that cost something, `COST_COLUMNS`."""
     rows = [
         (run.started.date(), run.superworkflow, stage, run.run_id, took["cost_usd"])
         for run in runs
@@ -50,20 +50,20 @@ def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 
 def headline(run: DetailedRun) -> Figure | None:
-    """The first headline that a run has reported, with its spread."""
+    """The first headline metric that a run reported, with its spread."""
     first = headlines(run.metrics, run.declared)
     return next((each for each in figures(run.metrics, run.declared) if first and each.name == first[0].name), None)
 
 
 def since(runs: Sequence[DetailedRun], days: int, today: date) -> list[DetailedRun]:
-    """Runs of the last so many days, today's among them."""
+    """Runs of the last `days` days, today included."""
     return [run for run in runs if run.started.date() > today - timedelta(days=days)]
 
 
-def by_day(costs: pd.DataFrame, of: str, days: int, today: date) -> pd.DataFrame:
-    """USD by day, every day of the period, in a column for each value of `of` (`superworkflow`, `stage`)."""
+def by_day(costs: pd.DataFrame, key: str, days: int, today: date) -> pd.DataFrame:
+    """USD on each day of the period, in a column for each value of `key` (`superworkflow` or `stage`)."""
     period = [today - timedelta(days=back) for back in reversed(range(days))]
-    table = costs.pivot_table(index="day", columns=of, values="cost_usd", aggfunc="sum", fill_value=0.0)
+    table = costs.pivot_table(index="day", columns=key, values="cost_usd", aggfunc="sum", fill_value=0.0)
     order = table.sum().sort_values(ascending=False).index
     return table[order].reindex(period, fill_value=0.0)
 
@@ -74,12 +74,12 @@ class Summary:
 
     Args:
         runs: all of them.
-        ended_well: that finished, rejected and unchanged ones among them.
-        failed: that failed; those stopped on purpose count neither way.
-        running: that go on.
-        unchanged: that had nothing to do.
-        cost_usd: what they cost.
-        saved_usd: what their cached stages would have cost.
+        ended_well: finished, including rejected and unchanged ones.
+        failed: failed; runs stopped on purpose count neither way.
+        running: still running.
+        unchanged: had nothing to do.
+        cost_usd: cost of all.
+        saved_usd: cost that their cached stages saved.
     """
 
     runs: int
@@ -92,13 +92,13 @@ class Summary:
 
     @property
     def success(self) -> float | None:
-        """Share of those that ended by themselves; None where none has."""
+        """Share of successful runs among those that ended by themselves; None if none has."""
         ended = self.ended_well + self.failed
         return self.ended_well / ended if ended else None
 
 
 def summary(table: pd.DataFrame) -> Summary:
-    """The figures of a runs' frame together."""
+    """Summary of a frame of runs."""
     states = table["status"].value_counts()
     return Summary(
         runs=len(table), ended_well=int(states.get("FINISHED", 0)), failed=int(states.get("FAILED", 0)),
@@ -112,10 +112,10 @@ class Month:
     """Cost of a calendar month so far, and its projection.
 
     Args:
-        days: since its first day, cumulative USD of each, as (day, USD).
+        days: (day, USD since the first of the month).
         spent_usd: until now.
         daily_usd: mean of the last `window` days.
-        window: 14, or fewer where the first run is younger.
+        window: 14, or the days since the first run if those are fewer.
         forecast_usd: at the month's end, if its other days cost that mean.
     """
 
@@ -144,12 +144,12 @@ def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
 
 @dataclass(frozen=True)
 class Promotion:
-    """One run of a deployment by what decided of its model.
+    """One run of a deployment, with the figures that decided on its model.
 
     Args:
-        quality: of its model, as it was compared; else its headline.
-        champion: figure of the model in use then, on the same data.
-        tolerance: how much worse it might have been.
+        quality: of its model when it was compared; else its headline.
+        champion: quality of the model in use then, on the same data.
+        tolerance: by which the model was allowed to be worse.
     """
 
     run: DetailedRun
@@ -169,7 +169,7 @@ class DeploymentHistory:
 
     @property
     def metric(self) -> str:
-        """By which its models are compared."""
+        """Metric by which its models are compared."""
         return next((found.name for each in reversed(self.runs) if (found := headline(each.run))), "")
 
     @property
@@ -181,9 +181,9 @@ class DeploymentHistory:
 
     @property
     def drift(self) -> pd.DataFrame:
-        """Figures of drift that runs recorded: a column for each, by the beginning of the run.
+        """Drift metrics that runs recorded: a column for each, indexed by the start of the run.
 
-        A count of which there is a share as well is left out: on its scale shares could not be told from 0.
+        A count that is also recorded as a share is left out: on its scale all shares would look like 0.
         """
         rows = {
             each.run.started: {
@@ -196,7 +196,7 @@ class DeploymentHistory:
 
 
 def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> list[DeploymentHistory]:
-    """Deployments that have run, the last one to do so first."""
+    """Deployments that have run, the latest first."""
     gates = {each.run_id: _gates(each) for each in versions}
     found: dict[str, list[DetailedRun]] = {}
     for run in sorted(runs, key=lambda run: run.started):
@@ -204,15 +204,15 @@ def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> lis
             found.setdefault(run.deployment_id, []).append(run)
     histories = [
         DeploymentHistory(
-            identity, of[-1].deployment or identity, tuple(_promotion(run, gates.get(run.run_id, ())) for run in of)
+            identity, own[-1].deployment or identity, tuple(_promotion(run, gates.get(run.run_id, ())) for run in own)
         )
-        for identity, of in found.items()
+        for identity, own in found.items()
     ]
     return sorted(histories, key=lambda each: each.runs[-1].run.started, reverse=True)
 
 
 def _gates(version: Version) -> tuple[tuple[str, bool], ...]:
-    """Gates as a registry has them, which others may write to."""
+    """Gates of a version, checked because others may write to the registry."""
     found = version.decision.get("gates")
     return tuple((str(text), bool(passed)) for text, passed in found.items()) if isinstance(found, dict) else ()
 
@@ -225,14 +225,14 @@ def _promotion(run: DetailedRun, gates: tuple[tuple[str, bool], ...]) -> Promoti
     for text, passed in gates:
         try:
             Gate.parse(text)
-        except Exception:  # somebody has edited the registry
+        except Exception:  # the registry was edited by hand
             continue
         valid.append((text, passed))
     return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), tuple(valid))
 
 
 def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:
-    """Parameters that differ among runs: a row for each, a column for each run by its id; None where it has none."""
+    """Parameters and sources that differ among runs: a row for each, a column for each run id; None if unset."""
     names = list(dict.fromkeys(name for run in runs for name in run.params))
     table = {name: [run.params.get(name) for run in runs] for name in names}
     rows = {name: values for name, values in table.items() if len(set(values)) > 1}
@@ -258,10 +258,10 @@ def qualities(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 
 def quality_texts(runs: Sequence[DetailedRun]) -> dict[tuple[str, str], str]:
-    """Each figure with its spread for people, by run and metric."""
+    """Text of each figure with its spread, by run and metric."""
     return {(run.run_id, each.name): str(each) for run in runs for each in figures(run.metrics, run.declared)}
 
 
 def today() -> date:
-    """By UTC, as records are."""
+    """Date in UTC, as in records."""
     return datetime.now(UTC).date()

@@ -1,4 +1,4 @@
-"""Plotly's script, from the package that is installed: pages fetch nothing from elsewhere."""
+"""Plotly's script from the installed package, so that pages fetch nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def plotly_js() -> bytes:
 
 @functools.cache
 def packed_plotly_js() -> str:
-    """The script compressed, as Base64: a third of its size, for files that have to hold it."""
+    """The script, compressed and in Base64: a third of its size, for single-file pages."""
     return base64.b64encode(gzip.compress(plotly_js(), 9, mtime=0)).decode()

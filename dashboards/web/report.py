@@ -1,4 +1,4 @@
-"""Pages in one file, made by the code of the dashboard: opened anywhere, without a server or a network."""
+"""Pages of the dashboard as single files, which open without a server or a network."""
 
 from __future__ import annotations
 

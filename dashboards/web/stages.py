@@ -16,7 +16,7 @@ ROOM = 1.25
 STEP_MEMORY, LEAST_MEMORY = 128 << 20, 256 << 20
 STEP_CPU = 0.5
 TIGHT = 0.9
-"""A stage that used more than this share of its memory is given more."""
+"""Share of used memory above which more is recommended."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Phases:
     """One stage on the time axis of its run, in seconds since the run began.
 
     Args:
-        ready: when it was its turn; until then it waited for other stages: for what they make, or for them to end.
-        began: when it was given resources; until then it was queued for them.
-        ended: when it had ended.
+        ready: end of waiting for other stages.
+        began: end of queueing for resources.
+        ended: end of the stage.
     """
 
     stage: RecordedStageRun
@@ -48,11 +48,11 @@ class Phases:
 
 
 def timeline(stages: Sequence[RecordedStageRun], start: datetime) -> list[Phases]:
-    """Phases of each stage, in the order of their beginnings.
+    """Phases of each stage, in the order of their starts.
 
     Args:
         stages: of one run.
-        start: when the run began.
+        start: of the run.
     """
     found = []
     for stage in stages:
@@ -71,8 +71,8 @@ class Fit:
 
     Args:
         cpu_used: mean over its runtime.
-        cpu, memory: that would fit better; None where what it has fits, or where members hide what it used itself.
-        saves_usd: of each run like this one; negative where it needs more. None without prices.
+        cpu, memory: recommended; None if the requested amount fits, or if members hide what the stage itself used.
+        saves_usd: saving for each run like this one; negative if the stage needs more. None without prices.
     """
 
     stage: RecordedStageRun
@@ -83,12 +83,12 @@ class Fit:
 
     @property
     def better(self) -> bool:
-        """True if anything would fit better."""
+        """True if a change is recommended."""
         return self.cpu is not None or self.memory is not None
 
     @property
     def line(self) -> str:
-        """Its line below `stages:` of a profile."""
+        """Line for the stage below `stages:` of a profile."""
         parts = [f"cpu: {self.cpu:g}"] if self.cpu is not None else []
         parts += [f"memory: {self.memory >> 20}Mi"] if self.memory is not None else []
         return f"  {self.stage.name}: {{resources: {{{', '.join(parts)}}}}}"
@@ -110,14 +110,14 @@ def _fit(stage: RecordedStageRun, prices: PriceTable | None) -> Fit:
     better_memory = memory if memory < stage.memory or tight else None
     saves = None
     if prices is not None and (better_cpu is not None or better_memory is not None):
-        asked = Resources(cpu=stage.cpu or STEP_CPU, memory=stage.memory)
-        given = Resources(cpu=better_cpu or asked.cpu, memory=better_memory or asked.memory)
-        saves = prices.cost(asked, stage.seconds) - prices.cost(given, stage.seconds)
+        requested = Resources(cpu=stage.cpu or STEP_CPU, memory=stage.memory)
+        better = Resources(cpu=better_cpu or requested.cpu, memory=better_memory or requested.memory)
+        saves = prices.cost(requested, stage.seconds) - prices.cost(better, stage.seconds)
     return Fit(stage, used, better_cpu, better_memory, saves)
 
 
 def profile_lines(found: Sequence[Fit]) -> str:
-    """Part of a profile that fits better; empty where all fits."""
+    """Part of a profile with resources that fit better; empty if all fit."""
     lines = [each.line for each in found if each.better]
     return "\n".join(["stages:", *lines]) if lines else ""
 
@@ -125,12 +125,12 @@ def profile_lines(found: Sequence[Fit]) -> str:
 def shipped_prices(name: str) -> PriceTable | None:
     """The price table of this name among those that ship with the project, else their newest.
 
-    A record says the name, so it opens no other file.
+    The name comes from a record, so it must not open any other file.
     """
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
     return load_prices(name if name in names else names[-1]) if names else None
 
 
 def used_text(fit: Fit) -> str:
-    """Used of asked memory, for people."""
+    """Used and requested memory, as text."""
     return f"{format_bytes(fit.stage.memory_bytes)} of {format_bytes(fit.stage.memory)}"

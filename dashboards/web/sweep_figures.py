@@ -1,4 +1,4 @@
-"""Figures of a sweep: Optuna's own, as far as its trials allow them, and what each trial cost."""
+"""Figures of a sweep: Optuna's own, as far as its trials allow them, and the cost of each trial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Titled = tuple[str, str, Chart]
 
 
 def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
-    """All that its trials so far allow.
+    """All figures that the trials so far allow.
 
     Args:
         study: Optuna's.
@@ -84,7 +84,7 @@ def _front(study: Study, objectives: Sequence[str]) -> Chart:
 
 
 def _optunas(make: Callable[[], Any], height: int, *, ground: bool = False, **more: Any) -> Chart:
-    """A figure of Optuna's in the dashboard's layout.
+    """Optuna's figure in the dashboard's layout.
 
     Args:
         make: draws it.
@@ -110,7 +110,7 @@ def _optunas(make: Callable[[], Any], height: int, *, ground: bool = False, **mo
 
 
 def _plain(done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | None:
-    """The first objective alone, for figures that know one; None without trials."""
+    """Study of the first objective alone, for figures of one objective; None without trials."""
     if not done:
         return None
     before = optuna.logging.get_verbosity()
@@ -127,7 +127,7 @@ def _plain(done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | No
 
 
 def _importances(plain: Study) -> Chart | None:
-    """By fANOVA (Hutter et al., 2014); None with too few trials, or where all are alike."""
+    """Parameter importances by fANOVA (Hutter et al., 2014); None with too few trials or if all are equal."""
     done = plain.get_trials(deepcopy=False)
     if len(done) < 4 or len({trial.value for trial in done}) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Files of environment variables, as a shell sources them and Compose reads them: `.env` beside docker-compose.yml."""
+"""Environment files in the format that shells source and Compose reads, such as the `.env` of docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from superworkflow.infra.base.errors import UserError
 
 COMPOSE = "compose"
-"""Name of the `.env` beside the nearest docker-compose.yml."""
+"""Stands for the `.env` in the folder of the nearest docker-compose.yml."""
 _COMPOSE_FILES = ("docker-compose.yml", "compose.yaml", "compose.yml", "docker-compose.yaml")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -20,10 +20,10 @@ def servers_file(name: str, folder: Path | None = None) -> Path:
 
     Args:
         name: `compose`, or a path.
-        folder: in which, or above which, `compose` is looked for; the working folder by default.
+        folder: where the search for `compose` begins, upwards; the working folder by default.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such file.
     """
     if name != COMPOSE:
         return Path(name)
@@ -31,7 +31,7 @@ def servers_file(name: str, folder: Path | None = None) -> Path:
     for each in (start, *start.parents):
         if any((each / file).exists() for file in _COMPOSE_FILES):
             if not (each / ".env").exists():
-                raise UserError("no settings beside docker-compose.yml", where=str(each / ".env"),
+                raise UserError("docker-compose.yml has no .env in its folder", where=str(each / ".env"),
                                 remedy="Copy .env.example to .env and fill in the passwords")  # fmt: skip
             return each / ".env"
     raise UserError("no docker-compose.yml here or in a folder above", where=f"--servers {name}", value=str(start),
@@ -42,7 +42,7 @@ def read_environment(path: Path) -> Mapping[str, str]:
     """Variables of a file with lines `NAME=VALUE`, quoted as in a shell; nothing in values is expanded.
 
     Raises:
-        UserError: missing, unreadable, or a line that is none; the line's text, which may hold a password, is not told.
+        UserError: missing, unreadable, or with a malformed line, whose text is left out: it may hold a password.
     """
     try:
         lines = path.read_text().splitlines()

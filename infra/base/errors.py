@@ -59,7 +59,7 @@ class StagedUserError(UserError):
 
 
 class Stopped(SuperworkflowError):
-    """A run was ended on purpose before its end, such as a trial that is not worth going on with; it did not fail."""
+    """A run was stopped early on purpose, such as a pruned trial; it did not fail."""
 
 
 class DatasetDamaged(UserError):

@@ -50,7 +50,7 @@ def check_import(text: str, where: str) -> None:
 
 @functools.cache
 def _defined(path: Path) -> tuple[str, ...]:
-    """Names at the top of a Python file; none where they cannot be told without importing it."""
+    """Names at the top of a Python file; empty where only an import can find them."""
     if path.suffix != ".py":
         return ()
     try:

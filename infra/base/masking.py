@@ -29,8 +29,8 @@ def masked(text: str) -> str:
 def has_password(uri: str) -> bool:
     """True if a URL holds a password, or a token in the place of a user."""
     scheme, _, rest = uri.partition("://")
-    user, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    return (bool(at) and (":" in user or scheme in ("http", "https"))) or _IN_QUERY.search(uri) is not None
+    user, separator, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    return (bool(separator) and (":" in user or scheme in ("http", "https"))) or _IN_QUERY.search(uri) is not None
 
 
 def without_user(uri: str) -> str:

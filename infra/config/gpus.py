@@ -11,12 +11,12 @@ from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.engines import engine
 
 _LIBRARY = "libnvidia-ml.so.1"
-"""NVIDIA's management library, which comes with the driver. A process that has asked it can be forked."""
+"""NVIDIA's management library, which comes with the driver. It can be queried before a fork."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def check_gpus(placement: Placement, where: str) -> None:
-    """Refuse a placement on this machine that asks for more GPUs than there are.
+    """Refuse a placement on this machine that requests more GPUs than it has.
 
     Workers are counted together; they and the stage's own process may share.
 
@@ -29,11 +29,11 @@ def check_gpus(placement: Placement, where: str) -> None:
     """
     resources = placement.resources
     groups = engine(placement.engine).groups(resources)
-    asked = {f"{where}.resources.gpu.count": resources.gpu.count}
+    requested = {f"{where}.resources.gpu.count": resources.gpu.count}
     of_groups = sum(group.each.gpu.count * group.count for group in groups.values())
     roles = [role for role, group in groups.items() if group.each.gpu.count]
-    asked |= {f"{where}.resources.{resources.path(roles[0])}.gpu.count": of_groups} if roles else {}
-    path, most = max(asked.items(), key=lambda each: each[1])
+    requested |= {f"{where}.resources.{resources.path(roles[0])}.gpu.count": of_groups} if roles else {}
+    path, most = max(requested.items(), key=lambda each: each[1])
     if not most:
         return
     there = available_gpus()
@@ -67,7 +67,7 @@ def _installed() -> int:
         library = ctypes.CDLL(_LIBRARY)
         if library.nvmlInit_v2() == 0:
             count = ctypes.c_uint(0)
-            told = library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+            status = library.nvmlDeviceGetCount_v2(ctypes.byref(count))
             library.nvmlShutdown()
-            return count.value if told == 0 else 0
+            return count.value if status == 0 else 0
     return 0

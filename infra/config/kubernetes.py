@@ -77,7 +77,9 @@ class KubernetesSettings(BaseModel):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         default="IfNotPresent", description="When nodes pull images."
     )
-    image_pull_secret: Name | None = Field(default=None, description="Secret with the registry's credentials.")
+    image_pull_secrets: list[Name] = Field(
+        default_factory=list, description="Secrets with the credentials of registries."
+    )
     env: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of the pods; for secrets use `env_secrets`."
     )
@@ -93,7 +95,28 @@ class KubernetesSettings(BaseModel):
         default_factory=dict, description="Node labels for each GPU type, such as `T4: {accelerator: nvidia-t4}`."
     )
     tolerations: list[Toleration] = Field(default_factory=list, description="Taints that all pods tolerate.")
+    affinity: dict[str, Any] = Field(
+        default_factory=dict, description="Affinity of all pods, in the form of Kubernetes' `spec.affinity`."
+    )
+    topology_spread_constraints: list[dict[str, Any]] = Field(
+        default_factory=list, description="How pods spread over zones or nodes, in the form of Kubernetes."
+    )
+    priority_class: Name | None = Field(default=None, description="PriorityClass of the pods.")
+    runtime_class: Name | None = Field(default=None, description="RuntimeClass of the pods, such as nvidia or gvisor.")
     labels: dict[str, str] = Field(default_factory=dict, description="Additional labels of Jobs and pods.")
+    annotations: dict[str, str] = Field(default_factory=dict, description="Annotations of Jobs and pods.")
+    cpu_limit: float | None = Field(
+        default=None,
+        ge=1,
+        description="CPU limit of a pod as a multiple of its request, where a quota asks for one; none by default, "
+        "so that pods may use idle CPUs.",
+    )
+    disruption_retries: int = Field(
+        default=5,
+        ge=0,
+        description="New Jobs for a stage whose pod was evicted, preempted, drained or lost with its node; each "
+        "continues from the last checkpoint, with the same memory.",
+    )
     deadline_s: int = Field(default=86_400, ge=1, description="Seconds after which a Job is stopped.")
     ttl_s: int = Field(default=600, ge=0, description="Seconds for which a failed Job is kept for inspection.")
     grace_s: int = Field(default=5, ge=0, description="Seconds between asking a pod to stop and killing it.")

@@ -26,7 +26,9 @@ class FunctionPrices(BaseModel):
 
     gb_second: float = Field(ge=0, description="USD for one GiB of memory for one second; its vCPUs are included.")
     request: float = Field(default=0, ge=0, description="USD for one call.")
-    step_ms: float = Field(default=1, gt=0, description="Each call is paid for in whole steps of so many milliseconds.")
+    step_ms: float = Field(
+        default=1, gt=0, description="Milliseconds of a billing step; calls are rounded up to whole steps."
+    )
 
     def cost(self, memory: int, requests: int, seconds: float) -> float:
         """USD for calls that took equally long.
@@ -134,7 +136,7 @@ def unified_cost(stages: Iterable[Sequence[Holding]], prices: PriceTable) -> flo
 
 
 def largest(stages: Sequence[Sequence[Holding]]) -> tuple[Holding, ...]:
-    """The smallest cluster into which each stage fits: its own process on one machine, its members beside that.
+    """The smallest cluster into which each stage fits: one machine for its own process, more for its members.
 
     Returns:
         Its machine, and the members of the stage that has most of them at once, by vCPUs.

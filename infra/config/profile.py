@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.config_files import read_yaml
-from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.kubernetes import KubernetesSettings, Toleration
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.engines import engine, engine_names
@@ -36,10 +36,17 @@ class Placement(BaseModel):
         description="Image of the stage on Kubernetes; by default the one in `kubernetes.images` for its kind.",
     )
     resources: Resources = Field(
-        default=Resources(), description="Size of the stage's own process or pod, and of members beside it."
+        default=Resources(), description="Size of the stage's own process or pod, and of its members."
     )
     auto: tuple[Literal["cpu", "memory"], ...] = Field(
         default=(), description="Resources that are chosen from the estimate, written there as `auto`."
+    )
+    node_selector: dict[str, str] = Field(
+        default_factory=dict,
+        description="Node labels that the stage's pods require on Kubernetes, in addition to the profile's.",
+    )
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), description="Taints that the stage's pods tolerate on Kubernetes, in addition to the profile's."
     )
 
     @field_validator("engine")
@@ -59,6 +66,14 @@ class Placement(BaseModel):
         auto = [name for name in ("cpu", "memory") if given.get(name) == "auto"]
         sizes = {name: value for name, value in given.items() if name not in auto}
         return {**values, "resources": sizes, "auto": [*values.get("auto", ()), *auto]}
+
+    def on(self, settings: KubernetesSettings) -> KubernetesSettings:
+        """The profile's `kubernetes` part with the nodes of this stage, such as spot nodes."""
+        if not (self.node_selector or self.tolerations):
+            return settings
+        selector = settings.node_selector | self.node_selector
+        tolerations = [*settings.tolerations, *self.tolerations]
+        return settings.model_copy(update={"node_selector": selector, "tolerations": tolerations})
 
 
 class Profile(BaseModel):
@@ -98,7 +113,7 @@ class Profile(BaseModel):
 
     @property
     def start_s(self) -> float:
-        """Seconds between asking for a stage and its beginning, for plans that no records tell better."""
+        """Seconds from requesting a stage to its beginning, for plans without records to learn it from."""
         return self.kubernetes.pod_start_s if self.launcher == "kubernetes" else 0.0
 
     def path(self, node: str, stage: str) -> str:

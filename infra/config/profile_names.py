@@ -34,7 +34,7 @@ class ProfileNames:
 
 
 def check_placements(
-    superworkflow: Superworkflow, profile: Profile, given: str, known: Callable[[], ProfileNames] | None
+    superworkflow: Superworkflow, profile: Profile, given: str, registered: Callable[[], ProfileNames] | None
 ) -> None:
     """Refuse a profile with a variant, or an entry for a node or stage, that nobody knows.
 
@@ -44,16 +44,16 @@ def check_placements(
         superworkflow: the one that is run.
         profile: who places its stages.
         given: its name or path; the profiles that come with the project are not checked.
-        known: gives the names that other superworkflows have; asked only for what this one does not.
+        registered: returns the names of all other superworkflows; called only for names that this one lacks.
 
     Raises:
         UserError: names the entry and the nearest name.
     """
-    if known is None or not is_file(given):
+    if registered is None or not is_file(given):
         return
     variant = profile.variant
     if variant is not None and variant not in superworkflow.variants:
-        variants = known().variants | superworkflow.variants.keys()
+        variants = registered().variants | superworkflow.variants.keys()
         if variant not in variants:
             raise UserError(
                 "no superworkflow declares a variant of this name", where=f"{given}: variant", value=variant,
@@ -61,7 +61,7 @@ def check_placements(
             )  # fmt: skip
     own = node_names(superworkflow)
     if unknown := [name for name in profile.stages if name not in own]:
-        others = known().entries
+        others = registered().entries
         for name in unknown:
             if name not in others:
                 remedy = nearest(name, sorted(own))

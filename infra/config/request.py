@@ -34,7 +34,7 @@ STORE_VARIABLE = "SUPERWORKFLOW_STORE"
 
 
 def default_store() -> str:
-    """The store of whoever names none."""
+    """The store where none is given."""
     return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
@@ -100,7 +100,7 @@ def build_request(
     store: str = DEFAULT_STORE,
     prices: str | None = None,
     rehash: bool = False,
-    known: Callable[[], ProfileNames] | None = None,
+    registered: Callable[[], ProfileNames] | None = None,
     registration: Registration | None = None,
     tables_from: Sequence[str] = (),
     deployed: bool = False,
@@ -117,10 +117,10 @@ def build_request(
         store: URI of the store.
         prices: name or path of a price table; the profile's, else the newest, when None.
         rehash: read the sources anew, whatever sums of them were kept.
-        known: gives all names that profiles may use, of any superworkflow; without it they are not checked.
+        registered: returns the names of all superworkflows that profiles may use; without it they are not checked.
         registration: what becomes of its models; nothing by default.
         tables_from: prefixes below which any description may name tables.
-        deployed: whoever may start runs names the sources, not a user of this machine.
+        deployed: sources come from a deployment's caller, not from a user of this machine.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -138,7 +138,7 @@ def build_request(
         else:
             reach = reach_of(uri, tables_from, chosen=not deployed, store=store)
             opened[name] = Source.of(uri, rehash=rehash, reach=reach)
-    check_placements(superworkflow, chosen, profile, known)
+    check_placements(superworkflow, chosen, profile, registered)
     diagram = superworkflow.build(settings, opened)
     for node in diagram.nodes.values():
         name = chosen.placement(node.name, node.stage.name).engine

@@ -18,7 +18,7 @@ Second = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
 class Holding(BaseModel):
-    """So many of one size for one time.
+    """A number of members of one size, held for one span of time.
 
     Times are in seconds after the stage's own process or pod was given its resources, so that the clocks of machines
     need not agree.
@@ -75,14 +75,14 @@ def held_while_scaled(
     whole = held(resources, seconds)
     found = [each for each in whole if each.role not in {role for _, role, _ in changes}]
     for each in whole:
-        moves = [(at, count) for at, role, count in changes if role == each.role]
+        moves = [(time_s, count) for time_s, role, count in changes if role == each.role]
         begins = [0.0] * each.count
         spans: Counter[tuple[float, float]] = Counter()
-        for at, count in [*moves, (each.end_s, 0)] if moves else ():
-            at = min(max(0.0, at), each.end_s)
+        for time_s, count in [*moves, (each.end_s, 0)] if moves else ():
+            time_s = min(max(0.0, time_s), each.end_s)
             while len(begins) > count:
-                spans[begins.pop(), at] += 1
-            begins += [at] * (count - len(begins))
+                spans[begins.pop(), time_s] += 1
+            begins += [time_s] * (count - len(begins))
         found += [
             each.model_copy(update={"begin_s": begin_s, "end_s": end_s, "count": count})
             for (begin_s, end_s), count in sorted(spans.items())
@@ -97,7 +97,7 @@ def span_s(holdings: Iterable[Holding]) -> float:
 
 
 def shortened(holdings: Sequence[Holding], seconds: float) -> tuple[Holding, ...]:
-    """The same without so many seconds, in which all that was there did what is not to be counted."""
+    """Holdings without their last `seconds`, in which all of them did work that is not charged."""
     if not seconds:
         return tuple(holdings)
     return tuple(each.model_copy(update={"end_s": max(each.begin_s, each.end_s - seconds)}) for each in holdings)

@@ -5,7 +5,7 @@ dataset. It is read once in each process and run from the bytes that were summed
 two files of one name never meet, and `run=f"{__name__}:work"` means the same everywhere.
 
 Processes and pods of stages, and deployed flows, take it from a copy in the store. What a store holds is not trusted:
-the copy is run only if it has the SHA-256 that whoever starts the process names, in its arguments or environment.
+the copy is run only if it has the SHA-256 that the process was started with, in its arguments or environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 INPUT = "code"
 """Name of the file among the inputs of the stages that it defines."""
 VARIABLE = "SUPERWORKFLOW_CODE"
-"""Environment variable by which a deployed flow is told of its file: a reference, see `read_code`."""
+"""Environment variable that names a deployed flow's file: a reference, see `read_code`."""
 MOST_BYTES = 1 << 20
 _REFERENCE = re.compile(r"([0-9a-f]{64})@(.+)", re.DOTALL)
 
@@ -69,14 +69,14 @@ class CodeFile:
         return f"superworkflow_file_{re.sub(r'[^A-Za-z0-9]', '_', self.path.stem)}_{self.sha256[:16]}"
 
     def keep(self, store: Store) -> str:
-        """Copy it to where all that see the store can read it; the reference that they are given."""
+        """Copy it into the store; returns the reference by which processes read it."""
         with _keeping:
             return f"{self.sha256}@{store.keep_text(self.text.decode(), self.name)}"
 
 
 _keeping = threading.Lock()
 _read: dict[str, CodeFile] = {}
-"""Files by what asked for them: each is read once, whatever becomes of it meanwhile."""
+"""Files by reference or URI: each is read once per process, even if it changes on disk."""
 _run: dict[str, CodeFile] = {}
 """Files that were run, by the file name in their tracebacks."""
 
@@ -113,7 +113,7 @@ def _local(location: Location) -> CodeFile:
 
 
 def _verified(location: Location, sha256: str) -> CodeFile:
-    """The copy that a reference names; here it has a folder of its own, in which nobody else writes."""
+    """The copy that a reference names, in a folder of this process alone."""
     content = _content(location)
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise UserError(f"this copy of the code has been changed: its SHA-256 should be {sha256}; it was not run",
@@ -132,7 +132,7 @@ def _content(location: Location) -> bytes:
             content = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise UserError("no such file", where=location.uri, remedy=remedy) from None
-    except Exception as error:  # of a file system's client; its own words say what
+    except Exception as error:  # any error of a file system's client
         raise UserError(f"cannot be read: {type(error).__name__}: {error}", where=location.uri, remedy=remedy) from None
     if len(content) > MOST_BYTES:
         raise UserError(f"a file with code has at most {MOST_BYTES} bytes", where=location.uri, remedy=remedy)
@@ -149,8 +149,8 @@ def run_code(code: CodeFile) -> ModuleType:
     Raises:
         UserError: it is not valid Python, or fails; with its line.
     """
-    if (known := sys.modules.get(code.module)) is not None:
-        return known
+    if (loaded := sys.modules.get(code.module)) is not None:
+        return loaded
     filename = str(code.path)
     try:
         compiled = compile(code.text, filename, "exec", dont_inherit=True)
@@ -212,7 +212,7 @@ def imported_names(code: CodeFile) -> set[str]:
 
 
 def _check_imports(code: CodeFile) -> None:
-    """Refuse modules that lie beside the file, which would be in no digest and in no pod."""
+    """Refuse modules in the file's own folder, which would be in no digest and in no pod."""
     try:
         tree = ast.parse(code.text)
     except SyntaxError as error:
@@ -225,15 +225,15 @@ def _check_imports(code: CodeFile) -> None:
         else:
             continue
         for name in names:
-            if name == "." or _lies_beside(name.partition(".")[0], code.path.parent):
+            if name == "." or _is_neighbour(name.partition(".")[0], code.path.parent):
                 raise UserError(
-                    "imports a module that lies beside it: no digest would cover that, and no pod would have it",
+                    "imports a module from its own folder: no digest would cover that, and no pod would have it",
                     where=f"{code.uri}:{node.lineno}", value=name,
                     remedy="Put its text into this file, or make an installed package with entry points of both",
                 )  # fmt: skip
 
 
-def _lies_beside(name: str, folder: Path) -> bool:
+def _is_neighbour(name: str, folder: Path) -> bool:
     if name in (*sys.stdlib_module_names, __name__.partition(".")[0]):
         return False
     if not ((folder / f"{name}.py").is_file() or (folder / name).is_dir()):

@@ -15,9 +15,9 @@ Stats = Mapping[str, Stat]
 _START_S, _BASE_BYTES = 0.5, 60 << 20
 """CPU seconds and memory of a process that has imported NumPy and Arrow."""
 _BYTES_PER_S = 50e6
-"""Input that one core is taken to process in a second, where a stage predicts nothing itself."""
+"""Input bytes per second and core of a stage without an estimate."""
 _EXPANSION = 4
-"""Memory per input byte, likewise: compressed columns unpack, and a result is held beside its input."""
+"""Memory per input byte of such a stage: compressed columns unpack, and input and result are in memory together."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Estimate:
         start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
         base_bytes: of `memory_bytes`, what a process has by then.
         mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
-        kind: names the algorithm where a stage has several, of which one says nothing of another.
-        coordinator_s: of `cpu_s`, where members of groups do the work, what the stage's own process does of it.
-        coordinator_bytes: there, what its own process takes for that beyond `base_bytes`.
+        kind: names the algorithm where a stage has several that are calibrated separately.
+        coordinator_s: part of `cpu_s` that the stage's own process does where members of groups do the work.
+        coordinator_bytes: memory of that process beyond `base_bytes`.
     """
 
     memory_bytes: int

@@ -34,7 +34,7 @@ class Metric:
         direction: which values are better.
         headline: shown in lists of runs. The first headline for which the sources suffice is what sweeps improve by
             default.
-        uncertainty: name of the figure that is this one's standard deviation, shown beside it.
+        uncertainty: name of the figure that is this one's standard deviation, shown with it.
         source: source without which it is not computed.
         options: values of the superworkflow's options with which a trial computes no more than this figure needs.
         optional: whether diagrams may do without the node.
@@ -78,7 +78,7 @@ class Figure:
 
 
 def figures(values: Mapping[str, float], declared: Sequence[Metric]) -> list[Figure]:
-    """Recorded figures in their order, each uncertainty beside its figure rather than by itself."""
+    """Recorded figures in their order, each with its uncertainty."""
     spreads = _spreads(values, declared)
     shown = [name for name in values if name not in spreads.values()]
     return [Figure(name, values[name], values[spreads[name]] if name in spreads else None) for name in shown]
@@ -134,7 +134,7 @@ def settings_of(name: str, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def the_metric(name: str, metrics: Mapping[str, Any], where: str) -> str:
-    """The same as `find_metric`, where there must be one.
+    """Like `find_metric`, but requires one.
 
     Args:
         name: as a user gave it.

@@ -32,7 +32,7 @@ class Model:
             not installed: `load(folder)` is given the dataset's files and returns an object whose
             `predict(table, options)` answers a pandas table with another; ValueError refuses a request.
         card: import string of `card(dataset)`, which returns a `ModelCard`.
-        name: to register it under where nothing else says one: neither a deployment nor `run --register`.
+        name: registered name where neither a deployment nor `run --register` gives one.
         title: under which a run's summary shows its URI.
         optional: whether diagrams may do without the node.
         rescore: how to score an earlier version on a later run's data; without it the two are compared by
@@ -103,7 +103,7 @@ class ModelCard:
         options: of a request, with their defaults.
         example: rows of a request.
         example_options: options of that request.
-        facts: shown and searched beside the model.
+        facts: shown with the model, and searchable.
         metadata: kept in it.
         requirements: packages that its code imports.
     """

@@ -16,8 +16,8 @@ class StageParams(BaseModel):
 
     A field that cannot change the result (a display setting, say) is marked
     `json_schema_extra={"affects_result": False}` and stays out of the digest. A field that is worth tuning
-    declares its search range beside it: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`;
-    `sweeps.space` has all the words.
+    declares its search range: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`;
+    `sweeps.space` lists the keys.
 
     A parameter that was removed can stay in the digest with the default that it had, `retired = {"name": default}`:
     the datasets made with that default keep their names, and those made with another value keep theirs to themselves.
@@ -42,21 +42,14 @@ class StageParams(BaseModel):
 
 
 P = TypeVar("P", bound=StageParams)
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
-    """Validate parameters of one stage; see `parse_model`."""
-    return parse_model(model, values, where)
-
-
-def parse_model(model: type[M], values: Mapping[str, Any], where: str) -> M:
-    """Validate what a user gave.
+def parse_params(model: type[M], values: Mapping[str, Any], where: str) -> M:
+    """Validate values that a user gave.
 
     Args:
-        model: what it is to be, such as a stage's parameters.
+        model: their model, such as a stage's parameters.
         values: by name.
         where: dotted prefix that errors name, such as the stage's name.
 
@@ -69,7 +62,7 @@ def parse_model(model: type[M], values: Mapping[str, Any], where: str) -> M:
         first = error.errors(include_url=False)[0]
         path = ".".join([where, *(str(part) for part in first["loc"])])
         if first["type"] == "extra_forbidden":
-            # Without the prefix, which would make any name look like any other.
+            # Without the prefix, which would make all names similar.
             remedy = nearest(str(first["loc"][-1]), list(model.model_fields), f"{where}.")
             raise UserError("unknown parameter", where=path, remedy=remedy) from None
         field = model.model_fields.get(str(first["loc"][0])) if first["loc"] else None

@@ -33,7 +33,7 @@ class Progress:
         self._started = time.monotonic()
 
     def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
-        """Tell how far the work is; thinned to two a second, the last one always told.
+        """Report how far the work is, at most twice a second; the last report is always sent.
 
         Args:
             done: units finished.
@@ -48,7 +48,7 @@ class Progress:
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)
 
     def report(self, step: int, steps: int, value: float) -> None:
-        """Tell an intermediate value by which a sweep may stop the work early. `Stage.steps` says how many.
+        """Report an intermediate value by which a sweep may stop the work early. `Stage.steps` says how many.
 
         Args:
             step: how many parts of the work are done, from 1.
@@ -58,7 +58,7 @@ class Progress:
         self.emit("report", step=step, steps=steps, value=value)
 
     def log(self, message: str) -> None:
-        """Tell one thing that happened."""
+        """Log a message."""
         self.emit("log", message=message)
 
     def emit(self, event: str, **fields: Any) -> None:
@@ -71,21 +71,21 @@ class Progress:
             line = f"{self.stage:<10} {fields['message']}"
         else:
             return
-        self.stream.write(line + "\n")  # in one piece: other threads tell as well
+        self.stream.write(line + "\n")  # in one piece: other threads write as well
         self.stream.flush()
 
 
 class Course:
-    """Figures that a stage tells while it works, such as its loss, by how far it was: for charts.
+    """Figures that a stage reports while it works, such as its loss, by step: for charts.
 
-    Of a long one every second point is dropped once there are `MOST_POINTS`, so that what is left covers all of it.
+    Above `MOST_POINTS` every second point is dropped, so that the rest covers the whole course.
     """
 
     def __init__(self) -> None:
         self._points: dict[str, dict[int, float]] = {}
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take what an event tells; of figures by second nothing, which are of the machine."""
+        """Take the figures of an event, except rates by second, which depend on the machine."""
         if event["event"] != "progress":
             return
         for name, value in event["facts"].items():

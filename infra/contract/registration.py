@@ -1,4 +1,4 @@
-"""True if a run's model takes the place of the one in use: pure decisions, from figures of both.
+"""Decisions on promotion: gates, limits of drift and the comparison with the model in use, as pure functions.
 
 A finished run registers its model as a challenger. It is promoted to champion when it passes the gates and its quality
 is at least the champion's, less a tolerance, where both were scored by the same evaluation. A person's rollback holds
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -53,10 +53,7 @@ class Gate:
             UserError: not of that form.
         """
         match = _GATE.fullmatch(text)
-        try:
-            limit = float(match[3]) if match is not None else math.nan
-        except ValueError:
-            limit = math.nan
+        limit = _number(match[3]) if match is not None else math.nan
         if match is None or not math.isfinite(limit):
             remedy = "Write NODE.METRIC>=NUMBER, such as evaluate.macro_f1>=0.4; also <=, > or <"
             raise UserError("not a gate", where="--gate", value=text, remedy=remedy)
@@ -79,6 +76,14 @@ class Gate:
 _LIMIT = re.compile(r"\s*([\w-]+(?:@[\w.-]+)?)\s*=\s*(\S+)\s*")
 
 
+def _number(text: str) -> float:
+    """The number in a text; nan for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 @dataclass(frozen=True)
 class Limit:
     """Largest drift from the champion's data that allows promotion, such as `rows_added_share=0.2`.
@@ -99,10 +104,7 @@ class Limit:
             UserError: not of that form.
         """
         match = _LIMIT.fullmatch(text)
-        try:
-            most = float(match[2]) if match is not None else math.nan
-        except ValueError:
-            most = math.nan
+        most = _number(match[2]) if match is not None else math.nan
         if match is None or not math.isfinite(most) or most < 0:
             remedy = "Write FIGURE=NUMBER, such as degree_psi=0.25; the number is 0 or more"
             raise UserError("not a limit of drift", where="--max-drift", value=text, remedy=remedy)
@@ -162,19 +164,12 @@ class Registration(BaseModel):
             raise ValueError("not a name that a model can have")
         return name
 
-    @field_validator("gates")
+    @field_validator("gates", "max_drift")
     @classmethod
-    def _gates(cls, gates: tuple[str, ...]) -> tuple[str, ...]:
+    def _parsable(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        kind = Gate if info.field_name == "gates" else Limit
         try:
-            return tuple(str(Gate.parse(text)) for text in gates)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-
-    @field_validator("max_drift")
-    @classmethod
-    def _limits(cls, limits: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            return tuple(str(Limit.parse(text)) for text in limits)
+            return tuple(str(kind.parse(text)) for text in texts)
         except UserError as error:
             raise ValueError(str(error)) from None
 

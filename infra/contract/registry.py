@@ -25,7 +25,7 @@ class Registry(Generic[T]):
     """Definitions of one kind.
 
     Args:
-        what: one of them, for people.
+        what: noun for one of them, for messages.
         kind: their type.
         room: package whose modules define one each.
         path: folders of that package.

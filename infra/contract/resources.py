@@ -93,7 +93,7 @@ class Gpu(BaseModel):
 
 
 class Group(BaseModel):
-    """Members of one size beside a stage's own process: pods on a cluster."""
+    """Members of one size in addition to a stage's own process: pods on a cluster."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -122,7 +122,7 @@ class Executors(Group):
 
     max: int | None = Field(
         default=None, ge=1,
-        description="Makes them elastic: there are `count` at least, and up to so many while tasks wait for one.",
+        description="Makes them elastic: at least `count`, and up to this many while tasks wait for one.",
     )  # fmt: skip
 
     @model_validator(mode="after")
@@ -147,7 +147,7 @@ class Workers(Group):
 
     most: int | None = Field(
         default=None, ge=1,
-        description="Makes the role elastic: it starts with `count` members, and the stage may scale it up to so many.",
+        description="Makes the role elastic: `count` members at first, and up to this many as the stage asks.",
     )  # fmt: skip
     gpu: Gpu = Field(default=Gpu(), description="GPUs of each; not for elastic roles.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm of each; 0 for the default.")
@@ -192,7 +192,7 @@ GROUPS = ("executors", "workers")
 
 
 class Resources(BaseModel):
-    """Resources of one stage: of its own process or pod, and of members beside it in groups of one role each."""
+    """Resources of one stage: of its own process or pod, and of further members in groups of one role each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -201,10 +201,10 @@ class Resources(BaseModel):
     gpu: Gpu = Field(default=Gpu(), description="GPUs of the stage.")
     ephemeral_storage: Bytes = Field(default=0, description="Scratch disk, such as 20Gi; 0 for no request.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm; 0 for the default.")
-    executors: Executors | None = Field(default=None, description="Executors beside the stage's own process.")
-
+    executors: Executors | None = Field(default=None, description="Executors in addition to the stage's own process.")
     workers: RolesOfWorkers | None = Field(
-        default=None, description="Workers beside the stage's own process: those of one role, or a mapping of roles."
+        default=None,
+        description="Workers in addition to the stage's own process: those of one role, or a mapping of roles.",
     )
 
     @field_validator("workers")

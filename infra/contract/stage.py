@@ -52,10 +52,10 @@ class Input:
             people, to the names of their files as `infra.storage.table_files.find_files` takes them. For YAML and JSON
             with keys `file` or `files` it is `superworkflow.infra.storage.table_files:named_files`.
         inside: name of the description in a folder, where such a folder may be given instead of it.
-        stats: import string of a function that tells estimates of a source: of the source and how many bytes of it may
-            be looked at, to facts by name. `bytes` and `files` are always known.
-        affects_result: an input that is another form of what the other inputs hold, such as a graph in parts, does not:
-            it is not in the digest, and the stage refuses one that is a form of something else.
+        stats: import string of a function of the source and the number of bytes of it that may be read, to facts by
+            name for estimates. `bytes` and `files` are always there.
+        affects_result: False for an input that is another form of what the other inputs hold, such as a graph in
+            parts: it is not in the digest, and the stage refuses one that is a form of something else.
     """
 
     help: str
@@ -85,10 +85,10 @@ class Input:
 
     def stats_of(self, source: Source, look_bytes: int = LOOK_BYTES) -> Stats:
         """Stats of a source, as estimates read them."""
-        known: dict[str, Stat] = {"bytes": source.total_bytes, "files": len(source.files())}
+        stats: dict[str, Stat] = {"bytes": source.total_bytes, "files": len(source.files())}
         if self.stats:
-            known |= imported(self.stats)(source, look_bytes)
-        return known
+            stats |= imported(self.stats)(source, look_bytes)
+        return stats
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Output:
 
 @dataclass
 class StageRun(Generic[P]):
-    """All that a stage's function is given.
+    """Argument of a stage's function.
 
     Args:
         params: validated parameters.
@@ -123,13 +123,13 @@ class StageRun(Generic[P]):
         sources: sources by name.
         output: where to write.
         resources: what may be used; `resources.threads` is the number of threads.
-        progress: where to tell how far the work is.
+        progress: receives progress and log messages.
         checkpoint: local folder that survives a crash of this stage and is gone once its dataset is complete.
         scratch: local folder for temporary files, removed at the end.
         save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote, the files in
             the order in which they were written. A store that does not take it is a warning.
         engine: which of the stage's engines computes.
-        engine_settings: what the launcher tells the engine; empty where the engine is to work inside this process.
+        engine_settings: the launcher's settings of the engine; empty where it works inside this process.
     """
 
     params: P
@@ -174,7 +174,7 @@ class Stage(Generic[P]):
             they ask for, such as train on a GPU.
         metrics: names of the figures that it may report as `Output.metrics`, without their settings.
         steps: of a stage that reports intermediate values (`Progress.report`): the number of them, from its parameters.
-            Sweeps stop trials early by these, and plan for so many.
+            Sweeps stop trials early by these, and plan for this number.
         drift: names of the figures that it may report as `Output.drift`: 0 where nothing has changed, and larger
             where more has.
     """

@@ -74,7 +74,7 @@ class Superworkflow:
             `Diagram.stage(…, params=prefix)`.
         variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
         drift: how a run is compared with an earlier one.
-        code: the user's file that defines it; set by whoever has run that.
+        code: the user's file that defines it; set by its loader.
         own: names of the stages that this file defines.
     """
 
@@ -146,7 +146,7 @@ class Superworkflow:
         return diagram
 
     def _check_stages(self, diagram: Diagram) -> None:
-        """Refuse a stage that is not declared: nobody has seen whether its name is another's."""
+        """Refuse a stage that is not declared: its name was not checked against other stages'."""
         declared = [*self.stages, *self.prefixes.values()]
         for node in diagram.nodes.values():
             if not any(node.stage is each for each in declared):
@@ -170,16 +170,16 @@ def check_declarations(
     Raises:
         UserError: the first thing that is wrong.
     """
-    at = f"superworkflow {superworkflow.name}"
+    prefix = f"superworkflow {superworkflow.name}"
     for title, (node, _) in superworkflow.outputs.items():
-        _check_node(node, nodes, f"{at}: output {title}")
+        _check_node(node, nodes, f"{prefix}: output {title}")
     for name, export in superworkflow.exports.items():
-        _check_node(export.node, nodes, f"{at}: export {name}")
-        check_import(export.function, f"{at}: export {name}")
+        _check_node(export.node, nodes, f"{prefix}: export {name}")
+        check_import(export.function, f"{prefix}: export {name}")
     for name, flag in superworkflow.flags.items():
-        _check_parameter(flag.parameter, params, f"{at}: flag {name}")
+        _check_parameter(flag.parameter, params, f"{prefix}: flag {name}")
     for outcome in superworkflow.outcomes:
-        where = f"{at}: {_title(outcome)}"
+        where = f"{prefix}: {_title(outcome)}"
         if not (outcome.optional and outcome.node not in nodes):
             _check_node(outcome.node, nodes, where, "Or say that diagrams may do without it: optional=True")
         match outcome:
@@ -191,7 +191,7 @@ def check_declarations(
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
     for node in superworkflow.drift.datasets if superworkflow.drift is not None else ():
-        _check_node(node, nodes, f"{at}: drift")
+        _check_node(node, nodes, f"{prefix}: drift")
     titles = [*superworkflow.outputs, *(each.title for each in superworkflow.registered)]
     for kind, names in (
         ("metric", [each.full_name for each in superworkflow.metrics]),
@@ -199,7 +199,7 @@ def check_declarations(
         ("picture", [each.name for each in superworkflow.pictures]),
         ("figure of drift", superworkflow.drift_names),
     ):
-        _check_once(names, f"{at}: {kind}")
+        _check_once(names, f"{prefix}: {kind}")
 
 
 def _check_parameter(dotted: str, params: Mapping[str, StageParams], where: str) -> None:

@@ -5,7 +5,7 @@ light: profiles and plans read it. What opens its sessions, and what it does on 
 
 Nothing outside of the package knows the name. An engine whose stages need more than their own process names groups of
 members (`Group` of the resources) by their roles: the executors of a cluster of its own, say, or ranks. On Kubernetes
-these are pods beside the stage's Job; an `OnCluster` (`infra.launch.kubernetes.engines.base`) defines what it does
+these are pods next to the stage's Job; an `OnCluster` (`infra.launch.kubernetes.engines.base`) defines how it runs
 there.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """One engine. This base is one that needs nothing beside the stage's own process.
+    """One engine. This base needs only the stage's own process.
 
     A stage gets its session from a function of the engine's own, given its `StageRun`; the launcher's settings for it
     are in `StageRun.engine_settings`.
@@ -41,7 +41,7 @@ class Engine:
     roles: tuple[str, ...] = ()
     """Roles of the groups that it can use."""
     members_are_processes: bool = False
-    """True if it has its members also where stages are processes: beside these, on the same machine."""
+    """True if it has members also where stages are processes: as further processes on the same machine."""
     own_role: str = ""
     """Role of the stage's own process where it has members, such as `driver`."""
     commands: ClassVar[Mapping[str, str]] = {}
@@ -74,7 +74,7 @@ class Engine:
         """Predict the time and memory of a stage.
 
         Args:
-            estimate: by the stage, for this engine if it tells (`Stage.estimates`), else for its own process.
+            estimate: the stage's, for this engine if it has one (`Stage.estimates`), else for its own process.
             resources: what it gets, of which this engine uses all (see `used`).
             on_cluster: stages are Jobs; otherwise they are processes on one machine.
         """
@@ -83,7 +83,7 @@ class Engine:
         return in_own_process(estimate, resources.threads)
 
     def sizing_key(self, stage: str, resources: Resources, role: str = "") -> str:
-        """Under which is remembered what memory was enough for a stage, or for each member of a role.
+        """Key under which sufficient memory is remembered, for a stage or for each member of a role.
 
         What a stage needs by itself says nothing of what it needs where members do the work.
         """

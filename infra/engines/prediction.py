@@ -38,7 +38,7 @@ class StagePrediction:
     Args:
         own: of the stage's own process: its memory, and its CPU seconds, of which `own.start_s` are those of any stage.
         width: threads that share the work.
-        work_s: wall seconds of the work on so many.
+        work_s: wall seconds of the work on `width` threads.
         start_s: wall seconds between the start of the process and the work, for which the engine starts.
         start_cpu_s: CPU seconds of the own process in that time, which are part of `own.cpu_s`.
         engine_bytes: what the engine itself holds from its start, in a process of its own.
@@ -67,7 +67,7 @@ class EngineStartup:
 
     Args:
         own_cpu_s: CPU seconds of the stage's own process.
-        own_share: of what the own process does, the share that others wait for: the rest it does beside them, as Java
+        own_share: share of the own process's work that others wait for; the rest overlaps with theirs, as Java
             compiles on threads of its own, which use idle cores.
         member_cpu_s: CPU seconds of each member.
         member_share: the same of what each member does.
@@ -91,7 +91,7 @@ def by_members(
 ) -> StagePrediction:
     """Predict a stage whose members do the work, each in proportion to its vCPUs, while its own process waits.
 
-    First the stage's process starts, then the engine in it, then, while that goes on starting, the members with theirs.
+    The stage's process starts first, then the engine in it; the members start while the engine is still starting.
 
     Args:
         estimate: of the work; its memory is that of each member.

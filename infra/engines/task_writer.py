@@ -17,7 +17,7 @@ from superworkflow.infra.storage.scratch import Scratch
 
 @contextmanager
 def _part(dataset: Path) -> Iterator[Path]:
-    """A folder beside the files of a dataset, for one of them that is not whole yet."""
+    """A working folder inside a dataset's, for one file that is not complete yet."""
     folder = dataset / PARTS_FOLDER / uuid.uuid4().hex
     folder.mkdir(parents=True)
     try:

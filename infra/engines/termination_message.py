@@ -14,5 +14,5 @@ MESSAGE = Path("/dev/termination-log")
 def leave_message(message: Path = MESSAGE, error: str = "") -> None:
     """Leave what this container used, and the last error if there was one."""
     cpu_s, peak = container_usage()
-    told = {"cpu_s": cpu_s, "peak_memory_bytes": peak, "out_of_memory_kills": out_of_memory_kills()}
-    message.write_text(json.dumps(told | ({"error": error[:500]} if error else {})))
+    usage = {"cpu_s": cpu_s, "peak_memory_bytes": peak, "out_of_memory_kills": out_of_memory_kills()}
+    message.write_text(json.dumps(usage | ({"error": error[:500]} if error else {})))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class StageCall:
         placement: engine, image and resources.
         labels: what the launcher may attach to what it starts, such as the flow run.
         image_kind: kind of image that holds what the stage needs.
-        digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
+        digest: planned digest of the dataset; the stage fails where its own differs. Empty without a plan.
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
         sources: those of the inputs that are sources, where the caller has opened them.
         code: reference to the user's file that defines the stage (`infra.contract.code_file.read_code`); empty for
@@ -51,6 +52,16 @@ class StageCall:
     sources: Mapping[str, Source] = field(default_factory=dict)
     code: str = ""
 
+    def arguments(self, resources: Resources) -> list[str]:
+        """Arguments of the command line that runs the stage and reports in events."""
+        arguments = ["stage", self.stage, "--params-json", json.dumps(dict(self.params))]
+        for name, uri in self.inputs.items():
+            arguments += ["--input", f"{name}={uri}"]
+        arguments += ["--output", self.output, "--resources-json", resources.model_dump_json()]
+        arguments += ["--digest", self.digest] if self.digest else []
+        arguments += ["--code", self.code] if self.code else []
+        return [*arguments, "--engine", self.placement.engine, "--events"]
+
     @property
     def place(self) -> Place:
         """Store, stage and digest of the dataset."""
@@ -66,7 +77,7 @@ class Attempt:
         seconds: for which the stage's own process or pod held them.
         reason: why it failed, if it did.
         uid: of the Job, by which it is paid for once; empty for a process.
-        holdings: what cost is computed from; all of the resources for all of the time where nothing tells more.
+        holdings: what cost is computed from; by default all of the resources for the whole time.
     """
 
     resources: Resources

@@ -21,23 +21,23 @@ class Sizing:
     root: Location
 
     def memory(self, stage: str, expected: int) -> int:
-        """Bytes of memory with which this stage should start; 0 when nothing is known.
+        """Bytes of memory with which this stage should start; 0 when nothing is remembered.
 
-        What was needed where less was expected is needed here as well.
+        A need that was seen with a smaller estimate counts as well.
 
         Args:
             stage: its name.
             expected: peak in bytes by its estimate; 0 when there is none.
         """
-        known = 0
+        largest = 0
         for name in self._files() if expected > 0 else ():
             found, _, doubling = name.removesuffix(".json").rpartition("-")
             if found == stage and doubling.isdigit() and int(doubling) <= _doubling(expected):
                 try:
-                    known = max(known, int(json.loads(self.root.join(FOLDER, name).read_text())["memory_bytes"]))
+                    largest = max(largest, int(json.loads(self.root.join(FOLDER, name).read_text())["memory_bytes"]))
                 except (ValueError, KeyError, TypeError, FileNotFoundError):
-                    continue  # a file that somebody edited is worth no more than none
-        return known
+                    continue  # an edited file counts as none
+        return largest
 
     def remember(self, stage: str, expected: int, memory: int) -> None:
         """Keep that this much memory was enough, after the kernel had ended the stage for lack of memory with less."""

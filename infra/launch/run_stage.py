@@ -8,7 +8,7 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,29 +82,29 @@ def execute(
         inputs: URI of each input.
         output: URI of the dataset's folder.
         resources: what the stage may use.
-        progress: where it tells how far it is.
+        progress: receives its progress.
         engine: which of the stage's engines computes; the dataset is the same.
-        expected: digest that a run has planned with; empty for whatever the inputs give.
+        expected: digest by the run's plan; empty to accept any.
         on_lost: called from another thread when another run has taken over the dataset; it may end this process.
         claim: under which name the dataset is locked on an object store.
         code: the user's file that defines the stage.
-        tables_from: prefixes below which any input that describes tables may name some; with `expected` it may anyway.
+        tables_from: prefixes below which inputs that describe tables may name them; anywhere with `expected`.
 
     Raises:
-        UserError: bad parameters, inputs, engine or output, or inputs that gave another digest than was expected, or
-            that were changed while they were read. Nothing that looks complete is left behind.
+        UserError: bad parameters, inputs, engine or output; the digest is not `expected`; or inputs changed while
+            they were read. Nothing that looks complete is left behind.
         LeaseLost: another run has taken over the dataset.
     """
     stage.check_engine(engine, "--engine")
     clock.reset(lambda: progress.log("compiling kernels (their first use on this machine)"))
-    told = engine_named(engine).settings()
+    engine_settings = engine_named(engine).settings()
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
         # Sums the sources' bytes, without holding the interpreter.
         opened = pool.submit(open_inputs, stage, inputs, tables_from, bool(expected))
         with contextlib.suppress(Exception):
-            stage.function(engine)  # imports meanwhile; what cannot be imported is told when it is called
-    collect()  # all that stays is there
+            stage.function(engine)  # imports in parallel; an error of this is raised again by the call below
+    collect()  # everything long-lived has been allocated
     datasets, sources = opened.result()
     given: dict[str, InputEntry] = {
         name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage)
@@ -118,15 +118,18 @@ def execute(
     if expected not in ("", digest):
         raise _unexpected(stage, inputs, expected, digest)
     location = Location.of(output)
-    asked = time.monotonic()
+    closing = contextlib.ExitStack()
+    for each in datasets.values():
+        closing.callback(each.close)
+    requested = time.monotonic()
     with (
         _store_errors(location),
-        _closing(datasets),
+        closing,
         exclusive(
             location, lambda: progress.log("another run is making this dataset; waiting"), on_lost, claim
         ) as right,
     ):
-        waited = time.monotonic() - asked
+        waited = time.monotonic() - requested
         existing = Dataset.find(location)
         if existing is not None:
             if existing.digest != digest:
@@ -142,7 +145,7 @@ def execute(
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
                 progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
-                save_checkpoint=folders.save, engine=engine, engine_settings=told,
+                save_checkpoint=folders.save, engine=engine, engine_settings=engine_settings,
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
@@ -158,18 +161,9 @@ def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, dig
     named = ", ".join(f"{name}={uri}" for name, uri in inputs.items())
     return UserError(
         f"what the stage has read is not what the run was planned with: its digest would be {digest}, and {expected}"
-        " was planned. An input has changed since then, or this program has another version of the stage",
+        " was planned. An input has changed since, or this program has another version of the stage",
         where=f"stage {stage.name}", value=named, remedy="Run again, which plans anew with the inputs as they are now",
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _closing(datasets: Mapping[str, Dataset]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for dataset in datasets.values():
-            dataset.close()
 
 
 def open_inputs(
@@ -278,11 +272,11 @@ class _folders:
         except Exception as error:  # the work is worth more than this copy of it, and the next one may be kept
             self._progress.log(
                 f"warning: the checkpoint could not be sent to the store ({type(error).__name__}: {error}); "
-                "going on, the next one will be tried again"
+                "continuing, and trying again with the next one"
             )
 
     def _mirror(self) -> None:
-        # Not waited for, since the stage could compute meanwhile; within seconds the store has the files or has not.
+        # Impatient, since the stage waits for this: within seconds the store has the files or has not.
         remote = self._remote.hurried()
         files = sorted((path for path in self.checkpoint.rglob("*") if path.is_file()), key=_written)
         # In the order in which they were written: the last one names the others, and until then the old ones count.

@@ -16,9 +16,9 @@ RunNodes = Callable[[Sequence[Node]], None]
 
 
 def run_added(run: RunRecord, node: Node, run_nodes: RunNodes) -> StageRecord:
-    """Run an added node; one of the same name that compared with something else makes room for it."""
-    known = {record.name: record.digest for record in run.stages}
-    if known.get(node.name) != node.digest:
+    """Run an added node; it replaces one of the same name that compared with something else."""
+    digests = {record.name: record.digest for record in run.stages}
+    if digests.get(node.name) != node.digest:
         run.stages[:] = [record for record in run.stages if record.name != node.name]
         run_nodes([node])
     (record,) = [record for record in run.stages if record.name == node.name]

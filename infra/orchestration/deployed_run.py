@@ -27,8 +27,8 @@ class DeployedRun:
         id: of the deployment.
         superworkflow: name of its flow.
         title: its name among the flow's deployments.
-        changed: parameters that whoever started the run has given another value than the deployment's.
-        inputs: digest of all that the run is given; what it takes of a champion to start from is not in it.
+        changed: parameters that the run was started with in place of the deployment's.
+        inputs: digest of all inputs of the run, apart from the champion that a warm start reads.
     """
 
     id: str
@@ -39,7 +39,7 @@ class DeployedRun:
 
     @property
     def name(self) -> str:
-        """As Prefect's pages and commands have it."""
+        """Name on Prefect's pages and in its commands."""
         return f"{self.superworkflow}/{self.title}"
 
     def tags(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ def deployed_run(request: Request) -> DeployedRun | None:
 def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> State[RunRecord] | None:
     """The end of a run whose inputs and parameters are those of the last one of its deployment that finished.
 
-    Not where a dataset has gone since, or where somebody has started it with other parameters.
+    None where a dataset has been removed since, or where the run was started with other parameters.
     """
     if deployed.changed or tracker.last_inputs(deployed.id) != deployed.inputs:
         return None

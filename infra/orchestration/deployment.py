@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCre
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.server.schemas import schedules as server_schedules
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
@@ -23,7 +25,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.kubernetes.flow_pod import pool_template
-from superworkflow.infra.orchestration.notifications import NOBODY, set_notifications
+from superworkflow.infra.orchestration.notifications import NO_TARGET, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
 from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.orchestration.source_trigger import make_watching_flow, watching_flow_name
@@ -32,6 +34,12 @@ PoolType = Literal["process", "kubernetes"]
 Schedule = CronSchedule | IntervalSchedule
 Collisions = Literal["cancel", "wait"]
 
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 10, 10 * 366 * 86_400
+"""Seconds of an interval; a run takes seconds to start."""
+_REMEDIES = {
+    "cron": 'Write minute, hour, day, month, weekday: "0 2 * * *"', "interval": "Write one such as 6h, 30m, 1d",
+    "timezone": "Write one such as Europe/Paris",
+}  # fmt: skip
 _STRATEGIES: Mapping[Collisions, ConcurrencyLimitStrategy] = {
     "cancel": ConcurrencyLimitStrategy.CANCEL_NEW, "wait": ConcurrencyLimitStrategy.ENQUEUE,
 }  # fmt: skip
@@ -52,14 +60,13 @@ class Deployment:
         pool_type: its type.
         job_variables: values for the variables of the pool's template.
         schedule: when it runs by itself, if it does.
-        concurrency_limit: runs of it that may go on at once.
-        collisions: whether a run that would be one too many is cancelled, or waits.
-        paused: whether its schedule rests; None leaves that as it is.
+        concurrency_limit: runs of it that may be in progress at once.
+        collisions: whether a run above the limit is cancelled, or waits.
+        paused: whether its schedule is paused; None leaves that as it is.
         version: of the project.
-        watcher: import path of the flow that watches its sources where it will run. With one the schedule says when
-            that looks, and the deployment runs when they have been written; empty for none.
-        notify: whom to give word of runs that want a person, see `infra.orchestration.notifications`; empty leaves that
-            as it is.
+        watcher: import path of the flow that watches its sources, where it will run. With one the schedule is the
+            watcher's, and the deployment runs when they have been written; empty for none.
+        notify: targets of notifications, see `infra.orchestration.notifications`; empty leaves them as they are.
     """
 
     superworkflow: Superworkflow
@@ -102,7 +109,8 @@ def make_schedule(cron: str | None, interval_s: float | None, timezone: str | No
     """The schedule that these ask for, if any.
 
     Raises:
-        UserError: a cron line or time zone that is none, both a cron line and an interval, or a zone for neither.
+        UserError: a cron line or time zone that is none, both a cron line and an interval, a zone for neither, a
+            schedule in seconds, or one that is never due.
     """
     if cron is not None and interval_s is not None:
         raise UserError("not together with --cron", where="--interval", remedy="Give one of them")
@@ -110,23 +118,43 @@ def make_schedule(cron: str | None, interval_s: float | None, timezone: str | No
         if timezone is not None:
             raise UserError("only with --cron or --interval", where="--timezone", value=timezone)
         return None
+    if cron is not None and len(cron.split()) > 5:
+        raise UserError("has a field for seconds, in which it would start sixty runs a minute", where="--cron",
+                        value=cron, remedy=_REMEDIES["cron"])  # fmt: skip
+    if interval_s is not None and not LEAST_INTERVAL_S <= interval_s <= MOST_INTERVAL_S:
+        raise UserError(f"not between {LEAST_INTERVAL_S} s and 10 years", where="--interval", value=f"{interval_s:g} s",
+                        remedy=_REMEDIES["interval"])  # fmt: skip
     zone = timezone or "UTC"
     try:
         if cron is not None:
-            return CronSchedule(cron=cron, timezone=zone)
-        return IntervalSchedule(interval=timedelta(seconds=interval_s or 0), timezone=zone)
+            schedule: Schedule = CronSchedule(cron=cron, timezone=zone)
+        else:
+            schedule = IntervalSchedule(interval=timedelta(seconds=interval_s or 0), timezone=zone)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "cron"
-        remedies = {"cron": 'Write minute, hour, day, month, weekday: "0 2 * * *"', "interval": "Give one above 0",
-                    "timezone": "Write one such as Europe/Paris"}  # fmt: skip
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         value = {"cron": cron, "interval": f"{interval_s or 0:g} s", "timezone": timezone}[name]
-        raise UserError(message, where=f"--{name}", value=value, remedy=remedies[name]) from None
+        raise UserError(message, where=f"--{name}", value=value, remedy=_REMEDIES[name]) from None
+    try:
+        next_times(schedule, 1)
+    except ValueError:
+        raise UserError("no day is in this schedule", where="--cron", value=cron, remedy=_REMEDIES["cron"]) from None
+    return schedule
+
+
+def next_times(schedule: Schedule, count: int) -> list[datetime]:
+    """Times of the next runs in the schedule's zone, computed as the server does.
+
+    Raises:
+        ValueError: it is never due.
+    """
+    on_server = getattr(server_schedules, type(schedule).__name__)
+    return [*asyncio.run(on_server.model_validate(schedule.model_dump()).get_dates(count))]
 
 
 def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:
-    """Make or update the deployment, and its work pool where there is none.
+    """Create or update a deployment, and its work pool where there is none.
 
     Args:
         deployment: what to register.
@@ -138,7 +166,7 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
     with _server() as client:
         pool, pool_created = _ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
         _check_variables(pool, deployment.job_variables)
-        known = _find(client, deployment.superworkflow.name, deployment.name)
+        existing = _find(client, deployment.superworkflow.name, deployment.name)
         schedules = []
         if deployment.schedule is not None:
             schedules = [DeploymentScheduleCreate(schedule=deployment.schedule)]
@@ -163,10 +191,10 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
         watcher = _set_watcher(client, deployment, schedules)
         if deployment.notify:
             ids = [made, watcher] if watcher is not None else [made]
-            targets = [target for target in deployment.notify if target != NOBODY]
+            targets = [target for target in deployment.notify if target != NO_TARGET]
             set_notifications(client, f"{deployment.superworkflow.name}/{deployment.name}", ids, targets)
         url = page(f"deployments/deployment/{made}")
-        return Registered(str(made), url, known is None, pool_created, str(watcher or ""))
+        return Registered(str(made), url, existing is None, pool_created, str(watcher or ""))
 
 
 def _set_watcher(
@@ -175,8 +203,8 @@ def _set_watcher(
     """Make, update or remove the deployment that watches the sources; its id."""
     name = watching_flow_name(deployment.superworkflow.name)
     if not deployment.watcher:
-        if (known := _find(client, name, deployment.name)) is not None:
-            client.delete_deployment(known)
+        if (existing := _find(client, name, deployment.name)) is not None:
+            client.delete_deployment(existing)
         return None
     flow = make_watching_flow(deployment.superworkflow)
     return client.create_deployment(
@@ -208,13 +236,13 @@ def remove(superworkflow: str, name: str) -> bool:
         UserError: no server.
     """
     with _server() as client:
-        known = _find(client, superworkflow, name)
+        existing = _find(client, superworkflow, name)
         watcher = _find(client, watching_flow_name(superworkflow), name)
-        for each in (known, watcher):
+        for each in (existing, watcher):
             if each is not None:
                 client.delete_deployment(each)
         set_notifications(client, f"{superworkflow}/{name}", [], [])
-        return known is not None
+        return existing is not None
 
 
 @contextlib.contextmanager
@@ -263,14 +291,15 @@ def _ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: b
 
 
 def _check_variables(pool: WorkPool, given: Mapping[str, Any]) -> None:
-    """Prefect ignores a variable that a pool's template does not have, and the flow would start without it."""
-    known = list(pool.base_job_template.get("variables", {}).get("properties", {}))
+    """Refuse variables that the pool's template lacks: Prefect would ignore them and start the flow without."""
+    valid = list(pool.base_job_template.get("variables", {}).get("properties", {}))
     for name in given:
-        if name not in known:
+        if name not in valid:
+            remedy = nearest(name, valid).rstrip(".")
             raise UserError(
                 "the template of this work pool has no such variable", where=f"--pool {pool.name}", value=name,
-                remedy=f"{nearest(name, known).rstrip('.')}{'' if '?' in nearest(name, known) else '.'} "
-                "Or choose another pool, or give --update-pool to put ours there",
+                remedy=f"{remedy}{'' if '?' in remedy else '.'} Or choose another pool, or replace its template with "
+                "--update-pool",
             )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def output_uri(dataset: Dataset, name: str) -> str | None:
 
 
 def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
-    """Write one format beside the store's stages, as `<store>/exports/<digest>.<ending>`; returns its URI.
+    """Write one format into the store, as `<store>/exports/<digest>.<ending>`; returns its URI.
 
     What the format's function writes is a file or a folder. A folder in a bucket is there file by file.
     """
@@ -48,7 +48,7 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     if final is not None:
         final.parent.mkdir(parents=True, exist_ok=True)
     dataset = Dataset.open(Location.of(record.output))
-    # Beside where it goes, so that it can be renamed: nobody sees half of it.
+    # Written in the target's folder and then renamed: no reader sees half of it.
     with tempfile.TemporaryDirectory(prefix=".export-", dir=final and final.parent) as scratch:
         path = Path(scratch) / target.name
         try:

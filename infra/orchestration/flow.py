@@ -78,17 +78,17 @@ def make_flow(
     """
 
     def run(**given: Any) -> Any:
-        asked = request or request_of(superworkflow, given)
+        job = request or request_of(superworkflow, given)
         try:
             enter_flow()
-            opened, deployed = tracker(asked), deployed_run(asked)
-            if deployed is not None and (unchanged := nothing_new(asked, opened, deployed)) is not None:
+            opened, deployed = tracker(job), deployed_run(job)
+            if deployed is not None and (unchanged := nothing_new(job, opened, deployed)) is not None:
                 return unchanged
-            asked = warm(asked, opened, terms_of(asked, deployed))
-            starter = launcher(asked.profile)
+            job = warm(job, opened, terms_of(job, deployed))
+            starter = launcher(job.profile)
             if not prepared:
-                _prepare(asked, starter)
-            return _ended(_execute(asked, opened, starter, listener, finish, deployed))
+                _prepare(job, starter)
+            return _ended(_execute(job, opened, starter, listener, finish, deployed))
         except Stopped as error:
             return Cancelled(message=str(error))
 
@@ -102,7 +102,7 @@ def make_flow(
 
 
 def _prepare(request: Request, launcher: Launcher) -> None:
-    """Refuse what can only fail, and let the launcher get ready."""
+    """Check the store and this machine, and prepare the launcher."""
     request.store.check_writable()
     check_machine(request)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -175,7 +175,7 @@ def _execute(
 
 
 def _close(tracker: Tracker, run: RunRecord, error: BaseException) -> None:
-    """Close the run's record. What goes wrong with it must not hide what ended the run."""
+    """Close the run's record. Errors of this must not hide the one that ended the run."""
     if isinstance(error, KeyboardInterrupt):
         ask_once()
     try:
@@ -199,7 +199,7 @@ def _run_stages(
 ) -> None:
     """Submit every node after those of `nodes` that it needs; `run` gets a record of each, in the end in their order.
 
-    After a failure no further stage starts; those that run already go on to their ends, which are kept.
+    After a failure no further stage starts; those that run already are finished, and their datasets kept.
     """
     futures: dict[str, PrefectFuture[Any]] = {}
     failed: list[BaseException] = []
@@ -306,7 +306,7 @@ def _outputs(request: Request, run: RunRecord) -> None:
 
 
 def _table_artifact(run: RunRecord, url: str | None) -> None:
-    """Show the stages and their totals beside Prefect's own pages of the run."""
+    """Show the stages and their totals on Prefect's page of the run."""
     rows = [_table_row(record.name, record.state, record.took) | {"rows": record.rows} for record in run.stages]
     rows.append(_table_row("total", "", run.totals()) | {"rows": ""})
     # As code: Prefect's pages make a mail link of `f1@0.5`.

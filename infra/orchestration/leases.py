@@ -1,8 +1,8 @@
-"""Concurrency leases of deployments, as Prefect's server keeps them in the servers of docker-compose.yml:
+"""Storage of Prefect's concurrency leases in the servers of docker-compose.yml:
 `PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE` names this module.
 
-On disk, so that a restart does not forget it, and for as long as a run may be cut off before it is taken for dead:
-Prefect's own five minutes end a run whose server was away for longer.
+Leases are on disk, to survive a restart, and last as long as a run may be cut off before it counts as dead: Prefect's
+own five minutes end a run whose server was away for longer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from superworkflow.infra.process.heartbeat import GRACE_SECONDS
 
 
 class ConcurrencyLeaseStorage(filesystem.ConcurrencyLeaseStorage):
-    """Prefect's, with more patience."""
+    """Prefect's storage, with longer leases."""
 
     async def renew_lease(self, lease_id: UUID, ttl: timedelta) -> bool:
         return await super().renew_lease(lease_id, max(ttl, timedelta(seconds=GRACE_SECONDS)))

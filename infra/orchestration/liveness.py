@@ -1,6 +1,6 @@
-"""The beginning of a flow's process, its signs of life, and its death.
+"""Liveness of flow runs: a process prepares itself, sends heartbeats, and closes the runs of dead processes.
 
-Flow runs whose process died while Prefect's server was told nothing: are closed by those that come after.
+A run whose process died without reporting to Prefect is closed by a later run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def enter_flow() -> None:
 
 @contextlib.contextmanager
 def signs_of_life() -> Iterator[None]:
-    """While it lasts, the current flow run tells the server that its process lives; dead ones' runs are closed."""
+    """Send heartbeats of the current flow run to the server, and close the runs of dead processes."""
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None

@@ -1,6 +1,6 @@
-"""Word of runs of a deployment that want a person: an automation of Prefect's server calls a webhook or another block.
+"""Notifications for runs that need attention: an automation of Prefect's server calls a webhook or another block.
 
-Its server watches the runs, so word goes out also where no process of the run is left to send it.
+The server watches the runs, so notifications are sent even where no process of the run is left.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.orchestration.server import page
 
 STATES = ("Rejected", "Failed", "Crashed", "TimedOut", "Late")
-"""States of which word is given."""
-NOBODY = "none"
-"""In place of a target: no word is given any more."""
+"""States that send a notification."""
+NO_TARGET = "none"
+"""In place of a target: removes the notifications."""
 
 _STATE = "event.event.split('.')[-1]"
 _URL = "(page ~ flow_run.id|string)"
@@ -53,9 +53,9 @@ def check_targets(targets: Sequence[str]) -> None:
         UserError: the first that does not; a URL is not repeated, since it may hold a secret.
     """
     for target in targets:
-        if target == NOBODY and len(targets) > 1:
-            raise UserError("not together with others", where="--notify", value=NOBODY)
-        if not (target == NOBODY or target.startswith(("http://", "https://")) or _BLOCK.fullmatch(target)):
+        if target == NO_TARGET and len(targets) > 1:
+            raise UserError("not together with others", where="--notify", value=NO_TARGET)
+        if not (target == NO_TARGET or target.startswith(("http://", "https://")) or _BLOCK.fullmatch(target)):
             raise UserError(
                 "neither a URL nor a block", where="--notify", value=target if "://" not in target else None,
                 remedy="Give the URL of a webhook, or TYPE/NAME of a block on Prefect's server: slack-webhook/team",
@@ -65,12 +65,12 @@ def check_targets(targets: Sequence[str]) -> None:
 def set_notifications(
     client: SyncPrefectClient, title: str, deployments: Sequence[UUID], targets: Sequence[str]
 ) -> None:
-    """Make, replace or remove the automation that gives word of a deployment's runs.
+    """Create, replace or remove the automation that sends a deployment's notifications.
 
     Args:
         client: of the server.
         title: of the deployment, `SUPERWORKFLOW/NAME`.
-        deployments: ids of those whose runs are meant.
+        deployments: ids of the deployments whose runs are watched.
         targets: URLs of webhooks, for each of which a block is made, and blocks that are there; none to remove it.
 
     Raises:
@@ -78,8 +78,7 @@ def set_notifications(
     """
     name = f"superworkflow {title}"
     actions = [_action(client, target, _slug(f"{name}-{number}")) for number, target in enumerate(targets, 1)]
-    known = client.read_automations_by_name(name)
-    for old in known:
+    for old in client.read_automations_by_name(name):
         client.delete_automation(old.id)
     if not actions:
         return
@@ -95,7 +94,7 @@ def set_notifications(
     client.create_automation(
         AutomationCore(
             name=name,
-            description=f"Word of runs that are {', '.join(STATES[:-1])} or {STATES[-1]}.",
+            description=f"Notifies of runs that are {', '.join(STATES[:-1])} or {STATES[-1]}.",
             tags=["superworkflow"],
             trigger=trigger,
             actions=actions,
@@ -105,7 +104,7 @@ def set_notifications(
 
 def _action(client: SyncPrefectClient, target: str, slug: str) -> ActionTypes:
     match = _BLOCK.fullmatch(target)
-    # The server itself need not know at which address people open its pages.
+    # The server itself may not know the address at which people open its pages.
     where = f"{{% set page = {json.dumps(page('runs/flow-run/'))} %}}"
     if match is None:
         headers = SecretDict({"Content-Type": "application/json"})

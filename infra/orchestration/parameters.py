@@ -16,7 +16,7 @@ from prefect.utilities.callables import ParameterSchema, generate_parameter_sche
 from pydantic import BaseModel
 
 from superworkflow.infra.config.request import DEFAULT_STORE, Request, build_request
-from superworkflow.infra.contract.params import parse_model, parse_params
+from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.registration import REGISTRATION, Registration
 from superworkflow.infra.contract.superworkflow import Superworkflow
 
@@ -131,7 +131,7 @@ def registration_of(given: Mapping[str, Any]) -> Registration:
     Raises:
         UserError: the first thing that is wrong.
     """
-    return parse_model(Registration, _plain(given.get(REGISTRATION) or {}), REGISTRATION)
+    return parse_params(Registration, _plain(given.get(REGISTRATION) or {}), REGISTRATION)
 
 
 def differing(superworkflow: Superworkflow, given: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:

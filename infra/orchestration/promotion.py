@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry, Version
 
 _TRIES = 3
-"""Champions that a challenger is compared with, where others are promoted meanwhile."""
+"""Champions that a challenger is compared with at most, where others are promoted at the same time."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On whose word a run registers and promotes.
+    """Authority by which a run registers and promotes.
 
     Args:
         name: registered name of its models; empty to register none.
@@ -146,7 +146,7 @@ class _Contest:
             if champion is not None and champion.version == self.own.version:
                 return self._verdict("current", "the champion already")
             if self.own.moves or (champion is not None and champion.version > self.own.version):
-                # Whatever is in use now was put there after it: no run takes that back.
+                # The version in use was promoted after this one: no run reverts that.
                 using = f"version {champion.version} is in use" if champion is not None else "none is in use"
                 return self._verdict("waits", f"registered before, and {using}; a person may promote it")
             self.registry.challenge(self.own)
@@ -163,7 +163,7 @@ class _Contest:
                 hold = self.registry.hold(self.own.name)
                 by = f" by {hold.who} ({hold.why})" if hold is not None else ""
                 return self._waits(decision, f"the rollback{by} holds until a person promotes")
-        return self._verdict("waits", "other versions were promoted meanwhile; a person may promote it")
+        return self._verdict("waits", "other versions were promoted at the same time; a person may promote it")
 
     def _verdict(self, verdict: Literal["waits", "current"], why: str) -> Decision:
         return Decision(self.own.name, self.own.version, verdict, why)

@@ -1,6 +1,6 @@
-"""Flow runs whose worker ended before they did: they go on, with the same id, once a worker is there.
+"""Requeue flow runs whose worker ended before they did: they continue, with the same id, once a worker is there.
 
-What a run has finished is in the store, so that it begins again where it was.
+Finished stages of such a run are in the store, so that it resumes where it was.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from superworkflow.infra.orchestration.liveness import close_task_runs
 from superworkflow.infra.process.heartbeat import is_alive
 
 WORKER_LABEL = "prefect.worker.name"
-"""Under which a worker puts its name on the runs that it starts."""
+"""Label of a run: name of the worker that started it."""
 MOST_STARTS = 3
-"""A run that was started so often and has taken its worker with it each time is not started again."""
+"""Starts of a run whose worker died each time, after which it is not started again."""
 _OPEN = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
@@ -38,7 +38,7 @@ def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]
     to itself.
 
     Returns:
-        Ids of the runs that go on.
+        Ids of the requeued runs.
     """
     try:
         client.read_work_pool(pool)
@@ -51,26 +51,26 @@ def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]
     )
     alone = names <= {worker}  # a run is claimed a moment before it is labelled
     ours = [run for run in found if run.labels.get(WORKER_LABEL, worker if alone else "") == worker]
-    return _go_on(client, [run for run in ours if not is_alive(run.labels)])
+    return _requeue(client, [run for run in ours if not is_alive(run.labels)])
 
 
 def hand_back(client: SyncPrefectClient, runs: Iterable[UUID]) -> list[UUID]:
     """Before a requested shutdown, requeue the runs that this worker interrupted.
 
     Returns:
-        Ids of the runs that go on; those that came to an end of their own do not.
+        Ids of the requeued runs; those that have ended by themselves are not among them.
     """
     left = [client.read_flow_run(run) for run in runs]
-    return _go_on(client, [run for run in left if run.state_type in (*_OPEN, StateType.CRASHED)], told=True)
+    return _requeue(client, [run for run in left if run.state_type in (*_OPEN, StateType.CRASHED)], requested=True)
 
 
-def _go_on(client: SyncPrefectClient, runs: Iterable[FlowRun], told: bool = False) -> list[UUID]:
+def _requeue(client: SyncPrefectClient, runs: Iterable[FlowRun], requested: bool = False) -> list[UUID]:
     resumed = []
     for run in runs:
         close_task_runs(client, run.id, "The worker of this run ended.")
         if run.state_type == StateType.CANCELLING:
             state: State[None] = Cancelled(message="It was being cancelled when its worker ended.")
-        elif run.run_count >= MOST_STARTS and not told:
+        elif run.run_count >= MOST_STARTS and not requested:
             state = Crashed(message=f"Its worker died each of the {run.run_count} times that it was started.")
         else:
             state = AwaitingRetry(message="Its worker ended; what it has finished is cached.")

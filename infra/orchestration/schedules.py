@@ -21,7 +21,7 @@ from superworkflow.infra.orchestration.server import page
 TAG = "superworkflow"
 """Tag of the deployments that this project registers."""
 SECONDS = 5.0
-"""An answer that takes longer is done without."""
+"""Timeout of a request."""
 MOST = 200
 
 
@@ -45,7 +45,7 @@ class Scheduled:
 
 
 def scheduled_deployments() -> list[Scheduled] | str | None:
-    """This project's deployments; None where no server is named, what went wrong where it does not answer."""
+    """This project's deployments; None where no server is named, an error text where it does not respond."""
     if not get_current_settings().api.url:
         return None
     try:

@@ -30,7 +30,7 @@ _guards: list[subprocess.Popen[bytes]] = []
 
 
 def connect() -> Future[None]:
-    """Begin to reach the API; takes seconds where a temporary server must start, so other work can go on meanwhile.
+    """Connect to the API in the background: a temporary server takes seconds to start.
 
     Returns:
         A future whose `result()` raises UserError when the API cannot be reached.
@@ -42,9 +42,7 @@ def connect() -> Future[None]:
 
 
 def ask_once() -> None:
-    """From now on Prefect's client gives up at once: a run that a signal ends must not ask for minutes a server that
-    the same signal may have ended.
-    """
+    """Stop retrying requests: a run that a signal ends must not wait for a server that the signal may have ended."""
     get_current_settings().client.max_retries = 0
 
 
@@ -81,10 +79,10 @@ def _start_server() -> str:
 
 @contextlib.contextmanager
 def _making_tables() -> Iterator[None]:
-    """Alone, where the server has to make its database first: two that do it at once both fail.
+    """Hold a lock while the server makes its database: two that do it at once both fail.
 
-    A file beside the database says that this version of Prefect has made or upgraded it, so that later servers start
-    at the same time.
+    A file next to the database records that this version of Prefect has made or upgraded it; later servers then start
+    without the lock.
     """
     settings = get_current_settings()
     given = settings.server.database.connection_url
@@ -119,7 +117,7 @@ def _start() -> str:
     command += ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
     temporary = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     environment = os.environ | temporary | settings.to_environment_variables(exclude_unset=True)
-    # A session of its own: Ctrl-C at the terminal is for the run, which still has to tell the server how it ended.
+    # A session of its own: Ctrl-C at the terminal is for the run, which still has to report its end to the server.
     server = subprocess.Popen(command, env=environment, start_new_session=True)
     _end_with_this_process(server.pid)
     atexit.register(_stop, server)
@@ -133,7 +131,7 @@ def _start() -> str:
     _stop(server)
     raise UserError(
         f"Prefect's temporary server did not start (exit status {server.returncode})", where="PREFECT_HOME",
-        remedy="Look at its words above, or name a server that runs in PREFECT_API_URL",
+        remedy="See its output above, or name a running server in PREFECT_API_URL",
     )  # fmt: skip
 
 
@@ -147,7 +145,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_this_process(pid: int) -> None:
-    """Nothing ends the temporary server when this process is killed: a pipe notices that."""
+    """End the temporary server when this process is killed: a guard process waits for the end of a pipe."""
     alive = f"kill -0 {pid} 2> /dev/null"
     script = f"cat > /dev/null; {alive} || exit; kill {pid}; for _ in 1 2 3 4 5; do sleep 1; {alive} || exit; done; "
     guard = subprocess.Popen(["sh", "-c", f"{script}kill -9 {pid}"], stdin=subprocess.PIPE, start_new_session=True)

@@ -1,7 +1,7 @@
-"""A light flow that looks whether the sources of a deployment have been written, and starts it where they have.
+"""A light flow that checks the sources of a deployment for changes, and starts it where there are any.
 
-It asks file systems for sizes and times and reads no content, so it may look every few minutes. What it saw when it
-last started the deployment is kept in a variable on Prefect's server.
+It reads sizes and times of files but no content, so it may run every few minutes. The state of the sources at the last
+start is kept in a variable on Prefect's server.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from superworkflow.infra.storage.table_access import reach_of
 
 STARTED_STATE, WAITS_STATE = "Started", "Waits"
 QUIET_S = 60.0
-"""Seconds for which a local file must not have been written: it may be on its way."""
-_GOING_ON = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
+"""Seconds since the last write of a local file below which it may still be being copied."""
+_IN_PROGRESS = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
 
 
 def watching_flow_name(superworkflow: str) -> str:
-    """Name of the flow that watches for a superworkflow's."""
+    """Name of the flow that watches the sources of a superworkflow's deployments."""
     return f"watch-{superworkflow}"
 
 
 def make_watching_flow(superworkflow: Superworkflow) -> Flow[[str, float], State[None]]:
-    """The flow that watches for deployments of a superworkflow; its parameter names the deployment."""
+    """The flow that watches the sources of a superworkflow's deployments; its parameter names the deployment."""
 
     def watch(deployment: str, quiet_s: float = QUIET_S) -> State[None]:
         enter_flow()
@@ -73,21 +73,21 @@ def _look(client: SyncPrefectClient, superworkflow: Superworkflow, title: str, q
     kept = client.read_variable_by_name(name)
     if kept is not None and kept.value == seen:
         return Completed(name=UNCHANGED_STATE, message="no source has been written since it last started")
-    if 0 <= time.time_ns() - written_ns < quiet_s * 1e9:  # a time to come is somebody's choice, and tells nothing
+    if 0 <= time.time_ns() - written_ns < quiet_s * 1e9:  # a time in the future was set on purpose
         return Completed(name=WAITS_STATE, message=f"a source has been written within the last {quiet_s:g} s")
-    if _goes_on(client, found.id):
-        return Completed(name=WAITS_STATE, message="sources have been written, and a run goes on already")
+    if _is_running(client, found.id):
+        return Completed(name=WAITS_STATE, message="sources have been written, and a run is in progress")
     run = client.create_flow_run_from_deployment(found.id)
     if kept is None:
         client.create_variable(VariableCreate(name=name, value=seen, tags=["superworkflow"]))
     else:
         client.update_variable(VariableUpdate(name=name, value=seen))
-    why = "sources have been written" if kept is not None else "it has not looked before"
+    why = "sources have been written" if kept is not None else "this is its first check"
     return Completed(name=STARTED_STATE, message=f"{why}: started {run.name}")
 
 
 def variable_name(deployment: UUID) -> str:
-    """Name of the variable with what was seen last."""
+    """Name of the variable with the state of the sources at the last start."""
     return f"superworkflow_seen_{deployment.hex}"
 
 
@@ -123,7 +123,7 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
 
 
 class _Opening(Diagram):
-    """Settles what each source is, as its stage declares it; names no dataset, for which content would be read."""
+    """Opens each source as its stage declares it, without digests, for which content would be read."""
 
     def stage(
         self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
@@ -137,12 +137,12 @@ class _Opening(Diagram):
         return node
 
 
-def _goes_on(client: SyncPrefectClient, deployment: UUID) -> bool:
-    """True if a run of the deployment goes on, or is about to."""
+def _is_running(client: SyncPrefectClient, deployment: UUID) -> bool:
+    """True if a run of the deployment is in progress or scheduled."""
     return bool(
         client.read_flow_runs(
             deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_GOING_ON))),
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_IN_PROGRESS))),
             limit=1,
         )
     )

@@ -71,7 +71,7 @@ def placed(node: Node, profile: Profile, stats: Mapping[str, Mapping[str, Stat]]
 def choose(
     resources: Resources, auto: Collection[str], estimate: Callable[[Resources], Estimate], most: SizeLimits
 ) -> Resources:
-    """Fill in vCPUs, then the memory that the stage needs with so many.
+    """Fill in vCPUs, then the memory that the stage needs with this number.
 
     vCPUs: the fewest with which the stage takes no longer than `most.target_s`, of those that all keep busy for more
     than half of the time (by Amdahl's law n of them do for 1 / (n (1 - p) + p), p the parallel share). Memory: the

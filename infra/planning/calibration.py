@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 50.0
-"""Neither ratio is above this, nor below its inverse: whatever the records say."""
+"""Bound of both ratios; its inverse is the lower bound."""
 NEAREST = 16
-"""So many measurements count, those of the most similar amount of work."""
+"""Number of measurements that count: those of the most similar amount of work."""
 _BUILT_IN = 0.1
-"""Weight of the estimate itself, of which a measurement has 1: it decides what no measurement tells."""
+"""Weight of the estimate itself, relative to a measurement: it decides where measurements do not."""
 
 
 @dataclass(frozen=True)

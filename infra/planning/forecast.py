@@ -28,12 +28,12 @@ FORKED_START = 0.3
 FORKED_BYTES = 176 << 20
 """Resident set of such a process before it does anything."""
 CONTAINER_SHARE = 0.5
-"""Share of a process's memory before it does anything that its container counts: pages of libraries that the node has
-in memory already are nobody's."""
+"""Share of a process's initial memory that its container counts: library pages that the node already has in memory are
+not charged."""
 FORK_S = 0.05
 """Seconds from asking for a process to its beginning."""
 _COMPILED_S = 0.2
-"""A run that compiled for longer says nothing of memory: the compiler needs some too."""
+"""Seconds of compiling above which a record is not used for memory: the compiler needs some too."""
 _ALWAYS = 3
 """Runs that all compiled, as in pods that keep no kernels, after which the next one is expected to compile too."""
 _DELAYED = 0.1
@@ -51,7 +51,7 @@ class MembersForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predict the time and memory of a stage.
+    """Predicted time and memory of a stage.
 
     Args:
         memory_bytes: peak, of the container where there is one.
@@ -84,7 +84,7 @@ class Forecaster:
     Args:
         history: the records.
         profile: where stages will run.
-        stages: names of the stages whose records tell how long starting takes.
+        stages: names of the stages whose records are used for the time that starting takes.
     """
 
     def __init__(self, history: History, profile: Profile, stages: Sequence[str]):
@@ -118,8 +118,8 @@ class Forecaster:
         cpu_s = learned(self._cpu, lambda record: record.cpu_s)
         groups = {role: self._members(role, now, before) for role in now.groups}
         if groups and not self._on_cluster:  # members are below the stage's process, whose CPU seconds are theirs too
-            known = cpu_s / self._cpu(now).sum
-            groups = {role: replace(each, cpu_s=known * now.groups[role].cpu_s) for role, each in groups.items()}
+            ratio = cpu_s / self._cpu(now).sum
+            groups = {role: replace(each, cpu_s=ratio * now.groups[role].cpu_s) for role, each in groups.items()}
         if quiet or not before:
             runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
         else:
@@ -152,7 +152,7 @@ class Forecaster:
     def _members(
         self, role: str, now: StagePrediction, before: Sequence[tuple[StagePrediction, LaunchRecord]]
     ) -> MembersForecast:
-        told = [
+        measured = [
             (expected.groups[role], record.members[role])
             for expected, record in before
             if role in expected.groups and role in record.members
@@ -168,8 +168,8 @@ class Forecaster:
             return AffineEstimate(expected.start_cpu_s, expected.cpu_s - expected.start_cpu_s)
 
         return MembersForecast(
-            memory_bytes=int(fitted(memory(now.groups[role]), [(memory(e), m.memory_bytes) for e, m in told])),
-            cpu_s=fitted(cpu(now.groups[role]), [(cpu(e), m.cpu_s) for e, m in told]),
+            memory_bytes=int(fitted(memory(now.groups[role]), [(memory(e), m.memory_bytes) for e, m in measured])),
+            cpu_s=fitted(cpu(now.groups[role]), [(cpu(e), m.cpu_s) for e, m in measured]),
         )
 
     def _before(

@@ -1,9 +1,9 @@
 """Records of earlier launches, kept in the store for forecasts: `.records/<stage>.json`.
 
 Manifests say what a stage's process measured, but not how long it waited for its pod, nor the sizes of source files;
-and on object storage the newest of thousands cannot be found without reading all. So whoever launches a stage adds what
-it took to one small file for each stage, of which the newest records stay. Of two who write at once one may lose its
-record; a forecast then rests on one run less.
+and on object storage the newest of thousands cannot be found without reading all. So each launch is added to one small
+file per stage, which keeps the newest records. Of two concurrent writes one may be lost; a forecast then rests on one
+run less.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LaunchRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    time: datetime = Field(default_factory=lambda: datetime.now(UTC), alias="at")
     version: Text = Field(description="Of the stage.")
     engine: Text
     launcher: Text = Field(description="`process` or `kubernetes`.")
@@ -97,11 +97,11 @@ class History:
         Raises:
             OSError: the store cannot be written.
         """
-        text = record.model_dump_json()
+        text = record.model_dump_json(by_alias=True)
         if len(text) > RECORD_BYTES:
             return
         with _guard:
-            kept = [each.model_dump_json() for each in self._load(stage)[: KEPT - 1]]
+            kept = [each.model_dump_json(by_alias=True) for each in self._load(stage)[: KEPT - 1]]
             self._root.join(FOLDER).make()
             self._file(stage).write_atomic('{"format": 1, "records": [\n' + ",\n".join([text, *kept]) + "\n]}\n")
             self._read.pop(stage, None)
@@ -112,10 +112,10 @@ class History:
             if size is None or size > 2 * KEPT * RECORD_BYTES:
                 return ()
             found = json.loads(self._file(stage).read_text())["records"]
-        except Exception:  # whatever a file system's client or a file that somebody edited brings: no forecast needs it
+        except Exception:  # any error of a file system's client, or an edited file: forecasts do without it
             return ()
         records = [record for each in found[:KEPT] if (record := _record(each))] if isinstance(found, list) else []
-        return tuple(sorted(records, key=lambda record: record.at, reverse=True))
+        return tuple(sorted(records, key=lambda record: record.time, reverse=True))
 
     def _file(self, stage: str) -> Location:
         return self._root.join(FOLDER, f"{stage}.json")
@@ -126,7 +126,7 @@ def _record(value: Any) -> LaunchRecord | None:
         record = LaunchRecord.model_validate(value)
     except (ValidationError, RecursionError):
         return None
-    return record if record.at.tzinfo is not None else None
+    return record if record.time.tzinfo is not None else None
 
 
 def remember(node: Node, request: Request, placement: Placement, launched: Launched, output: Dataset) -> None:
@@ -178,9 +178,9 @@ def _members(launched: Launched) -> dict[str, MembersRecord]:
 
 
 def _facts(node: Node, name: str, store: Store, output: Dataset) -> dict[str, Stat]:
-    """Stats of an input as estimates read them; of a source, what a look at it tells and what the stage found in it."""
+    """Stats of an input as estimates read them; for a source, those of planning and those that the stage found."""
     given = node.inputs[name]
     if isinstance(given, Node):
         return dict(input_stats(store.open(given.stage.name, given.digest)))
-    known = node.stats_of(name, _LOOK_BYTES)
-    return dict(known) if isinstance(given, Dataset) else {**output.stats, **known}
+    stats = node.stats_of(name, _LOOK_BYTES)
+    return dict(stats) if isinstance(given, Dataset) else {**output.stats, **stats}

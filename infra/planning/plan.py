@@ -28,8 +28,8 @@ class PlannedGroup:
     """Prediction for the members of one role.
 
     Args:
-        count, cpu, given_bytes: how many, and vCPUs and memory of each. For an elastic role, how many at the start:
-            the prediction is for so many all the time.
+        count, cpu, given_bytes: number of members, and vCPUs and memory of each. For an elastic role it is the number
+            at the start, which the prediction assumes throughout.
         memory_bytes: peak of each.
         cpu_s: CPU seconds of all together.
         fits: whether the memory of each holds its peak.
@@ -65,7 +65,7 @@ class PlannedStage:
         engine: what computes.
         start_s: of `seconds`, those before the work begins: pods, process, engine.
         width: threads that share the work after that.
-        groups: members beside the stage's own process.
+        groups: members in addition to the stage's own process.
         gpu_s: seconds for which GPUs are held, times their number.
     """
 
@@ -113,7 +113,7 @@ def plan(request: Request) -> list[PlannedStage]:
     Raises:
         DatasetDamaged: a dataset that would be reused does not match its manifest.
     """
-    known: dict[str, Mapping[str, Stat]] = {}
+    outputs: dict[str, Mapping[str, Stat]] = {}
     planned: list[PlannedStage] = []
     tasks: list[TimelineTask] = []
     forecaster = Forecaster(
@@ -121,21 +121,24 @@ def plan(request: Request) -> list[PlannedStage]:
     )
     for node in request.diagram.nodes.values():
         groups: tuple[PlannedGroup, ...] = ()
-        stats = _input_stats(node, known)
+        stats = {
+            name: outputs[given.name] if isinstance(given, Node) else node.stats_of(name)
+            for name, given in node.inputs.items()
+        }
         placement = placed(node, request.profile, stats)
         resources = _remembered(node, request, placement, stats)
         location = request.store.location(node.stage.name, node.digest)
         dataset = request.store.find(node.stage.name, node.digest)
         if dataset is not None:
             measured = dataset.manifest.measured
-            known[node.name] = input_stats(dataset)
+            outputs[node.name] = input_stats(dataset)
             memory, cpu_s, seconds = measured.memory_bytes, measured.cpu_s, measured.runtime_s
             output_bytes, fits, runs = dataset.manifest.bytes, True, 0
             start_s, width = 0.0, 1
             tasks.append(TimelineTask(node.name, (), 0.0, 0.0, 0.0))
         else:
             estimate = node.stage.estimate_on(placement.engine, node.params, stats, resources)
-            known[node.name] = predicted_stats(estimate)
+            outputs[node.name] = predicted_stats(estimate)
             forecast = forecaster.of(
                 node.stage, node.params, stats, placement.model_copy(update={"resources": resources})
             )
@@ -211,10 +214,3 @@ def _remembered(
         memory = min(sizing.memory(key, expected), cap)
         resources = resources.with_memory(max(resources.memory_of(role), memory), role)
     return resources
-
-
-def _input_stats(node: Node, known: Mapping[str, Mapping[str, Stat]]) -> dict[str, Mapping[str, Stat]]:
-    return {
-        name: known[given.name] if isinstance(given, Node) else node.stats_of(name)
-        for name, given in node.inputs.items()
-    }

@@ -1,4 +1,4 @@
-"""When each stage of a run begins and ends, where several run at once and share processors."""
+"""Begin and end of each stage of a run, where several run at once and share processors."""
 
 from __future__ import annotations
 

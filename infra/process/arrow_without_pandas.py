@@ -1,7 +1,9 @@
 """Arrow without pandas, which it imports at its first conversion to see whether values come from there.
 
-That takes a third of a second of a stage's start, for stages that have no such values. Arrow looks once: told that
-there is no pandas, it goes on without. What only pandas can be meant by, such as `to_pandas`, imports it all the same.
+For stages that have no such values. A fresh process of stage `label` on a small graph takes 0.33 CPU seconds and
+104 MB instead of 0.54 and 141. The fork server would import pandas once a run; pods, stages with GPUs and
+`superworkflow stage` start without one. Arrow looks once; if it finds no pandas, it works without. Functions that need
+it, such as `to_pandas`, import it all the same.
 """
 
 from __future__ import annotations

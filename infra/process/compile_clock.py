@@ -1,7 +1,6 @@
 """Seconds for which a stage's process compiled kernels: work of a machine's first run, not of the stage.
 
-Whoever compiles says when it begins and ends (`tasks.lib.kernels.numba_cache` does so for Numba); `execute` asks for
-the sum.
+Compilers call `begin` and `end` (`tasks.lib.kernels.numba_cache` does so for Numba); `execute` reads the sum.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class CompileClock:
         self._depth = threading.local()
         self.reset()
 
-    def reset(self, tell: Callable[[], None] | None = None) -> None:
-        """Forget what was counted; `tell` is called once, when something is compiled."""
+    def reset(self, on_begin: Callable[[], None] | None = None) -> None:
+        """Start again from zero; `on_begin` is called once, at the first compilation."""
         with self._guard:
             self._wall_s = self._cpu_s = 0.0
-            self._tell = tell
+            self._on_begin = on_begin
 
     def begin(self) -> None:
         """A compilation begins in this thread."""
@@ -37,11 +36,11 @@ class CompileClock:
         if depth:
             return
         with self._guard:
-            tell, self._tell = self._tell, None
+            on_begin, self._on_begin = self._on_begin, None
         self._depth.began = time.perf_counter(), time.thread_time()
-        if tell is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody listens any more, which is no fault of a kernel
-                tell()
+        if on_begin is not None:
+            with contextlib.suppress(OSError, ValueError):  # the reader has gone, which must not fail the kernel
+                on_begin()
 
     def end(self) -> None:
         """The compilation that this thread began last has ended, well or not."""

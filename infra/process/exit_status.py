@@ -28,14 +28,19 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Reason, one sentence for people, and what to do."""
+    """Reason, one sentence for people, and what to do.
+
+    Args:
+        disrupted: the cluster ended the process, not the stage itself; it may succeed elsewhere with the same size.
+    """
 
     reason: Reason
     summary: str
     resolution: str
+    disrupted: bool = False
 
 
-_SIGNALS = {
+_SIGNALS: dict[int, Diagnosis] = {
     signal.SIGKILL: Diagnosis(
         Reason.KILLED,
         "the process was killed (SIGKILL), by the kernel for lack of memory or by someone",
@@ -55,9 +60,8 @@ _SIGNALS = {
 def diagnose_exit(code: int) -> Diagnosis:
     """Diagnose an exit status as `subprocess` reports it (negative for a signal; 128 + n from a shell)."""
     number = -code if code < 0 else code - 128 if code > 128 else 0
-    for known, diagnosis in _SIGNALS.items():
-        if number == known:
-            return diagnosis
+    if number in _SIGNALS:
+        return _SIGNALS[number]
     if number:
         return Diagnosis(Reason.CRASHED, f"the process ended on signal {number}", "See its log above.")
     return Diagnosis(Reason.FAILED, f"the process ended with exit status {code}", "See its log above.")

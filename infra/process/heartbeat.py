@@ -1,4 +1,4 @@
-"""Signs of life of a run, by which others tell that its process is dead when they cannot see it."""
+"""Heartbeats of a run, by which other machines notice that its process has died."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from superworkflow.infra.process.identity import ProcessIdentity
 
 BEAT_SECONDS = 30.0
 GRACE_SECONDS = 900.0
-"""A run of another machine whose last sign is so old is taken for dead. Clocks may differ by some minutes; a run that
-was cut off for longer and lives takes its record back with its next sign."""
+"""Age in seconds of the last heartbeat beyond which a run of another machine counts as dead. Clocks may differ by some
+minutes; a run that was cut off for longer takes its record back with its next heartbeat."""
 
 RETRY_SECONDS = 2.0
-"""Pause before what a heartbeat does first is tried again."""
+"""Pause before the first call of a heartbeat is tried again."""
 
 OWNER = "superworkflow.owner"
 """Name under which a record keeps its process."""
@@ -66,8 +66,8 @@ class Heartbeat:
     """Gives signs of life from a thread of its own until it is stopped.
 
     Args:
-        beat: gives one; a failure is no news, since the next one may come through.
-        first: done once before, again if it fails; a failure of it is none of the run's either.
+        beat: gives one; errors are ignored, as the next heartbeat may succeed.
+        first: called once before, and again if it fails; errors do not fail the run.
     """
 
     def __init__(self, beat: Callable[[], None], first: Callable[[], None] = lambda: None):

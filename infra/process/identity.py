@@ -17,7 +17,7 @@ def machine() -> dict[str, str]:
     """This machine since its last start, and this container: where a process id means the same process.
 
     Returns:
-        `boot` and `namespace`; empty where the system tells neither.
+        `boot` and `namespace`; empty where the system provides neither.
     """
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -55,7 +55,7 @@ class ProcessIdentity:
         host: machine and container.
         pid: process id there.
         started: its start time, since process ids are used again.
-        token: of what it holds there.
+        token: random, one for each thing that the process holds.
     """
 
     host: str

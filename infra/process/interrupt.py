@@ -1,8 +1,8 @@
 """Signals that end a run: one `Interrupted` in the main thread, whichever it was and however often it came.
 
-Ctrl-C, a scheduler's SIGTERM and a terminal that was closed all mean the same: end the stages, close the records, say
-how to go on. That takes a few seconds, in which a second signal would only break it; later ones end the process at
-once, and what it started ends with it, as after a SIGKILL.
+Ctrl-C, a scheduler's SIGTERM and a terminal that was closed all mean the same: end the stages, close the records, print
+how to resume. That takes a few seconds, in which a second signal would only break it; later ones end the process at
+once, and its children with it, as after a SIGKILL.
 """
 
 from __future__ import annotations
@@ -19,23 +19,15 @@ from types import FrameType
 from typing import Any
 
 PATIENCE_SECONDS = 10.0
-"""So long after the first signal further ones do nothing."""
-
-_AGAIN_SECONDS = 0.05
-"""So long after it could not be raised, `Interrupted` is tried again."""
-
+"""Seconds after the first signal in which further ones only print a message."""
 _POSTPONED_SECONDS = 2.0
-"""For so long at most it waits for SQLAlchemy to come back."""
-
+"""Longest wait for SQLAlchemy to return."""
+_AGAIN_SECONDS = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this process to end.
-
-    Args:
-        number: which.
-    """
+    """A signal asked this process to end."""
 
     def __init__(self, number: int):
         self.exit_code = 128 + number
@@ -45,53 +37,51 @@ class Interrupted(KeyboardInterrupt):
 class _Interruption:
     def __init__(self, last_words: str):
         self._last_words = last_words
-        self._first: tuple[int, float] | None = None
-        self._taken: dict[signal.Signals, object] = {}
+        self._previous: dict[signal.Signals, Any] = {}
         self._hook = sys.unraisablehook
         self._main = threading.get_ident()
-        self._is_installed = self.is_owed = False
-
-    @property
-    def number(self) -> int | None:
-        return None if self._first is None else self._first[0]
+        self._received_s = 0.0
+        self._is_installed = False
+        self.number: int | None = None
+        """The first signal."""
+        self.is_pending = False
+        """True while `Interrupted` is still to be raised for it."""
 
     def install(self) -> None:
         """Handle the signals, again where another library took one; ignored ones (`nohup`) stay ignored."""
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                previous = signal.signal(number, self._handle)
-                self._taken.setdefault(number, previous)
+                self._previous.setdefault(number, signal.signal(number, self._handle))
         sys.unraisablehook, self._is_installed = self._dropped, True
 
     def restore(self) -> None:
         self._is_installed, sys.unraisablehook = False, self._hook
-        for number, previous in self._taken.items():
-            signal.signal(number, previous)  # type: ignore[arg-type]  # what `signal` itself returned
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._first is None:
-            self._first, self.is_owed = (number, now), True
-        if self.is_owed:
+        if self.number is None:
+            self.number, self.is_pending, self._received_s = number, True, time.monotonic()
+        elapsed_s = time.monotonic() - self._received_s
+        if self.is_pending and elapsed_s < _POSTPONED_SECONDS and _is_within(frame, "sqlalchemy"):
             # Cut off there, a transaction may stay open, and lock the database against all who close the records.
-            if now - self._first[1] < _POSTPONED_SECONDS and _is_within(frame, "sqlalchemy"):
-                self._send_again()
-                return
-            self.is_owed = False
-            raise Interrupted(self._first[0])
-        if now - self._first[1] < PATIENCE_SECONDS:
+            self._send_again()
+        elif self.is_pending:
+            self.is_pending = False
+            raise Interrupted(self.number)
+        elif elapsed_s < PATIENCE_SECONDS:
             _write("ending the stages and closing the records; this takes a few seconds\n")
-            return
-        _write(f"ended at once\n{self._last_words}\n")
-        os._exit(128 + number)
+        else:
+            _write(f"ended at once\n{self._last_words}\n")
+            os._exit(128 + number)
 
-    def _dropped(self, told: Any) -> None:
-        """Python prints and forgets what is raised in a destructor or in a weak reference's callback."""
-        if isinstance(told.exc_value, Interrupted) and self._first is not None:
-            self.is_owed = True
+    def _dropped(self, unraisable: Any) -> None:
+        """Python prints and forgets an exception in a destructor or in a callback of a weak reference; not this one."""
+        if isinstance(unraisable.exc_value, Interrupted):
+            self.is_pending = True
             self._send_again()
         else:
-            self._hook(told)
+            self._hook(unraisable)
 
     def _send_again(self) -> None:
         # `threading.Thread` takes a lock, which the interrupted code may hold.
@@ -99,8 +89,8 @@ class _Interruption:
 
     def _send(self) -> None:
         time.sleep(_AGAIN_SECONDS)
-        if self._is_installed and self.is_owed and self._first is not None:
-            signal.pthread_kill(self._main, self._first[0])
+        if self._is_installed and self.is_pending and self.number is not None:
+            signal.pthread_kill(self._main, self.number)
 
 
 def _is_within(frame: FrameType | None, package: str) -> bool:
@@ -118,14 +108,14 @@ _current: _Interruption | None = None
 def interruptible(last_words: str = "") -> Iterator[None]:
     """Within it, SIGINT, SIGTERM and SIGHUP raise `Interrupted` in the main thread, once.
 
-    Whatever the end of the run then raises leaves as that `Interrupted`: a stage that got the same signal from the
+    Any error that follows at the end of the run becomes that `Interrupted`: a stage that got the same signal from the
     terminal "failed", and a server that got it cannot be reached.
 
     Args:
         last_words: printed when further signals end the process at once.
 
     Raises:
-        Interrupted: a signal came, and what it interrupted has ended.
+        Interrupted: a signal came, and the interrupted work has ended.
     """
     global _current
     if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
@@ -135,7 +125,7 @@ def interruptible(last_words: str = "") -> Iterator[None]:
     _current.install()
     try:
         yield
-        if _current.is_owed and _current.number is not None:
+        if _current.is_pending and _current.number is not None:
             raise Interrupted(_current.number)
     except BaseException:
         if _current.number is not None:
@@ -147,7 +137,7 @@ def interruptible(last_words: str = "") -> Iterator[None]:
 
 
 def take_signals_back() -> None:
-    """Handle again what another library has taken since `interruptible` began; nothing where it did not begin."""
+    """Handle again the signals that another library has taken since `interruptible` began, if it did."""
     if _current is not None and threading.current_thread() is threading.main_thread():
         _current.install()
 
@@ -158,5 +148,5 @@ def interrupted() -> bool:
 
 
 def _write(text: str) -> None:
-    """To standard error without its buffer, which the interrupted code may hold."""
+    """Write to standard error without its buffer, which the interrupted code may hold."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode(errors="replace"))

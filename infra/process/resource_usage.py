@@ -34,8 +34,8 @@ def cpu_seconds() -> float:
 def container_usage(root: Path = _CGROUP) -> tuple[float | None, int | None]:
     """CPU seconds and peak bytes of this process's container, from its cgroup (version 2 or 1).
 
-    None where the kernel does not tell, and outside of a container of ours: there the figures are a machine's.
-    The peak is what the container's limit is held against, so that it counts cached files as well.
+    None where the kernel has no such figures, and outside of the project's containers, where they are the machine's.
+    The peak counts cached files too, as the container's limit does.
     """
     if not os.environ.get("SUPERWORKFLOW_IN_CONTAINER"):
         return None, None
@@ -47,7 +47,7 @@ def container_usage(root: Path = _CGROUP) -> tuple[float | None, int | None]:
 
 
 def out_of_memory_kills(root: Path = _CGROUP) -> int:
-    """Processes of this container that the kernel has ended for lack of memory; 0 where it does not tell."""
+    """Processes of this container that the kernel has ended for lack of memory; 0 where that is unknown."""
     version_2 = (root / "cgroup.controllers").exists()
     path = root / "memory.events" if version_2 else root / "memory" / "memory.oom_control"
     try:
@@ -82,13 +82,13 @@ def process_age_seconds() -> float:
 
 
 def delayed_seconds() -> float:
-    """Longest that one of this process's threads was ready to run and had no processor; 0 where nothing tells."""
+    """Longest that one of this process's threads was ready to run and had no processor; 0 where that is unknown."""
     longest = 0
     for thread in Path("/proc/self/task").glob("*/schedstat"):
         try:
             longest = max(longest, int(thread.read_text().split()[1]))
         except (OSError, IndexError, ValueError):
-            continue  # it has ended meanwhile
+            continue  # the thread has ended
     return longest / 1e9
 
 

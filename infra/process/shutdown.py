@@ -1,7 +1,7 @@
 """Early shutdown: release locks, then exit at once, even inside a kernel.
 
-Python runs handlers of signals in the main thread alone, between two of its instructions; a compiled kernel there may
-take minutes. Here another thread hears the signal.
+Python runs signal handlers in the main thread only, between two bytecode instructions; a compiled kernel may keep it
+busy for minutes. Here another thread reads the signal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 RELEASE_SECONDS = 3.0
-"""For letting go; less than a pod is given to end."""
+"""Time limit for releasing locks; less than a pod's grace period."""
 TERMINATED = 128 + signal.SIGTERM
 
 _held: list[Callable[[], None]] = []
@@ -31,7 +31,7 @@ def at_end(release: Callable[[], None]) -> Iterator[None]:
 
 
 def end_process(status: int) -> NoReturn:
-    """Let go of what is held, and end."""
+    """Release what is held, and end."""
     releasing = [threading.Thread(target=release, daemon=True) for release in list(_held)]
     for thread in releasing:
         thread.start()
@@ -50,8 +50,8 @@ def when_asked() -> Iterator[None]:
     os.set_blocking(writing, False)
 
     def listen() -> None:
-        while told := os.read(reading, 1):
-            if told == bytes([signal.SIGTERM]):
+        while number := os.read(reading, 1):
+            if number == bytes([signal.SIGTERM]):
                 end_process(TERMINATED)
 
     listener = threading.Thread(target=listen, name="signals", daemon=True)

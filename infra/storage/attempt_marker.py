@@ -1,10 +1,10 @@
-"""The marker of an attempt: what it makes in the folder of a dataset, written down before it makes it.
+"""Marker of an attempt: the names of the files that it makes in a dataset's folder, recorded before it makes them.
 
-A killed attempt leaves files without a manifest, and the next one must begin in an empty folder. What it may remove for
-that is what a marker names, and nothing else: `--output` may be any folder that somebody gives.
+A killed attempt leaves files without a manifest, and the next one must begin in an empty folder. It may remove
+only what a marker names: `--output` may be any folder of the user's.
 
-Of a stage that can go on from them, files that are whole are noted with size and SHA-256, one small file each, and the
-next attempt at the same dataset finds them in `DatasetAttempt.whole`.
+Stages that can resume from complete files record each with size and SHA-256 in a small file of its own; the next
+attempt at the same dataset finds them in `DatasetAttempt.whole`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Marker(BaseModel):
 
 
 class DatasetAttempt:
-    """One attempt at a dataset, which whoever makes it holds the lock of.
+    """One attempt at a dataset, whose lock the caller holds.
 
     Args:
         location: the dataset's folder.

@@ -54,7 +54,7 @@ def check_atomic(file: Location) -> None:
             made = [tag for tag in pool.map(file.create_exclusive, texts) if tag is not None]
         if len(made) > 1:
             raise _ignored(file.bucket, f"let {len(made)} of {_RIVALS} create one object (If-None-Match)")
-        tag = made[0] if made else file.create_exclusive("probe")  # all may be told that there is a conflict
+        tag = made[0] if made else file.create_exclusive("probe")  # all may get a conflict
         if tag is not None and file.replace_tagged("replaced", tag) is None:
             raise _ignored(file.bucket, "refuses a write whose condition holds (If-Match)")
         check_heeded(file, "created again")

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 _ONE_HEADER = threading.Lock()
 """Headers of arrays are literals of Python; two threads that parse some at a time may fail, as CPython 3.11 counts the
-depth of both in one place (https://github.com/python/cpython/issues/106905). Threads read arrays of datasets; whoever
-reads other `.npy` files does so on the only thread of its process that parses: of a stage, or of a task."""
+depth of both in one place (https://github.com/python/cpython/issues/106905). Threads may read arrays of
+datasets; other `.npy` files are read by one thread of a process only, that of a stage or of a task."""
 
 
 class Dataset:
@@ -337,9 +337,9 @@ class DatasetWriter(FileWriter):
 
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """A local path to write one data file to; once the block is left it is summed, and uploaded if need be.
+        """A local path to write one data file to; after the block it is summed, and uploaded if need be.
 
-        Files that stay where they are are summed beside what the stage does next.
+        Local files are summed in the background, while the stage continues.
         """
         self.claim([name])
         folder = self._scratch.path if self._scratch is not None else self.location.local_path

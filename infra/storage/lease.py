@@ -1,4 +1,4 @@
-"""A lease object on an object store: who may write a dataset, for a time that the holder keeps prolonging.
+"""A lease on an object store: the right to write a dataset for a limited time, which the holder keeps renewing.
 
 Clocks of different machines are never compared. A waiting process looks at the object's tag, which every renewal
 changes; a tag that stays the same for `LEASE_SECONDS` on the waiting process's own clock belongs to a holder that no
@@ -7,8 +7,8 @@ so that it knows that its time is over before anybody else does. Clocks that sta
 not do. Every change is a conditional put: of several that want the lease one gets it, and a holder that lost it
 learns so by its next renewal.
 
-A holder that is known to be dead is not waited for: one whose process is gone from this machine, or one that whoever
-starts stages names as dead.
+A holder that is known to be dead is not waited for: its process is gone from this machine, or the launcher has named it
+as dead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from superworkflow.infra.storage.location import Location
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 _REFUSALS = 5
-"""So often a renewal may meet a conflict with one that is under way."""
+"""Conflicts that one renewal may meet with another that is in flight."""
 _REFUSED_SECONDS = 0.2
 
 
@@ -50,7 +50,7 @@ class LeaseClaim:
 
 
 def clock() -> float:
-    """Seconds that go on while the machine sleeps."""
+    """Seconds of a clock that includes the time for which the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -28,7 +28,7 @@ class FileState(NamedTuple):
         fingerprint: changes when the file is written: its size and time, and the inode of a local file or the tag of an
             object. A local file that is written twice within a tick of the file system's clock may keep its own.
         exact: changes whenever the content does, apart from such ticks, also where somebody sets times back; empty
-            where the file system tells nothing of the kind.
+            where the file system provides no such mark.
         changed_ns: of a local file, when it was last written or its inode changed, by the file system's clock.
     """
 
@@ -235,7 +235,7 @@ class Location:
         return found
 
     def open_with_state(self) -> tuple[BinaryIO, FileState | None]:
-        """A remote file to be read, and the state of what will be read; None where the client does not tell it."""
+        """Open a remote file, with the state of the content that will be read; None where the client lacks it."""
         stream = self.open()
         info = getattr(stream, "details", None)
         return stream, _state_of_object(info) if isinstance(info, dict) else None
@@ -339,10 +339,10 @@ class Location:
         return str(answer["ETag"])
 
     def delete_tagged(self, tag: str) -> None:
-        """Delete a remote object if it still has this tag; where that cannot be told, leave it.
+        """Delete a remote object if it still has this tag; leave it when in doubt.
 
-        Looked at before and asked for once: servers that do not know the condition, as Ceph, would otherwise delete
-        what another has put there since.
+        The tag is read first, and deletion is requested once: servers without the condition, such as Ceph, would
+        otherwise delete an object that another process has put there since.
         """
         fs, path_in_fs = self._fs
         bucket, key, _ = fs.split_path(path_in_fs)
@@ -359,7 +359,7 @@ def _state_of(status: os.stat_result) -> FileState:
 
 def _state_of_object(info: dict[str, Any]) -> FileState:
     modified = info.get("LastModified")
-    if isinstance(modified, datetime):  # some servers tell fractions of a second in listings only
+    if isinstance(modified, datetime):  # some servers give fractions of a second in listings only
         modified = modified.replace(microsecond=0)
     tag = str(info.get("ETag") or "")
     parts = (info.get("size"), tag, modified, info.get("mtime"))

@@ -1,8 +1,8 @@
 """One writer for each dataset: the second run waits, then finds the dataset complete.
 
 On a local file system the lock is the kernel's (`flock`): a killed holder lets go at once. On an object store it is
-a lease (see `infra.storage.lease`), renewed while the holder lives. A holder may be cut off from the store for longer
-than its lease lasts and go on if nobody took over meanwhile; whether somebody did it learns before it writes anything.
+a lease (see `infra.storage.lease`), renewed while the holder lives. A holder that was cut off from the store for longer
+than its lease lasts may continue if no other took over, which it checks before each write.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Right:
         """
 
     def confirm(self, *, patient: bool = True) -> None:
-        """The same, asking the store in any case."""
+        """Like `check`, but always asks the store."""
 
 
 def exclusive(
@@ -76,7 +76,7 @@ def exclusive(
 def _flock(location: Location, on_wait: Callable[[], None]) -> Iterator[Right]:
     folder = location.local_path
     assert folder is not None
-    # Beside the dataset, not in it: the folder may be deleted by hand while a holder is in it.
+    # Next to the dataset, not in it: the folder may be deleted by hand while a holder is in it.
     path = folder.with_name(f".{folder.name}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -112,7 +112,7 @@ def _nothing() -> None: ...
 def _leased(
     location: Location, on_wait: Callable[[], None], on_lost: Callable[[LeaseLost], None], claim: LeaseClaim
 ) -> Iterator[Right]:
-    # Beside the dataset, not in it: a new writer removes all that an interrupted one left in there.
+    # Next to the dataset, not in it: a new writer removes all that an interrupted one left in there.
     folder, _, name = location.uri.rpartition("/")
     held = Lease(Location(f"{folder}/.{name}.lease"), claim)
     while not held.acquire():

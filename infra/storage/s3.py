@@ -1,8 +1,8 @@
-"""S3 that is waited for: a request that no server answered, or only with an error of its own, is repeated.
+"""S3 client with retries: requests without an answer, or with a server-side error, are sent again.
 
-Repeating is done here for each request, not for whole files, so that a large upload or a listing goes on from where
-it was. Requests that the server refuses (no right, no such bucket, a condition that does not hold) fail at once; so
-do, after a few seconds, those to a server that this process has never reached: its address is probably wrong.
+Single requests are retried, not whole files, so that a large upload or a listing continues where it was. Requests that
+the server refuses (no right, no such bucket, a condition that does not hold) fail at once; requests to a server that
+this process has never reached fail after a few seconds, since its address is probably wrong.
 
 Servers differ in conditional writes. Ceph and those built on it find that no object has a tag that is in quotes, as
 S3 gives it, and look at no condition when an upload in parts is completed; both are made up for here.
@@ -60,7 +60,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
 
     def __init__(self, *, patient: bool = True):
         quiet = QUIET_SECONDS if patient else HURRIED_SECONDS
-        # No tries of the client's own: they would be multiplied with those here, and tell nobody.
+        # No retries by the client itself: they would multiply with those here, and report nothing.
         config = {"connect_timeout": quiet, "read_timeout": quiet, "retries": {"max_attempts": 0}}
         super().__init__(use_listings_cache=False, config_kwargs=config)
         self.loop.set_exception_handler(_unheard)

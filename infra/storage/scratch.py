@@ -1,7 +1,7 @@
 """Temporary folders of stages; what a killed process left behind is removed when the next stage starts on the machine.
 
 A killed process cannot remove its folders, and they may hold a whole graph. The kernel's lock on a folder (`flock`)
-tells whether its process lives, also where several containers see one folder for temporary files and the numbers of
+shows whether its process lives, even where several containers see one folder for temporary files and the numbers of
 processes say nothing.
 """
 

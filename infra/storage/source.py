@@ -1,9 +1,9 @@
-"""Sources: what a run is given from outside, and no stage made.
+"""Sources: inputs of a run that no stage has made.
 
-A source is a file, a folder, or a description that names tables which lie beside or below it, or elsewhere as far as it
-may (`infra.storage.table_access`). Which of these a stage reads is declared by its `Input`. The digest of a file is the
-SHA-256 of its content. That of a folder or a description covers every member: path, size and SHA-256. What a folder
-holds under a name that begins with `.` or `_` is no member.
+A source is a file, a folder, or a description that names tables in or below its own folder, or elsewhere where that is
+allowed (`infra.storage.table_access`). A stage's `Input` declares which of these it reads. The digest of a file is the
+SHA-256 of its content. That of a folder or a description covers every member: path, size and SHA-256. Files of a
+folder whose names begin with `.` or `_` are not members.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Member:
     fresh: bool = False
 
     def is_unchanged(self, state: FileState | None) -> bool:
-        """True if the content is what was summed; only where times do not tell is it read again.
+        """True if the content is what was summed; it is read again only where its state leaves doubt.
 
         Args:
             state: in which the file is now; None where it is gone.
@@ -77,7 +77,7 @@ class Source:
         location: the file or folder.
         is_folder: which of both.
         rehash: read all of it, whatever sums were kept.
-        reach: what a description may name that does not lie beside it.
+        reach: access of a description to tables outside its folder.
     """
 
     def __init__(self, location: Location, is_folder: bool, rehash: bool = False, reach: TableAccess = TableAccess()):  # noqa: B008
@@ -156,7 +156,7 @@ class Source:
         """SHA-256 of a file's content, or of the members of a folder or description.
 
         Raises:
-            UserError: it cannot be read, a table that it names is not there, or it was changed meanwhile.
+            UserError: it cannot be read, a table that it names is not there, or it changed while it was read.
         """
         with self._guard:
             self._digest = self._digest or self._digest_of(self.members)
@@ -310,14 +310,14 @@ class Source:
 
     def _summed(self) -> dict[str, Member]:
         kept = ChecksumCache(self.uri)
-        known = {} if self._rehash else kept.read()
+        trusted = {} if self._rehash else kept.read()
         began_ns = time.time_ns()  # before the states: what is written while content is summed must show
         states, own_sum = self._states()
 
         def member(path: str) -> Member:
             location, state = states[path]
             fresh = state.changed_ns > began_ns - int(FRESH_S * 1e9)
-            exact, sha256 = known.get(path, ("", ""))
+            exact, sha256 = trusted.get(path, ("", ""))
             if path == self._own_name:
                 sha256 = own_sum
             elif not exact or exact != _exact(location, state):
@@ -331,7 +331,7 @@ class Source:
             for path, each in members.items()
             if path != self._own_name and may_be_kept(each.state, began_ns)
         }
-        if sums != known:
+        if sums != trusted:
             # What was written while it was summed has another state by now, and is not looked up under the old one.
             kept.write(sums)
         return members

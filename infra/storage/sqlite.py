@@ -1,4 +1,4 @@
-"""SQLite databases beside the datasets of a store."""
+"""SQLite databases in the folder of a store."""
 
 from __future__ import annotations
 

@@ -233,6 +233,6 @@ def _plain(name: str) -> str:
 
 
 def _tag_of(kept: Location) -> Location:
-    """Beside the copy of a source on an object store: the object's tag when it was written."""
+    """Object next to the copy of a source, with the tag that the source's object had when it was copied."""
     folder, _, name = kept.uri.rpartition("/")
     return Location(f"{folder}/.{name}.tag")

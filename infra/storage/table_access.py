@@ -1,17 +1,17 @@
-"""Tables that a description names by an absolute path or a URI, instead of beside itself.
+"""Access control for tables that a description references by absolute path or URI.
 
-Whoever writes a description could have anything read, and copied into datasets, that the run may read. So what it may
-name depends on where it comes from (`TableAccess`):
+A malicious description could have any file that the run can read copied into datasets. So the tables that it may name
+depend on where it comes from (`TableAccess`):
 
 | description | may name |
 | --- | --- |
 | a file of this machine that a user gives to a command | anything |
 | in a bucket, or on another server | what is in the same bucket, or on that server |
-| in a local store, or given to a deployment's run | what lies beside it |
+| in a local store, or given to a deployment's run | what lies in its folder |
 | any | what lies below a prefix that the user trusts: `--tables-from`, or a line of `SUPERWORKFLOW_TABLES_FROM` |
 
-A process that is told the digest that was planned reads what the description names: the digest covers the description
-and the content of every table, so that these are the ones that the planning process was allowed to read.
+A process that receives the planned digest reads all that the description names: the digest covers the description and
+the content of every table, so that these are the ones that the planning process was allowed to read.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class TableAccess:
         own = f"{scheme}://{rest.partition('/')[0]}" if remote else folder.uri
         if not self.anywhere and not any(is_below(name, prefix) for prefix in (own, *self.prefixes)):
             raise UserError(
-                f"a table lies elsewhere than this description, which may name only what is "
-                f"{'in the same place' if remote else 'beside it'}",
+                f"a table lies elsewhere than this description, which may name only tables "
+                f"{'in the same bucket or server' if remote else 'in its own folder'}",
                 where=where, value=name,
-                remedy="Put the table there, or if you trust whoever wrote this, allow its place with --tables-from "
-                f"PREFIX or {VARIABLE}",
+                remedy="Put the table there, or if you trust the description, allow the table's place with "
+                f"--tables-from PREFIX or {VARIABLE}",
             )  # fmt: skip
 
 
@@ -94,13 +94,13 @@ def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, 
     Args:
         uri: of the source.
         tables_from: prefixes that the user trusts.
-        chosen: a user of this machine gives it to a command; False where whoever can start a run names it.
+        chosen: a user of this machine gives it to a command; False where it comes with the request of a run.
         store: in which others may write.
     """
     place = Location.of(uri)
     is_own = chosen and place.local_path is not None and not (store and is_below(place.uri, Location.of(store).uri))
-    told = os.environ.get(VARIABLE, "").splitlines()
-    return TableAccess(is_own, tuple(Location.of(prefix).uri for prefix in (*tables_from, *told) if prefix.strip()))
+    lines = os.environ.get(VARIABLE, "").splitlines()
+    return TableAccess(is_own, tuple(Location.of(prefix).uri for prefix in (*tables_from, *lines) if prefix.strip()))
 
 
 def is_below(uri: str, prefix: str) -> bool:
@@ -117,7 +117,7 @@ def find_tables(folder: Location, names: Iterable[str], where: str, reach: Table
     """The files that names stand for, by their path in the folder, or by their absolute path or URI.
 
     Args:
-        folder: of the description, with those that lie beside it.
+        folder: the description's own.
         names: as `table_files.find_files` takes them, or such names after an absolute path or URI of a folder.
         where: the description, for people.
         reach: what it may name.
@@ -162,7 +162,7 @@ def _there(name: str, where: str) -> dict[str, NamedFile]:
             return {name: NamedFile(place, state)}
         parts = name.split("/")
         first = 0 if name.startswith("/") else 3  # no pattern stands for a bucket
-        pattern = next((at for at in range(first, len(parts)) if MAGIC.search(parts[at])), len(parts))
+        pattern = next((index for index in range(first, len(parts)) if MAGIC.search(parts[index])), len(parts))
         root = Location.of("/".join(parts[:pattern]) or "/")
         if pattern == len(parts):
             files = visible_files(root)

@@ -132,7 +132,7 @@ def shards(name: str) -> list[str]:
 def matches(
     folder: Location, path: str, parts: list[str], entries: Callable[[Location], dict[str, FileState | None]]
 ) -> dict[str, FileState]:
-    """Files below `path` in the folder whose path goes on as `parts` say."""
+    """Files below `path` in the folder whose further path matches `parts`."""
     place = folder.join(path) if path else folder
     if not parts:
         return visible_files(place, f"{path}/")

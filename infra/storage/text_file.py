@@ -117,10 +117,10 @@ def line_too_long(place: str) -> UserError:
 
 def short_lines(text: bytes | bytearray, size: int) -> bool:
     """True if no line of text[:size] is longer than `LINE_BYTES`; it begins with a line, and may end within one."""
-    at = 0
-    while at < size:
-        end = text.rfind(b"\n", at, min(at + LINE_BYTES, size))
+    start = 0
+    while start < size:
+        end = text.rfind(b"\n", start, min(start + LINE_BYTES, size))
         if end < 0:
-            return size - at < LINE_BYTES
-        at = end + 1
+            return size - start < LINE_BYTES
+        start = end + 1
     return True

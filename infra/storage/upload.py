@@ -1,4 +1,4 @@
-"""Files that only who has the right to a dataset may put into its folder."""
+"""Uploads guarded by the dataset's lease."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from superworkflow.infra.storage.lock import Right
 
 
 def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:
-    """Send a file to a remote dataset that only who has the right may write.
+    """Send a file to a remote dataset, for the holder of its lease.
 
-    The store is told to create it, so that a writer that slept through the end of its lease cannot replace a file of
-    the next one: it is refused, and loses.
+    It is a conditional create, so that a writer that slept through the end of its lease cannot replace a file of the
+    next one: its upload is refused.
 
     Raises:
         LeaseLost: another writes the dataset now.
@@ -25,7 +25,7 @@ def upload(path: Path, target: Location, right: Right, *, patient: bool = True) 
 
 
 def complete(manifest: Location, text: str, right: Right) -> None:
-    """Put the manifest, in the place of none but that of a writer that had lost its right and came late."""
+    """Put the manifest; it replaces only one that a writer put late, after it had lost the lease."""
     if manifest.local_path is not None:
         manifest.write_atomic(text)
         return

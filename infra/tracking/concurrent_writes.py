@@ -1,4 +1,4 @@
-"""Runs that add the same thing to MLflow's database at once."""
+"""Concurrent writes of the same entity to MLflow's database."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def close_dead_runs(client: MlflowClient, experiment: str) -> list[str]:
 
 
 def give_sign(client: MlflowClient, run_id: str) -> None:
-    """Say that a run lives, also where somebody has taken it for dead."""
+    """Record a heartbeat of a run, and reopen it where another run has closed it as dead."""
     for name, value in sign().items():
         client.set_tag(run_id, name, value)
     run = client.get_run(run_id)

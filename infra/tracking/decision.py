@@ -91,7 +91,7 @@ def decide(
     registration: Registration,
     drift: Mapping[str, float] | None = None,
 ) -> Decision:
-    """`promoted` or `rejected`: whether the figures allow a promotion; who may promote is not asked here.
+    """Decide by the figures alone: `promoted` or `rejected`. Who may promote is not checked here.
 
     Args:
         name: registered name.
@@ -133,15 +133,15 @@ def decide(
     gain = quality - other if metric.direction == "maximize" else other - quality
     good = gain >= -tolerance  # false for figures that are no numbers
     basis = "scored again on the same data" if champion.basis == "rescored" else "as its own run recorded it"
-    told = (
+    comparison = (
         f"{found} {quality:.4f} against {other:.4f} of version {champion.version} ({basis}), tolerance {tolerance:.4f}"
     )
     if good and not failed:
         verdict: Verdict = "promoted"
-        why = f"promoted: {told}"
+        why = f"promoted: {comparison}"
     else:
         verdict = "rejected"
-        why = f"rejected: {'; '.join(filter(None, [failed, '' if good else told]))}"
+        why = f"rejected: {'; '.join(filter(None, [failed, '' if good else comparison]))}"
     return Decision(
         name, version, verdict, why, found, quality, champion.version, other, tolerance, champion.basis, gates
     )

@@ -52,7 +52,7 @@ def quality_keys(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def course_key(node: str, figure: str) -> str:
-    """Name of a figure that a node told while it worked."""
+    """Name of a figure that a node reported while it worked."""
     return f"training/{node}.{figure}"
 
 
@@ -76,7 +76,7 @@ def read_cached(tags: Mapping[str, str]) -> list[str]:
     """Nodes that a run's tags name as cached."""
     try:
         named = json.loads(tags.get(CACHED_TAG, "[]"))
-    except json.JSONDecodeError:  # whoever may write to MLflow may change tags
+    except json.JSONDecodeError:  # tags can be edited in MLflow
         named = None
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 

@@ -57,7 +57,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
-from mlflow.entities import DatasetInput, RunTag
+from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import (
     MLFLOW_PARENT_RUN_ID,
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
     from superworkflow.infra.tracking.registry import RegisteredModel
 
-# Creating the tables of a new database is no news to a user.
+# The creation of a new database's tables is not worth a line.
 for _name in ("mlflow.store.db.utils", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -109,7 +109,7 @@ def open_client(uri: str) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
-        check_listens(uri)  # one that is dead at the beginning must be said at once
+        check_listens(uri)  # a server that is down at the beginning is reported at once
         with making_tables(uri):
             client = MlflowClient(uri)
             client.search_experiments(max_results=1)
@@ -123,13 +123,13 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def _detail(error: Exception) -> str:
-    """The first line of what a client says. Masked before it is cut: half a URL is not known for one."""
+    """First line of a client's error. Masked before it is cut: half a URL is not recognised as one."""
     words = masked(str(error)).strip()
     return words.splitlines()[0][:300] if words else type(error).__name__
 
 
-def _told(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concatenate[MlflowTracker, P], T]:
-    """A method whose trouble with the database or server is told in one sentence."""
+def _errors_explained(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concatenate[MlflowTracker, P], T]:
+    """Decorator: errors of the database or server become one sentence."""
 
     @functools.wraps(work)
     def method(self: MlflowTracker, /, *given: P.args, **named: P.kwargs) -> T:
@@ -144,7 +144,7 @@ def _told(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concaten
 
 
 class MlflowTracker(Tracker):
-    """Records in MLflow through its client, without global state, so that several runs may go on in one process.
+    """Records in MLflow through its client, without global state, so that one process can have several runs.
 
     Args:
         uri: tracking URI.
@@ -169,7 +169,7 @@ class MlflowTracker(Tracker):
         """The client and the id of the experiment."""
         return self._client, self._experiment_id
 
-    @_told
+    @_errors_explained
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
         own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow), **signature()}
@@ -181,7 +181,7 @@ class MlflowTracker(Tracker):
         self._client.log_batch(self._run_id, params=as_params(params))
         return self._run_id
 
-    @_told
+    @_errors_explained
     def sources(self, given: Sequence[Used]) -> None:
         """Record the run's sources as MLflow's datasets; see `Tracker`."""
         self._log_inputs(self._run_id, as_inputs(given, "source"))
@@ -193,7 +193,7 @@ class MlflowTracker(Tracker):
         if not self._parent:  # a sweep's trials need not all look for them
             close_dead_runs(self._client, self._experiment_id)
 
-    @_told
+    @_errors_explained
     def stage(self, record: StageRecord) -> None:
         """Record one stage as a nested run, and its runtime and cost on the parent; see `Tracker`."""
         tags = {
@@ -244,14 +244,14 @@ class MlflowTracker(Tracker):
             if points := course_metrics(record.course, begin):
                 self._client.log_batch(run_id, metrics=points)
 
-    @_told
+    @_errors_explained
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
 
-    @_told
+    @_errors_explained
     def report(self, path: Path) -> None:
-        """Attach a page, beside the folder of pictures; see `Tracker`."""
+        """Attach a page; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path))
 
     def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
@@ -266,7 +266,7 @@ class MlflowTracker(Tracker):
 
         return ModelRegistry(self.uri)
 
-    @_told
+    @_errors_explained
     def decided(self, decision: Decision) -> None:
         """Tags and figures on the run; see `Tracker`."""
         tags = {OUTCOME_TAG: decision.verdict, "superworkflow.decision": str(decision), "superworkflow.model": (
@@ -276,34 +276,26 @@ class MlflowTracker(Tracker):
             self._run_id, metrics=as_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
         )
 
-    @_told
+    @_errors_explained
     def last_inputs(self, deployment: str) -> str:
         """From the newest finished run with the deployment's tag; see `Tracker`."""
-        which = f"attributes.status = 'FINISHED' and {_of_deployment(deployment)}"
-        found = self._client.search_runs([self._experiment_id], which, max_results=1,
-                                         order_by=["attributes.start_time DESC"])  # fmt: skip
-        return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
+        found = self._newest("attributes.status = 'FINISHED'", deployment)
+        return str(found.data.tags.get(INPUTS_TAG, "")) if found else ""
 
-    @_told
+    @_errors_explained
     def last_datasets(self, deployment: str) -> dict[str, str]:
         """From the newest finished run with the deployment's tag that has them; see `Tracker`."""
-        which = f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != '' and {_of_deployment(deployment)}"
-        found = self._client.search_runs([self._experiment_id], which, max_results=1,
-                                         order_by=["attributes.start_time DESC"])  # fmt: skip
-        return read_datasets(found[0].data.tags.get(DATASETS_TAG, "")) if found else {}
+        found = self._newest(f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != ''", deployment)
+        return read_datasets(found.data.tags.get(DATASETS_TAG, "")) if found else {}
 
-    @_told
+    @_errors_explained
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
         """A run of no length, or the day's first one once more; see `Tracker`."""
         now = datetime.now(UTC)
         today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
         which = f"attributes.start_time >= {today} and tags.`{OUTCOME_TAG}` = '{UNCHANGED}'"
-        found = self._client.search_runs(
-            [self._experiment_id], f"{which} and {_of_deployment(tags[DEPLOYMENT_ID_TAG])}", max_results=1,
-            order_by=["attributes.start_time DESC"],
-        )  # fmt: skip
-        if found:
-            run_id, times = found[0].info.run_id, found[0].data.tags.get(TIMES_TAG, "1")
+        if (found := self._newest(which, tags[DEPLOYMENT_ID_TAG])) is not None:
+            run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
             self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
             return
@@ -311,20 +303,27 @@ class MlflowTracker(Tracker):
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._client.set_terminated(run.info.run_id)
 
-    @_told
+    def _newest(self, which: str, deployment: str) -> Run | None:
+        """Newest run of a deployment with its own parameters that passes this filter."""
+        which += f" and tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(deployment)}' and tags.`{INPUTS_TAG}` != ''"
+        order = ["attributes.start_time DESC"]
+        found = self._client.search_runs([self._experiment_id], which, max_results=1, order_by=order)
+        return found[0] if found else None
+
+    @_errors_explained
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
         self._end("FINISHED", run=run)
         among_rivals(lambda: show_columns(self._client, self._experiment_id, run))
 
-    @_told
+    @_errors_explained
     def fail(self, message: str, run: RunRecord | None = None) -> None:
         """Close the parent as failed; see `Tracker`."""
         self._end("FAILED", message, run)
 
-    @_told
+    @_errors_explained
     def stop(self, message: str, run: RunRecord | None = None) -> None:
-        """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
+        """Close the parent as killed, which MLflow's pages show unlike failed; see `Tracker`."""
         self._end("KILLED", message, run)
 
     def _totals(self, run: RunRecord, error: str) -> None:
@@ -374,11 +373,6 @@ def page_of_run(uri: str, experiment: str, run: str) -> str:
     base = without_user(os.environ.get(MLFLOW_VARIABLE, "")) or base
     # Without the last part MLflow's pages show what is for prompts and traces, until somebody has switched them.
     return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
-
-
-def _of_deployment(identity: str) -> str:
-    """The part of a filter for the runs of a deployment with its own parameters."""
-    return f"tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(identity)}' and tags.`{INPUTS_TAG}` != ''"
 
 
 def author_tags(source: str) -> dict[str, str]:

@@ -108,7 +108,7 @@ class ModelRegistry:
 
     def names(self) -> list[str]:
         """Names of all registered models that can be asked for here."""
-        with _told(self.uri):
+        with _errors_explained(self.uri):
             found = self._all(lambda token: self._client.search_registered_models(page_token=token))
         return sorted(each.name for each in found if MODEL_NAME.fullmatch(each.name))
 
@@ -118,7 +118,7 @@ class ModelRegistry:
         Raises:
             UserError: there is no such model.
         """
-        with _told(name):
+        with _errors_explained(name):
             filters = f"name = '{self._known(name)}'"
             found = self._all(lambda token: self._client.search_model_versions(filters, page_token=token))
             aliases = self._client.get_registered_model(name).aliases
@@ -130,7 +130,7 @@ class ModelRegistry:
         Raises:
             UserError: there is no such model or version.
         """
-        with _told(f"{name} version {number}"):
+        with _errors_explained(f"{name} version {number}"):
             found = self._client.get_model_version(self._known(name), str(number))
             return _version(found, self._client.get_registered_model(name).aliases)
 
@@ -144,18 +144,18 @@ class ModelRegistry:
 
     def hold(self, name: str) -> Move | None:
         """The rollback that holds, if one does."""
-        with _told(name):
+        with _errors_explained(name):
             return _move(self._client.get_registered_model(self._known(name)).tags.get(HOLD_TAG, ""))
 
     def challenge(self, version: Version) -> None:
         """Let a version be the challenger."""
-        with _told(version.name):
+        with _errors_explained(version.name):
             self._client.set_registered_model_alias(version.name, CHALLENGER, str(version.version))
 
     def note(self, decision: Decision, quality: Mapping[str, float]) -> None:
         """Keep with a version what was decided of it, and its headline figures, where MLflow's pages show them too."""
         name, number = decision.name, str(decision.version)
-        with _told(name):
+        with _errors_explained(name):
             for key, value in ((DECISION_TAG, decision.document()), (QUALITY_TAG, dict(quality))):
                 self._client.set_model_version_tag(name, number, key, json.dumps(value))
             version = self._client.get_model_version(name, number)
@@ -165,9 +165,9 @@ class ModelRegistry:
                 self._log_quality(version.run_id, source.removeprefix("models:/"), quality)
 
     def _log_quality(self, run_id: str, model_id: str, quality: Mapping[str, float]) -> None:
-        known = {each.key for each in self._client.get_logged_model(model_id).metrics or ()}
+        logged = {each.key for each in self._client.get_logged_model(model_id).metrics or ()}
         for key, figure in quality_keys(quality).items():
-            if metric_key(key) not in known and math.isfinite(figure):
+            if metric_key(key) not in logged and math.isfinite(figure):
                 self._client.log_metric(run_id, metric_key(key), figure, model_id=model_id)
 
     def recorded(self, version: Version) -> dict[str, float]:
@@ -187,7 +187,7 @@ class ModelRegistry:
             why: see `Move`.
 
         Returns:
-            `moved`; `held` where a rollback holds; `changed` where `current` is at another version meanwhile.
+            `moved`; `held` where a rollback holds; `changed` where `current` has moved to another version.
         """
         if self.hold(version.name) is not None:
             return "held"
@@ -195,8 +195,8 @@ class ModelRegistry:
         if (now.version if now else None) != champion:
             return "changed"
         self._move(version, champion, "promoted", who, why)
-        if (held := self.hold(version.name)) is not None:  # since it was asked: the person's word stands
-            with _told(version.name):
+        if (held := self.hold(version.name)) is not None:  # set in between: the person's decision stands
+            with _errors_explained(version.name):
                 self._client.set_registered_model_alias(version.name, CURRENT, str(held.version or champion))
             return "held"
         return "moved"
@@ -208,7 +208,7 @@ class ModelRegistry:
             name: of the model.
             number: of the version; the challenger's when None.
             why: see `Move`.
-            who: by default whoever runs this process.
+            who: by default the user of this process.
 
         Raises:
             UserError: there is no such version, or none challenges the champion.
@@ -218,7 +218,7 @@ class ModelRegistry:
         if found is None:
             raise UserError("no version challenges the champion", where=name, remedy="Name the version to promote")
         move = self._move(found, before.version if before else None, "promoted", who or user_name(), why)
-        with _told(name):
+        with _errors_explained(name):
             if HOLD_TAG in self._client.get_registered_model(name).tags:
                 self._client.delete_registered_model_tag(name, HOLD_TAG)
         return move
@@ -230,7 +230,7 @@ class ModelRegistry:
             name: of the model.
             number: of the version; when None the one that was the champion before the present one was promoted.
             why: see `Move`.
-            who: by default whoever runs this process.
+            who: by default the user of this process.
 
         Raises:
             UserError: no champion, no earlier one, or no such version.
@@ -252,12 +252,12 @@ class ModelRegistry:
     def _move(
         self, version: Version, previous: int | None, kind: str, who: str, why: str, *, hold: bool = False
     ) -> Move:
-        """Put it down, then do it: a hold that no alias follows yet keeps runs from moving it."""
+        """Record the move, then make it: a hold keeps runs from moving the alias before it has moved."""
         name, now = version.name, datetime.now(UTC)
         when = now.isoformat(timespec="seconds")
         move = Move(kind, version.version, previous, who, when, why, version.run_id, version.data)
         text = json.dumps(asdict(move))
-        with _told(name):
+        with _errors_explained(name):
             if hold:
                 self._client.set_registered_model_tag(name, HOLD_TAG, text)
             self._client.set_model_version_tag(name, str(version.version), f"{MOVE_TAG}{now:%Y%m%dT%H%M%S.%fZ}", text)
@@ -268,7 +268,7 @@ class ModelRegistry:
         return move
 
     def _by_alias(self, name: str, alias: str) -> Version | None:
-        with _told(name):
+        with _errors_explained(name):
             try:
                 aliases = self._client.get_registered_model(self._known(name)).aliases
             except MlflowException as error:
@@ -306,7 +306,7 @@ def _description(decision: Decision, quality: Mapping[str, float], version: Vers
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
+def _errors_explained(where: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:

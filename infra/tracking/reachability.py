@@ -1,4 +1,4 @@
-"""True if a tracking server is there at all, asked before its client does, which waits for one that starts anew."""
+"""Check that a tracking server is up, before its client, which would wait for one that restarts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import requests
 
 
 def check_listens(uri: str) -> None:
-    """Raise where no server is there at all; whatever it answers is left to the client."""
+    """Raise where no server listens; its answers are left to the client."""
     if not uri.startswith(("http://", "https://")):
         return
     for left in (1, 0):

@@ -41,7 +41,7 @@ class StageRecord:
 
     Args:
         name: of the node in the diagram.
-        state: `ran`; `cached` when the dataset was there, or another run made it meanwhile; or `failed`.
+        state: `ran`; `cached` when the dataset was there, or another run made it at the same time; or `failed`.
         runtime_s: seconds for which the resources were held, those of waiting for another run included and those of
             compiling kernels not; 0 when nothing was held.
         cpu_s: CPU seconds, of members too; 0 when cached.
@@ -55,7 +55,7 @@ class StageRecord:
         error: why it failed.
         holdings: what was held from when to when, of all attempts one after the other.
         inputs: what it read.
-        course: figures that it told while it worked, `(step, value)` by name.
+        course: figures that it reported while it worked, `(step, value)` by name.
         made_cpu_s: CPU seconds of making its dataset, whichever run did that.
         ended: when, in seconds since 1970.
         queued_s: from when it was its turn until it was given its resources.
@@ -215,7 +215,7 @@ def _priced(
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[Holding, ...], float]:
     """Attempts as they are recorded, what they held one after the other, and what that cost in USD.
 
-    The last one compiled for `compile_s`, which is nobody's.
+    The last attempt spent `compile_s` seconds compiling kernels; they are not charged.
     """
     priced: list[Mapping[str, Any]] = []
     parts: list[Sequence[Holding]] = []

@@ -44,9 +44,9 @@ def show_columns(client: MlflowClient, experiment: str, run: RunRecord) -> None:
     tag = f"{VIEW_TAG}{view_key(run.superworkflow)}"
     quality = quality_keys({each.name: each.value for each in headlines(run.metrics, run.declared)})
     columns = [f"metrics.`{metric_key(key)}`" for key in quality]
-    known = client.get_experiment(experiment).tags.get(tag, "")
-    earlier = _ours(known)
-    if known and (earlier is None or set(columns) <= set(earlier)):
+    existing = client.get_experiment(experiment).tags.get(tag, "")
+    earlier = _ours(existing)
+    if existing and (earlier is None or set(columns) <= set(earlier)):
         return
     merged = list(dict.fromkeys([*(earlier or ()), *columns]))
     client.set_experiment_tag(experiment, tag, _view(run.superworkflow, merged))

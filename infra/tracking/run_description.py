@@ -10,7 +10,7 @@ from superworkflow.infra.contract.resources import format_bytes, format_seconds,
 from superworkflow.infra.tracking.records import RunRecord, Used
 
 _DIGITS = 12
-"""Characters of a digest that suffice to tell two apart by eye."""
+"""Characters of a digest that suffice to distinguish two by eye."""
 
 
 def description(run: RunRecord, error: str = "") -> str:

@@ -38,7 +38,7 @@ class DetailedRun(RecordedRun):
     """One run with all that is recorded of it.
 
     Args:
-        ended: None while it goes on.
+        ended: None while it runs.
         tags: by name.
         figures: all metrics, by the names that MLflow has.
         page: its address in MLflow.
@@ -79,7 +79,7 @@ class RecordedStageRun:
         seconds: for which resources were held, without compiling.
         cpu: vCPUs that its own process or pod was given.
         memory: bytes that it was given.
-        members: whether it had members beside it.
+        members: whether it had members in addition to its own process.
         queued_s: from when it was its turn until it was given its resources.
         figures: all others by name.
     """

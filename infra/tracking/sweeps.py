@@ -27,7 +27,7 @@ class SweepRecord:
         """Open the sweep's run; returns its id."""
         return ""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Open the sweep's run again where an earlier process has closed it, and say that this one is at it."""
 
     def trial(self) -> Tracker:
@@ -87,7 +87,7 @@ class MlflowSweepRecord(SweepRecord):
             self._client.set_tag(run_id, name, text[:5000])
 
     def stopped(self, run_id: str, reason: str) -> None:
-        """End it as killed, which MLflow's pages tell apart from failed; see `SweepRecord`."""
+        """End it as killed, which MLflow's pages show unlike failed; see `SweepRecord`."""
         self._client.set_tag(run_id, ERROR_TAG, reason[:5000])
         self._client.set_terminated(run_id, status="KILLED")
 
@@ -97,7 +97,7 @@ class MlflowSweepRecord(SweepRecord):
             self._heart.stop()
         self.stopped(self.run_id, reason)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Open the sweep's run again; see `SweepRecord`."""
         if self._client.get_run(self.run_id).info.status != "RUNNING":
             self._client.update_run(self.run_id, status="RUNNING")

@@ -1,4 +1,4 @@
-"""MLflow makes the tables of a new database when it first opens it, and fails where two processes do that at once."""
+"""Lock for MLflow's first opening of a database: it makes the tables, and fails where two processes do so at once."""
 
 from __future__ import annotations
 

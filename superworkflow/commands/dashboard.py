@@ -1,4 +1,4 @@
-"""`superworkflow dashboard`: pages over what is recorded, on this machine."""
+"""`superworkflow dashboard`: serves pages of recorded runs from this machine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     """Declare the command's arguments."""
     parser.add_argument("--store", default=default_store(), metavar="URI", help="store whose recorded runs are shown")
     parser.add_argument("--storage", metavar="URL", help="database of the sweeps; default SQLite in the store")
-    parser.add_argument("--budget-usd", type=float, metavar="USD", help="budget for a month, shown beside its forecast")
+    parser.add_argument("--budget-usd", type=float, metavar="USD", help="budget for a month, shown with its forecast")
     parser.add_argument("--port", type=int, default=DASHBOARD_PORT, help=f"default {DASHBOARD_PORT}; 0: any free one")
     parser.add_argument(
         "--host", default="127.0.0.1",
-        help="address to listen on; default 127.0.0.1. Nobody is asked for a password: another one only in a network "
-        "that you trust",
+        help="address to listen on; default 127.0.0.1. There is no authentication: bind another address only on a "
+        "trusted network",
     )  # fmt: skip
 
 
@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
     class Quiet(WSGIRequestHandler):
         def log_request(self, *given: Any) -> None:
-            """Requests that went well are no news."""
+            """Log no successful requests."""
 
     try:
         server = make_server(options.host, options.port, make_app(sources, options.host), threaded=True,
                              request_handler=Quiet)  # fmt: skip
-    except (OSError, SystemExit):  # Werkzeug ends the process where a port is taken
-        raise UserError("cannot listen there", where="--host, --port", value=f"{options.host}:{options.port}",
+    except (OSError, SystemExit):  # Werkzeug exits if the port is taken
+        raise UserError("cannot listen on this address", where="--host, --port", value=f"{options.host}:{options.port}",
                         remedy="Choose another port with --port, or 0 for any free one") from None  # fmt: skip
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(f"http://{host}:{server.server_port}", flush=True)
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _studies(url: str | None, store: Location) -> Studies:
-    """Names of the studies, and one of them with its report."""
+    """Functions that list the studies, and open one of them with its report."""
     from superworkflow.sweeps.storage import StudyStorage, default_storage_url, study_names
     from superworkflow.sweeps.study import SweepStudy
     from superworkflow.sweeps.summary import report
@@ -83,22 +83,22 @@ def _studies(url: str | None, store: Location) -> Studies:
     opened: list[StudyStorage] = []
 
     def storage() -> StudyStorage | None:
-        if not opened and StudyStorage.exists(found):  # opening one that is not there makes it
+        if not opened and StudyStorage.exists(found):  # opening would create it
             opened.append(StudyStorage(found))
         return opened[0] if opened else None
 
     def names() -> list[str]:
-        known = storage()
-        return study_names(known) if known is not None else []
+        existing = storage()
+        return study_names(existing) if existing is not None else []
 
     def study(name: str) -> tuple[Study, Mapping[str, Any]] | None:
-        known = storage()
-        if known is None:
+        existing = storage()
+        if existing is None:
             return None
         try:
-            one = SweepStudy.open(known, name)
-        except UserError:  # of somebody else, or gone since
+            opened_study = SweepStudy.open(existing, name)
+        except UserError:  # not made by a sweep, or removed since
             return None
-        return one.optuna, report(one).document()
+        return opened_study.optuna, report(opened_study).document()
 
     return names, study

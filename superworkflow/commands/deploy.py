@@ -40,7 +40,7 @@ from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
-"""`MLFLOW_TRACKING_URI` of deployed runs, where workers reach MLflow at another address than this machine."""
+"""`MLFLOW_TRACKING_URI` of deployed runs, if workers reach MLflow at another address than this machine does."""
 _KEPT = ".deployed"
 """Folder of the store with the profiles and price tables that deployments use."""
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--pool", default="superworkflow", help="work pool; created if it does not exist")
     parser.add_argument(
         "--type", choices=("process", "kubernetes"),
-        help="where the flow itself runs; by default where the profile's stages do",
+        help="where the flow itself runs; by default where the profile's stages run",
     )  # fmt: skip
     parser.add_argument("--cron", metavar="LINE", help='schedule, such as "0 2 * * *" for two in the morning')
     parser.add_argument("--interval", metavar="TIME", help="schedule, such as 6h, 30m, 1d")
@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     )
     parser.add_argument(
         "--when-changed", action="store_true",
-        help="the schedule says when to look at the sources; a run starts when they have been written since the last",
+        help="check the sources on this schedule, and run only if they have changed since the last run",
     )  # fmt: skip
     parser.add_argument(
         "--notify", metavar="URL|TYPE/NAME", action="append", default=[],
-        help="webhook, or block on Prefect's server such as slack-webhook/team, that is called of runs that are "
-        "rejected, fail or are late; may be repeated; `none` ends that",
+        help="webhook, or block on Prefect's server such as slack-webhook/team, to call when a run is rejected, fails "
+        "or is late; may be repeated; `none` turns it off",
     )  # fmt: skip
     parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
     parser.add_argument(
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     )
     parser.add_argument(
         "--collisions", choices=("cancel", "wait"), default="cancel",
-        help="what becomes of a run that starts while as many go on as may: it is cancelled (default), or waits",
+        help="at the concurrency limit: cancel the new run (default) or let it wait",
     )  # fmt: skip
     parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="register the schedule paused")
     parser.add_argument(
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 
 def run(options: argparse.Namespace) -> int:
-    """Register or remove; everything is checked before."""
+    """Register or remove the deployment, after all checks."""
     superworkflow = load_superworkflow(options.superworkflow)
     title = f"{superworkflow.name}/{options.name}"
     if options.remove:
@@ -113,14 +113,14 @@ def run(options: argparse.Namespace) -> int:
         variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
-    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
+    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, next_times, register
     from superworkflow.infra.orchestration.notifications import check_targets
 
     check_targets(options.notify)
 
     schedule = make_schedule(options.cron, _seconds(options.interval), options.timezone)
     if options.when_changed and schedule is None:
-        raise UserError("needs a schedule, which says when to look", where="--when-changed",
+        raise UserError("needs a schedule on which to check the sources", where="--when-changed",
                         remedy="Give --interval 10m, or --cron")  # fmt: skip
     done = register(
         Deployment(
@@ -133,14 +133,17 @@ def run(options: argparse.Namespace) -> int:
         ),
         update_pool=options.update_pool,
     )  # fmt: skip
+    due = [each.isoformat(" ", "seconds") for each in (next_times(schedule, 3) if schedule is not None else ())]
     if options.json:
-        print(json.dumps({"name": title, "pool": options.pool, "type": kind, "parameters": parameters, **asdict(done)}))
+        document = {"name": title, "pool": options.pool, "type": kind, "parameters": parameters, "next": due}
+        print(json.dumps({**document, **asdict(done)}))
         return 0
     print(f"{title}: {'registered' if done.created else 'updated'} on the {kind} pool {options.pool}")
     if schedule is not None:
         when = options.cron or f"every {options.interval}"
-        looks = ", looks whether sources have been written" if options.when_changed else ""
+        looks = ", runs only if the sources have changed" if options.when_changed else ""
         print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
+        print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
     print(f"a worker     prefect worker start --pool {options.pool} --type {kind}")
     return 0
@@ -149,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
 def _parameters(
     superworkflow: Superworkflow, options: argparse.Namespace, profile: Profile, kind: str
 ) -> dict[str, Any]:
-    """The flow's parameters that were given; files of this machine where the flow will see them."""
+    """Parameters of the flow; files as URIs that the flow can open."""
     sources = sources_of(superworkflow, options)
     for name in superworkflow.sources:
         if name not in sources and name not in superworkflow.optional:
@@ -174,7 +177,7 @@ def _parameters(
 
 
 def _kept(name: str, store: Store) -> str:
-    """A shipped file's name; of a file of this machine, the URI of a copy in the store."""
+    """The name of a shipped file; for a file of this machine, the URI of its copy in the store."""
     path = Location.of(name).local_path if is_file(name) else None
     if path is None:
         return name
@@ -216,9 +219,7 @@ def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict
 
 
 def _tracking(kind: str) -> Mapping[str, str]:
-    """Tracking by this command's own environment, so that the deployed ones are there too: at the
-    address at which workers reach it, where that is another one.
-    """
+    """Tracking URI of deployed runs, from this command's environment, at the address by which workers reach it."""
     where = WORKER_TRACKING if os.environ.get(WORKER_TRACKING) else "MLFLOW_TRACKING_URI"
     uri = os.environ.get(where, "")
     if not uri:
@@ -230,7 +231,7 @@ def _tracking(kind: str) -> Mapping[str, str]:
         )  # fmt: skip
     if kind == "kubernetes" and "://127.0.0.1" in uri.replace("localhost", "127.0.0.1"):
         raise UserError("pods cannot reach this address", where=where, value=uri,
-                        remedy=f"Set {WORKER_TRACKING} to the one at which the cluster can reach it")  # fmt: skip
+                        remedy=f"Set {WORKER_TRACKING} to an address that the cluster can reach")  # fmt: skip
     if uri.startswith("sqlite:///"):
         return {"MLFLOW_TRACKING_URI": f"sqlite:///{Location.of(uri.removeprefix('sqlite:///')).uri}"}
     return {"MLFLOW_TRACKING_URI": uri}

@@ -1,4 +1,4 @@
-"""`superworkflow stage`: what a container runs. Needs no server and no orchestrator."""
+"""`superworkflow stage`: the command of a stage's container. It needs no server and no orchestrator."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from superworkflow.tasks import is_shipped, load_stage, stage_names
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    # A launcher, which reads events, is told of an unknown one by an event.
+    # With --events an unknown name is reported as an event, so it is not checked while parsing.
     code = _code(given)
-    kind = str if "--events" in given or code else _known
-    names = None if "--events" in given else f"one of: {', '.join(stage_names())}"  # to find them takes a moment
+    kind = str if "--events" in given or code else _checked
+    names = None if "--events" in given else f"one of: {', '.join(stage_names())}"  # finding them takes a moment
     parser.add_argument("name", type=kind, help=names)
     parser.add_argument("--code", metavar="FILE", help="file that defines the stage, such as ./mine.py")
     if asks_for_help(given) and (stage := _named(given, code)):
@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument(
         "--tables-from", metavar="PREFIX", action="append", default=[],
-        help="path or URI below which an input that describes tables may name some that are elsewhere",
+        help="path or URI below which a description of tables may name tables outside its own folder",
     )  # fmt: skip
-    parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
+    parser.add_argument("--output", metavar="URI", required=True, help="folder of the new dataset")
     parser.add_argument("--digest", default="", help="fail unless the parameters and inputs give this digest")
     parser.add_argument("--engine", default=IN_PROCESS, help=f"engine: {_engines()}")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
@@ -62,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--events", action="store_true", help="print JSON events to standard output")
     parser.add_argument("--holder", metavar="NAME", default="", help="name under which the dataset is locked on S3")
     parser.add_argument(
-        "--supersedes", metavar="NAME", action="append", default=[], help="holder of that lock that is known to be dead"
+        "--supersedes",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="dead holder of that lock, which this run supersedes",
     )
     parser.add_argument(
         "--end-with-stdin", action="store_true", help="end when standard input closes; used by launchers"
@@ -74,7 +78,7 @@ def _engines() -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _known(name: str) -> str:
+def _checked(name: str) -> str:
     return load_stage(name).name
 
 
@@ -89,7 +93,7 @@ def _code(given: Sequence[str]) -> str:
 
 
 def _named(given: Sequence[str], code: str) -> Stage[Any] | None:
-    """The stage that is named, for its help."""
+    """The named stage, for its help."""
     if code:
         from superworkflow.flows.user_file import stages_of_file
 
@@ -99,7 +103,7 @@ def _named(given: Sequence[str], code: str) -> Stage[Any] | None:
 
 
 def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
-    """The stage's own help: its inputs, and its parameters with their values and defaults."""
+    """Add the stage's own help: its inputs, and its parameters with values and defaults."""
     parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
     inputs = [
         (f"--input {name}={_form(given)}", [f"{given.help} ({_need(given)})"]) for name, given in stage.inputs.items()
@@ -131,8 +135,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
         shutdown.end_process(error.exit_code)
 
-    told = retry.told_by(progress.log, reached=options.events)  # a launcher asks for events
-    with shutdown.when_asked(), told, _reported(progress, options.events):
+    log_retries = retry.told_by(progress.log, reached=options.events)
+    with shutdown.when_asked(), log_retries, _reported(progress, options.events):
         resources = _resources(options)
         code = read_code(options.code) if options.code else None
         if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
@@ -167,21 +171,21 @@ def _stage(name: str, code: CodeFile | None) -> Stage[Any]:
 
 @contextlib.contextmanager
 def _reported(progress: Progress, events: bool) -> Iterator[None]:
-    """Tell the launcher, which reads events, what people would read on standard error."""
+    """Report an error as an event too, for launchers."""
     try:
         yield
     except BaseException as raised:
         error = missing_package(raised) or raised
         user = isinstance(error, UserError)
-        known = isinstance(error, SuperworkflowError)
-        message = str(error) if known else _words(error)
-        if not known and not isinstance(error, KeyboardInterrupt):
+        expected = isinstance(error, SuperworkflowError)
+        message = str(error) if expected else _words(error)
+        if not expected and not isinstance(error, KeyboardInterrupt):
             traceback.print_exc(file=progress.stream)
         if isinstance(error, MemoryError):
             message = "out of memory; `superworkflow plan` shows what the stage needs"
         kills = out_of_memory_kills() if os.environ.get("SUPERWORKFLOW_IN_CONTAINER") else 0
         progress.emit("error", message=message, user=user, **({"out_of_memory_kills": kills} if kills else {}))
-        if events or not known:
+        if events or not expected:
             raise SystemExit(2 if user else 1) from None
         raise error from None
 
@@ -189,7 +193,7 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
 def _words(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # the text of an engine's errors may come from a process of its own, which may be gone
+    except Exception:  # an engine may fetch the text from its own process, which may be gone
         return type(error).__name__
 
 

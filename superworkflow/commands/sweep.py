@@ -1,4 +1,4 @@
-"""`superworkflow sweep`: many trials of a superworkflow, at once and without doing the same work twice."""
+"""`superworkflow sweep`: many trials of a superworkflow in parallel, without repeating work."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _record(options: argparse.Namespace, study: SweepStudy, request: Request) ->
     params |= {"pruner": study.spec.pruner, "seed": study.spec.seed, "objectives": study.spec.objectives}
     params |= {f"space.{name}": entry for name, entry in study.spec.space.items()}
     record.run_id = study.once(RUN, lambda: record.begin(study.name, params))
-    record.go_on()
+    record.resume()
     return record
 
 
@@ -262,7 +262,7 @@ def _draw(study: SweepStudy, folder: Path) -> Path:
 
 
 def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
-    """Run the whole pipeline with the best parameters, which takes all from the store but what trials leave out."""
+    """Run the whole pipeline with the best parameters; only stages that trials leave out are computed."""
     from superworkflow.infra.orchestration.flow import make_flow
     from superworkflow.infra.orchestration.parameters import flow_parameters
     from superworkflow.infra.tracking.base import Tracker
@@ -275,7 +275,7 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
         return ""
     uri = default_tracking_uri(request.store.root)
 
-    def tracker(asked: Request) -> Tracker:
+    def tracker(_: Request) -> Tracker:
         return Tracker() if options.no_tracking else MlflowTracker(uri)
 
     registration = Registration(name=request.superworkflow.registered[0].name)
@@ -299,7 +299,7 @@ def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
     spec = study.spec
     if INPUT not in spec.sources and options.code:
         raise UserError("no file defines the superworkflow of this study", where="--code", value=options.code)
-    if INPUT in spec.sources and not options.code:  # a database is not to say what is run
+    if INPUT in spec.sources and not options.code:  # the database must not choose the code
         raise UserError("a file defines the superworkflow of this study", where=study.name,
                         remedy="Give it with --code FILE")  # fmt: skip
     chosen = load_superworkflow(options.code or spec.superworkflow)
@@ -314,7 +314,7 @@ def _target(options: argparse.Namespace, study: SweepStudy) -> int:
 
 
 def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
-    """The command that goes on, without the password of the database."""
+    """The command that resumes the sweep, without the password of the database."""
     given, shown = options.storage or "", study.storage.url_without_password
     secret = has_password(given)
     if options.action == "resume":

@@ -2,7 +2,7 @@
 
 Run as `python -m superworkflow.images.compile_kernels`.
 
-Numba keeps them in `NUMBA_CACHE_DIR`, or beside their modules, where every later process finds them.
+Numba caches them in `NUMBA_CACHE_DIR` or next to their modules, where later processes find them.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nod
     for values in (senders, np.ones(len(senders), np.float32)):
         place_edges(nodes, starts, read_only(values), values.copy())
     edges = divided("node", starts, senders, np.array([0, half, _VERTICES]), 0, np.empty)
-    asked = read_only(np.array([~half]))
+    requested = read_only(np.array([~half]))
     sums = PartialSumSource(table, half, numbers, NOTHING)
-    sums.write(asked, out := np.empty(1, np.float32))
+    sums.write(requested, out := np.empty(1, np.float32))
     order, _ = edges.remote.route
     means = SharedMeansPart(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32),
                             edges.sum_starts, ~order, starts)  # fmt: skip

@@ -191,9 +191,9 @@ def batch_of(
     )  # fmt: skip
 
 
-def wanted_features(of: NodeSet | EdgeSet, names: Any) -> list[Feature]:
-    """Those of these names; all numbers where none are given."""
-    return [each for each in of.features if (each.dtype != STRING if names is None else each.name in names)]
+def wanted_features(items: NodeSet | EdgeSet, names: Any) -> list[Feature]:
+    """Features of these names; all numeric ones if no names are given."""
+    return [each for each in items.features if (each.dtype != STRING if names is None else each.name in names)]
 
 
 def _values(source: FeatureSource, kind: str, items: Items, feature: Feature) -> Any:

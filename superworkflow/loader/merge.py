@@ -1,4 +1,4 @@
-"""Some of the subgraphs of a block, by compiled kernels: lists of any lengths, and rows of features."""
+"""Selections of the subgraphs of blocks, by compiled kernels: lists of any lengths, and rows of features."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _AHEAD = 12
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def gather_lists(addresses: Any, width: Any, ends: Any, out: Any) -> None:
-    """Copy some lists behind each other.
+    """Concatenate some lists.
 
     Args:
-        addresses: int64 [n], where the values of each one begin in memory.
+        addresses: int64 [n], address of the first value of each list.
         width: bytes of a value.
-        ends: int64 [n + 1], which values of the result are each one's.
+        ends: int64 [n + 1], offsets of the lists in the result.
         out: uint8 [width * ends[n]], is filled.
     """
     for i in range(len(addresses)):
@@ -37,11 +37,11 @@ def place_ends(places: Any, edge_starts: Any, node_starts: Any, out: Any) -> boo
 
     Args:
         places: int32 [e].
-        edge_starts, node_starts: int64 [b + 1], where the edges and nodes of each subgraph begin.
+        edge_starts, node_starts: int64 [b + 1], offsets of the edges and nodes of each subgraph.
         out: int64 [e], is filled.
 
     Returns:
-        False where a place is none of its subgraph's nodes.
+        False if a place is outside its subgraph's nodes.
     """
     signs = np.int64(0)  # below 0 once a place, or what is left behind it, is
     for s in range(len(edge_starts) - 1):
@@ -64,8 +64,7 @@ def gather_rows(table: Any, width: Any, rows: Any, out: Any, past_caches: Any) -
         width: bytes of a row.
         rows: int64 [m] below n.
         out: uint8 [m * width], is filled.
-        past_caches: whether what is written need not be in a cache; `width`, and `out` in memory, are multiples of
-            `STREAMED` then.
+        past_caches: write past the caches; `width` and the address of `out` must then be multiples of `STREAMED`.
     """
     for i in range(len(rows)):
         if i + _AHEAD < len(rows):
@@ -84,7 +83,7 @@ class Lists(NamedTuple):
     """Lists of values in several blocks, in another order.
 
     Args:
-        addresses: int64 [n], where the values of each one begin in memory.
+        addresses: int64 [n], address of the first value of each list.
         dtype: of the values.
     """
 
@@ -96,7 +95,7 @@ class Window:
     """Some subgraphs of several blocks, in an order of their own; no values are copied until they are taken.
 
     Args:
-        blocks: that hold them.
+        blocks: hold the subgraphs.
         places: int64 [n], their places if the blocks stood one after the other.
         without_positions: numbers of the edge sets whose positions are not needed, or were not read.
 
@@ -124,14 +123,14 @@ class Window:
         ]  # fmt: skip
 
     def take(self, first: int, last: int) -> SubgraphBlock:
-        """The block of those from `first` to `last` - 1."""
+        """The block of subgraphs `first` to `last` - 1."""
         ends = [
             [np.concatenate([[0], np.cumsum(each[first:last])]) for each in sizes]
             for sizes in (self._node_sizes, self._edge_sizes)
         ]
 
-        def taken(lists: Sequence[Lists | None], of: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
-            return [_gathered(each, first, last, end) for each, end in zip(lists, of, strict=True)]
+        def taken(lists: Sequence[Lists | None], ends: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+            return [_gathered(each, first, last, end) for each, end in zip(lists, ends, strict=True)]
 
         return SubgraphBlock(
             self._ids[first:last], self._seeds[first:last], ends[0], taken(self._nodes, ends[0]), ends[1],

@@ -1,8 +1,8 @@
-"""In which order an epoch goes through the subgraphs, and who of several makes which batch.
+"""Order of the subgraphs in an epoch, and division of its batches among processes.
 
-Subgraphs are shuffled as pages of `PAGE` that lie together in files: pages are put in a random order, and within each
-`WINDOW` of them all subgraphs are. Up to that many, all subgraphs are shuffled. Random numbers come from (seed, epoch,
-page or subgraph), so the order is the same in every process.
+Subgraphs are shuffled in pages of `PAGE` that are adjacent in files: first the pages, then all subgraphs within each
+`WINDOW` of pages. Datasets of up to that size are shuffled fully. Random numbers come from (seed, epoch, page or
+subgraph), so the order is the same in every process.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def _shuffled(numbers: Numbers, state: NDArray[np.uint64]) -> Numbers:
 def batch_spans(
     count: int, size: int, rank: int, ranks: int, worker: int, workers: int, drop_last: bool
 ) -> Iterator[range]:
-    """Places in the order of an epoch of each batch that one of several workers makes.
+    """Positions, in the order of an epoch, of the batches that one of several workers makes.
 
-    Batch i is rank ``i % ranks``'s, and of a rank's batches each worker makes every `workers`-th. All ranks have
-    equally many batches: those that are left over at the end are nobody's.
+    Batch i belongs to rank ``i % ranks``, and each worker makes every `workers`-th batch of its rank. All ranks have
+    equally many batches: surplus ones at the end are left out.
 
     Args:
         count: subgraphs.
         size: of a batch.
-        rank, ranks: whose batches, and of how many.
-        worker, workers: which ones of them.
-        drop_last: leave a last batch out that is smaller.
+        rank, ranks: this rank, and the number of ranks.
+        worker, workers: this worker of the rank, and the number of its workers.
+        drop_last: leave out a smaller last batch.
     """
     batches = count // size if drop_last else -(-count // size)
     for number in range(rank + ranks * worker, batches // ranks * ranks, ranks * workers):

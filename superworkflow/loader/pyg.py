@@ -1,4 +1,4 @@
-"""Subgraphs through PyG's own loader: `torch_geometric.loader.NodeLoader` with a sampler and stores of ours.
+"""Subgraphs through PyG's own loader: `torch_geometric.loader.NodeLoader` with this project's sampler and stores.
 
 PyG from PyPI samples nothing by itself without pyg-lib or torch-sparse; this needs neither.
 """
@@ -25,7 +25,7 @@ def node_loader(subgraphs: Subgraphs, batch_size: int, **options: Any) -> NodeLo
     """PyG's loader of these subgraphs: batches are `HeteroData`, disjoint, the seeds first in their set.
 
     Args:
-        subgraphs: `Subgraphs.live(…)`, or stored ones, of which random batches are read slower than by `batches`.
+        subgraphs: `Subgraphs.live(…)`, or stored ones, whose random batches `batches` reads faster.
         batch_size: seeds of a batch.
         options: of `NodeLoader` and torch's `DataLoader`, such as ``shuffle=True``.
 
@@ -43,7 +43,7 @@ def node_loader(subgraphs: Subgraphs, batch_size: int, **options: Any) -> NodeLo
 
 
 class SubgraphSampler(BaseSampler):  # type: ignore[misc]
-    """Gives the subgraphs whose numbers are the inputs' ids."""
+    """Returns the subgraphs whose numbers are the inputs' ids."""
 
     def __init__(self, subgraphs: Subgraphs):
         self._subgraphs = subgraphs
@@ -51,7 +51,7 @@ class SubgraphSampler(BaseSampler):  # type: ignore[misc]
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> HeteroSamplerOutput:
         """See `BaseSampler`; nodes of the seeds' set begin with the seeds in their order."""
         source = self._subgraphs.source
-        batch = batch_of(self._subgraphs.picked(index.input_id.numpy()), source, lambda kind, of: [])
+        batch = batch_of(self._subgraphs.picked(index.input_id.numpy()), source, lambda kind, items: [])
         node = {name: nodes.numbers for name, nodes in batch.nodes.items()}
         belongs = {name: nodes.subgraph for name, nodes in batch.nodes.items()}
         (seed_set,) = batch.seed_sets
@@ -66,8 +66,8 @@ class SubgraphSampler(BaseSampler):  # type: ignore[misc]
         for name, edges in batch.edges.items():
             kind = edges.source, name, edges.target
             ends = [
-                place[index] if of == seed_set else index
-                for index, of in zip(edges.index, (edges.source, edges.target), strict=True)
+                place[index] if end == seed_set else index
+                for index, end in zip(edges.index, (edges.source, edges.target), strict=True)
             ]
             row[kind], column[kind], edge[kind] = *ends, edges.positions
         return HeteroSamplerOutput(
@@ -75,12 +75,12 @@ class SubgraphSampler(BaseSampler):  # type: ignore[misc]
         )
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        """Not for these: their seeds are nodes."""
+        """Not supported: the seeds are nodes."""
         raise NotImplementedError("links are sampled by a spec with symmetric_link_seed_op, see Subgraphs.batches")
 
 
 class Features(FeatureStore):  # type: ignore[misc]
-    """The nodes' features that are numbers, read from memory-mapped files."""
+    """Numeric features of nodes, read from memory-mapped files."""
 
     def __init__(self, subgraphs: Subgraphs):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The loader: batches of subgraphs that were sampled before, or are sampled now."""
+"""Loader of batches of subgraphs, stored or sampled on demand."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Origin(Protocol):
         """
 
     def take(self, window: Any, first: int, last: int) -> SubgraphBlock:
-        """Those at the places `first` to `last` - 1 of a window."""
+        """Subgraphs `first` to `last` - 1 of a window."""
 
     def seeds(self) -> NDArray[Any]:
         """See `SplitSubgraphs.seeds`."""
 
 
 class Stored:
-    """Subgraphs of a dataset; a window of them is read as it is needed, and kept while there is room."""
+    """Subgraphs of a dataset; windows are read as needed, and cached while there is room."""
 
     def __init__(self, dataset: Dataset, split: str, kept_bytes: int):
         self._subgraphs = shards.SplitSubgraphs(dataset, split)
@@ -68,18 +68,18 @@ class Stored:
         return len(self._subgraphs)
 
     def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> Window:
-        """The row groups that hold them.
+        """Window over the row groups that hold these subgraphs.
 
         Raises:
             DatasetDamaged: lists of one set differ in length.
         """
         firsts = np.array([group.first for group in self._subgraphs.groups])
-        of = np.searchsorted(firsts, numbers, side="right") - 1
-        groups = np.unique(of)
+        owner = np.searchsorted(firsts, numbers, side="right") - 1
+        groups = np.unique(owner)
         arena = Arena(self._memory)
         blocks = [self._read(self._subgraphs.groups[group], without_positions, arena) for group in groups.tolist()]
         begins = np.concatenate([[0], np.cumsum([block.subgraphs for block in blocks])])
-        places = numbers - firsts[of] + begins[np.searchsorted(groups, of)]
+        places = numbers - firsts[owner] + begins[np.searchsorted(groups, owner)]
         try:
             window = Window(blocks, places, without_positions)
         except ValueError as error:
@@ -93,7 +93,7 @@ class Stored:
         return window.take(first, last)
 
     def _read(self, group: shards.SubgraphGroup, without_positions: frozenset[int], arena: Arena) -> SubgraphBlock:
-        """A group; its lists are in the arena once there is no room to keep any."""
+        """A group; its lists are in the arena once the cache is full."""
         block = self._kept.get((group, without_positions))
         if block is None and not self._room:
             return self._subgraphs.read(group, without_positions, arena.array)
@@ -112,7 +112,7 @@ class Stored:
 
 
 class Live:
-    """Subgraphs that are sampled when they are needed."""
+    """Subgraphs sampled on demand."""
 
     def __init__(self, sampler: SpecSampler, rows: SeedRows):
         self._sampler, self._rows = sampler, rows
@@ -121,7 +121,7 @@ class Live:
         return len(self._rows.ids)
 
     def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> SeedRows:
-        """Their seeds."""
+        """Seeds of these subgraphs."""
         return self._rows.take(numbers)
 
     def take(self, window: SeedRows, first: int, last: int) -> SubgraphBlock:
@@ -141,14 +141,13 @@ class Subgraphs:
         graph: heterograph dataset, or its URI.
         subgraphs: dataset of stage `sample` that was made from it, or its URI.
         split: `train`, `validation` or `test`.
-        features: by node set or edge set, the names of the features that batches have; all but strings if not given.
-        edge_positions: whether batches have positions of edges in the graph's rows also of edge sets of which they have
-            no features.
-        kept_bytes: of memory for subgraphs that were read, so that later epochs need not read them again; 0 for none.
+        features: names of the features in batches, by node set or edge set; all but strings if not given.
+        edge_positions: include positions of edges in the graph's rows even for edge sets without features.
+        kept_bytes: memory that caches subgraphs for later epochs; 0 for none.
 
     Raises:
-        UserError: there is no such dataset, split or feature.
-        DatasetDamaged: the subgraphs are not of the graph.
+        UserError: no such dataset, split or feature.
+        DatasetDamaged: the subgraphs do not belong to the graph.
     """
 
     def __init__(
@@ -205,16 +204,17 @@ class Subgraphs:
         )  # fmt: skip
         sets: dict[str, NodeSet | EdgeSet] = {**source.graph.node_sets, **source.graph.edge_sets}
         for name, wanted in (features or {}).items():
-            known = [each.name for each in sets[name].features] if name in sets else []
+            existing = [each.name for each in sets[name].features] if name in sets else []
             for feature in wanted if name in sets else [""]:
-                if feature not in known:
+                if feature not in existing:
                     raise UserError(
-                        f"{name} is no set with such a feature", where=source.graph.dataset.uri, value=feature,
-                        remedy=f"Sets: {', '.join(sets)}; features: {', '.join(known)}",
+                        f"{name} has no such feature" if name in sets else f"no set named {name}",
+                        where=source.graph.dataset.uri, value=feature,
+                        remedy=f"Sets: {', '.join(sets)}; features: {', '.join(existing)}",
                     )  # fmt: skip
 
     def __len__(self) -> int:
-        """Subgraphs, of all ranks and workers together."""
+        """Number of subgraphs, over all ranks and workers."""
         return len(self._origin)
 
     def __reduce__(self) -> Any:
@@ -224,18 +224,18 @@ class Subgraphs:
         self, size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True, drop_last: bool = False,
         rank: int | None = None, ranks: int | None = None, threads: int = 1,
     ) -> Iterator[Batch]:  # fmt: skip
-        """The batches of an epoch that are this process's, in order.
+        """This process's batches of an epoch, in order.
 
-        Batch i of an epoch is rank ``i % ranks``'s, and of a rank's batches each worker of a torch `DataLoader` makes
-        its own, so that they come in the same order from any number of workers. All ranks have equally many.
+        Batch i of an epoch belongs to rank ``i % ranks``. Workers of a torch `DataLoader` divide a rank's batches so
+        that they arrive in the same order for any number of workers. All ranks have equally many.
 
         Args:
             size: subgraphs of a batch; the last one may have fewer.
-            seed, epoch: which order; the same ones always give the same batches.
-            shuffle: in random order, else in that of the dataset.
-            drop_last: leave a smaller last batch out.
+            seed, epoch: determine the order; equal ones give equal batches.
+            shuffle: random order; otherwise that of the dataset.
+            drop_last: leave out a smaller last batch.
             rank, ranks: of this process; those of torch.distributed if not given.
-            threads: that make batches ahead of their use.
+            threads: number of threads that prepare batches ahead.
         """
         if size < 1 or threads < 1:
             raise UserError("a batch has at least one subgraph, and one thread that makes it", value=min(size, threads))
@@ -272,7 +272,7 @@ class Subgraphs:
     def _pieces(
         self, spans: Iterator[range], seed: int, epoch: int, shuffle: bool
     ) -> Iterator[list[tuple[Any, int, int]]]:
-        """Pieces of each batch: stretches of one or several windows, of which the next one is read ahead."""
+        """Pieces of each batch: ranges of one or more windows; the next window is read ahead."""
         ordered = windows(len(self), seed, epoch, shuffle)
         with ThreadPoolExecutor(1) as reader:
 
@@ -285,24 +285,24 @@ class Subgraphs:
             begin = end = 0
             for span in spans:
                 pieces: list[tuple[Any, int, int]] = []
-                at = span.start
-                while at < span.stop:
-                    while at >= end:
+                position = span.start
+                while position < span.stop:
+                    while position >= end:
                         assert ahead is not None
                         begin, end, window = end, end + ahead[0], ahead[1]
                         ahead = following()
                     assert window is not None
                     stop = min(span.stop, end)
-                    pieces.append((window.result(), at - begin, stop - begin))
-                    at = stop
+                    pieces.append((window.result(), position - begin, stop - begin))
+                    position = stop
                 yield pieces
 
     def _make(self, pieces: list[tuple[Any, int, int]]) -> Batch:
         blocks = [self._origin.take(*piece) for piece in pieces]
         return batch_of(joined(blocks), self.source, self._wanted, self._without_positions)
 
-    def _wanted(self, kind: str, of: NodeSet | EdgeSet) -> list[Feature]:
-        return wanted_features(of, None if self._features is None else self._features.get(of.name, ()))
+    def _wanted(self, kind: str, items: NodeSet | EdgeSet) -> list[Feature]:
+        return wanted_features(items, None if self._features is None else self._features.get(items.name, ()))
 
 
 class _Batches(torch.utils.data.IterableDataset[Batch]):
@@ -318,7 +318,7 @@ class _Batches(torch.utils.data.IterableDataset[Batch]):
 
 
 def check_split(split: str) -> None:
-    """Refuse a split that there is not."""
+    """Raise `UserError` for an unknown split."""
     if split not in SPLITS:
         raise UserError("no such split", where="split", value=split, remedy=f"Valid: {', '.join(SPLITS)}")
 

@@ -17,11 +17,6 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import feature_values, mapped_graph, mean_values, stored_features, workers_of
 
-
-class AggregateParams(StageParams):
-    """Parameters of the stage aggregate: there are none."""
-
-
 _PROCESS_BYTES, _WORKER_BYTES = 150 << 20, 420 << 20
 """Resident set of the interpreter with NumPy and the compiled kernels, and of a worker, which has torch as well."""
 _START_S = 0.7
@@ -30,7 +25,7 @@ _HALF_S, _SINGLE_S = 2.4e-9, 8e-10
 """To add a number of float16, and of float32."""
 
 
-def estimate(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """A row of features is added for each edge; all but a piece of the means is on disk."""
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
@@ -48,7 +43,7 @@ def estimate(params: AggregateParams, inputs: Mapping[str, Stats], resources: Re
     )
 
 
-def estimate_on_workers(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate_on_workers(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Each worker has the features and means of its nodes and those of neighbours; the first maps all means."""
     alone, workers = estimate(params, inputs, resources), workers_of(resources)
     features = 4 * feature_values(inputs.get("graph", {}))
@@ -59,7 +54,7 @@ def estimate_on_workers(params: AggregateParams, inputs: Mapping[str, Stats], re
 STAGE = Stage(
     name="aggregate",
     version="1",
-    params=AggregateParams,
+    params=StageParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features"),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),

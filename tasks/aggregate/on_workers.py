@@ -13,6 +13,7 @@ import numba as nb
 import numpy as np
 import torch.distributed as dist
 
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
@@ -20,7 +21,6 @@ from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks.aggregate import AggregateParams
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
@@ -33,7 +33,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 load_kernels_fast()
 
 
-def run(job: StageRun[AggregateParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Coordinate; the workers sum, and the first of them writes.
 
     Raises:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.aggregate import AggregateParams
+from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
@@ -19,7 +20,7 @@ load_kernels_fast()
 _PIECE_BYTES = 64 << 20
 
 
-def run(job: StageRun[AggregateParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Write the means; see `tasks.aggregate`.
 
     Raises:
@@ -37,8 +38,7 @@ def run(job: StageRun[AggregateParams]) -> Output:
         nodes, width = len(indptr) - 1, values.shape[1]
         piece = max(1, _PIECE_BYTES // (4 * width))
         with job.output.file(sums_file(number)) as path, path.open("wb") as stream:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (nodes, width)}
-            np.lib.format.write_array_header_1_0(stream, header)
+            write_header(stream, (nodes, width), np.dtype("<f4"))
             for first in range(0, nodes, piece):
                 starts = indptr[first : first + piece + 1]
                 means = np.empty((len(starts) - 1, width), np.float32)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.drift import ARCS_AT_ONCE
-from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
+from superworkflow.tasks.lib.graph.sparse_rows import has_arcs
 
 _BINS = 10
 
@@ -48,10 +48,7 @@ class IndexedGraph:
         indptr, indices = dataset.array("indptr.npy"), dataset.array("indices.npy")
         check_rows(dataset.uri, indptr, indices, None, len(table))
         if len(indptr) != len(table) + 1 or table["node"].null_count or table["degree"].null_count:
-            raise DatasetDamaged(
-                "files do not fit each other: a row for each vertex expected", where=dataset.uri,
-                remedy="Remove this dataset, and its stage will make it again",
-            )  # fmt: skip
+            raise unfit(dataset.uri, "a row for each vertex expected")
         nodes = table["node"].cast(pa.large_string())
         return cls(nodes, table["degree"].to_numpy(), indptr, indices, bool(dataset.stats.get("directed")))
 
@@ -70,14 +67,7 @@ def places(graph: IndexedGraph, before: IndexedGraph) -> NDArray[np.int64]:
 def compare(
     graph: IndexedGraph, before: IndexedGraph, there: NDArray[np.int64], threads: int = 1
 ) -> dict[str, float | int]:
-    """Figures of two graphs; see `tasks.drift`.
-
-    Args:
-        graph: the later one.
-        before: the earlier one.
-        there: see `places`.
-        threads: that look for edges.
-    """
+    """Figures of two graphs, see `tasks.drift`; `there` from `places`, `threads` look edges up."""
     kept = int((there >= 0).sum())
     counts = {"vertices": (len(graph.nodes), len(before.nodes), kept)}
     if graph.directed == before.directed:
@@ -104,24 +94,10 @@ def shared_edges(graph: IndexedGraph, before: IndexedGraph, there: NDArray[np.in
             sources, targets = sources[once], targets[once]
         sources, targets = there[sources], there[targets]
         both = (sources >= 0) & (targets >= 0)
-        return _count(before, sources[both], targets[both])
+        return int(has_arcs(before.indptr, before.indices, sources[both], targets[both]).sum())
 
-    if not len(before.indices):
-        return 0
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(block, range(0, len(graph.indices), ARCS_AT_ONCE)))
-
-
-def _count(graph: IndexedGraph, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
-    """Count the given arcs that the graph has."""
-    low, ends = graph.indptr[sources], graph.indptr[sources + 1]
-    high, last = ends.copy(), len(graph.indices) - 1
-    while (left := low < high).any():
-        middle = (low + high) >> 1
-        below = left & (graph.indices[np.minimum(middle, last)] < targets)
-        low = np.where(below, middle + 1, low)
-        high = np.where(left & ~below, middle, high)
-    return int(((low < ends) & (graph.indices[np.minimum(low, last)] == targets)).sum())
 
 
 def stability_index(now: NDArray[np.int64], before: NDArray[np.int64]) -> float:

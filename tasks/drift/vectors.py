@@ -33,12 +33,12 @@ def compare_vectors(now: Vectors, before: Vectors, params: DriftParams) -> dict[
 
 def neighbours_changed(now: Vectors, before: Vectors, queries: int, neighbours: int) -> float:
     """Mean share of new nearest neighbours of the first `queries` nodes; vectors have unit length."""
-    count, kept, asked = min(neighbours, len(now) - 1), 0, min(queries, len(now))
-    for begin in range(0, asked, QUERIES_AT_ONCE):
-        end = min(begin + QUERIES_AT_ONCE, asked)
+    count, kept, queried = min(neighbours, len(now) - 1), 0, min(queries, len(now))
+    for begin in range(0, queried, QUERIES_AT_ONCE):
+        end = min(begin + QUERIES_AT_ONCE, queried)
         one, two = (_nearest(each, begin, end, count) for each in (now, before))
         kept += int((one[:, :, None] == two[:, None, :]).sum())
-    return 1 - kept / (asked * count)
+    return 1 - kept / (queried * count)
 
 
 def _nearest(vectors: Vectors, begin: int, end: int, count: int) -> NDArray[np.int64]:

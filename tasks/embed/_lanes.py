@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
 from numba.core import cgutils as numba_cgutils
 
 cgutils: Any = numba_cgutils
@@ -67,6 +68,18 @@ def fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
 def data(context: Any, builder: Any, signature: Any, arguments: Any, index: int) -> Any:
     array = context.make_array(signature.args[index])(context, builder, arguments[index])
     return array.data
+
+
+def fields(context: Any, builder: Any, signature: Any, arguments: Any, index: int) -> list[Any]:
+    """Fields of an argument that is a tuple: pointers of its arrays, and its numbers as 64-bit integers."""
+    found = []
+    for number, kind in enumerate(signature.args[index].types):
+        value = builder.extract_value(arguments[index], number)
+        if isinstance(kind, types.Array):
+            found.append(context.make_array(kind)(context, builder, value).data)
+        else:
+            found.append(context.cast(builder, value, kind, types.int64))
+    return found
 
 
 def spread(builder: Any, value: Any) -> Any:

@@ -13,6 +13,7 @@ from superworkflow.tasks.embed._lanes import (
     VECTOR,
     cgutils,
     data,
+    fields,
     fma,
     load,
     load_part,
@@ -36,18 +37,15 @@ which one sum is added up does not depend on it."""
 def _product(add: bool) -> Any:
     """Intrinsic of `set_product` or `add_product`."""
 
-    def product(
-        typing_context: Any, a: Any, a_first: Any, a_row: Any, a_step: Any, b: Any, b_first: Any, b_step: Any,
-        b_column: Any, c: Any, c_first: Any, c_row: Any, length: Any, vectors: Any,
-    ) -> Any:  # fmt: skip
-        integers = [types.int64] * 3
-        signature = types.void(a, *integers, b, *integers, c, *integers[:2], types.int64, types.int64)
-        return signature, generate
+    def product(typing_context: Any, left: Any, right: Any, out: Any, length: Any, vectors: Any) -> Any:
+        return types.void(left, right, out, types.int64, types.int64), generate
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, b, c = (data(context, builder, signature, arguments, n) for n in (0, 4, 8))
-        a_first, a_row, a_step = (builder.mul(arguments[n], INT64(WORD)) for n in (1, 2, 3))
-        b_first, b_step, b_column, c_first, c_row, length, vectors = (arguments[n] for n in (5, 6, 7, 9, 10, 11, 12))
+        a, *strides = fields(context, builder, signature, arguments, 0)
+        a_first, a_row, a_step = (builder.mul(stride, INT64(WORD)) for stride in strides)
+        b, b_first, b_step, b_column = fields(context, builder, signature, arguments, 1)
+        c, c_first, c_row = fields(context, builder, signature, arguments, 2)
+        length, vectors = arguments[3:]
         pair_step = builder.mul(b_step, INT64(WORD))
         b_start = builder.add(builder.mul(b_first, pair_step), b_column)
         rows, wide = _SUMS
@@ -79,10 +77,10 @@ def _product(add: bool) -> Any:
             for v in range(count):
                 first = builder.gep(base, [INT64(v * LANES)])
                 others.append([load(builder, place) for place in (first, builder.gep(first, [b_step]))[:WORD]])
-            at = builder.mul(step, a_step)
+            index = builder.mul(step, a_step)
             new = []
             for r in range(rows):
-                left = builder.gep(lefts[r], [at])
+                left = builder.gep(lefts[r], [index])
                 factor = [spread(builder, builder.load(builder.gep(left, [INT64(n)]))) for n in range(WORD)]
                 new.append([multiply_words(builder, factor, others[v], sums[r][v]) for v in range(count)])
             following = builder.add(step, INT64(1))
@@ -111,11 +109,12 @@ def _product(add: bool) -> Any:
 
 
 set_product = _product(add=False)
-"""C = A B for 8 rows of C: c[c_first + r c_row + k] = sum_t A[r, t] B[t, k] with r < 8, k < 16 `vectors`, and two terms
-t for each of `length` words, 1 or more.
+"""set_product((a, first, row, step), (b, first, step, column), (c, first, row), length, vectors): C = A B for 8 rows
+of C: c[first + r row + k] = sum_t A[r, t] B[t, k] with r < 8, k < 16 `vectors`, and two terms t for each of `length`
+words, 1 or more.
 
-The word of A at row r and terms 2 t, 2 t + 1 is the one of number a_first + r a_row + t a_step in `a`. B is `b` from
-its row of words `b_first` and its column `b_column` on; a row has `b_step` words."""
+The word of A at row r and terms 2 t, 2 t + 1 is the one of number first + r row + t step in `a`. B is `b` from its row
+of words `first` and its column `column` on; a row has `step` words."""
 add_product = _product(add=True)
 """C += A B; see `set_product`."""
 
@@ -144,9 +143,9 @@ def _pack(transposed: bool) -> Any:
         stride = builder.and_(builder.add(length, INT64(LANES - 1)), INT64(-LANES))
         sources = []
         for r in range(LANES):
-            at = builder.add(first, INT64(r))
-            there = builder.icmp_unsigned("<", builder.sub(at, low), count)
-            number = builder.load(builder.gep(rows, [builder.select(there, at, low)]))
+            index = builder.add(first, INT64(r))
+            there = builder.icmp_unsigned("<", builder.sub(index, low), count)
+            number = builder.load(builder.gep(rows, [builder.select(there, index, low)]))
             sources.append(builder.select(there, builder.gep(table, [builder.mul(number, length)]), zeros))
         half_row = builder.sdiv(builder.mul(row, INT64(WORD)), INT64(2))
         pairs = builder.gep(pairs, [builder.mul(half_row, stride)])

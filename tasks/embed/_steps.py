@@ -16,6 +16,7 @@ from superworkflow.tasks.embed._lanes import (
     call,
     cgutils,
     data,
+    fields,
     fma,
     load,
     pick,
@@ -57,39 +58,53 @@ def _curvature(builder: Any, score: Any, probability: Any) -> Any:
 
 @intrinsic
 def score_rows(
-    typing_context: Any, scores: Any, score: Any, weights: Any, weight: Any, step: Any, count: Any, scales: Any,
-    own: Any, curves: Any, row: Any, label: Any, norms: Any, norm: Any, other_curves: Any,
-    words: Any, word: Any, pairs: Any, pair: Any,
+    typing_context: Any, scores: Any, weights: Any, count: Any, left: Any, label: Any, right: Any, words: Any,
+    pairs: Any,
 ) -> Any:  # fmt: skip
     """From the scores of the centres `row` and `row` + 1 to the gradients of the objective by them, `count` of each, a
     multiple of 16.
 
+    Args:
+        scores: (scores, score).
+        weights: (weights, weight, step).
+        left: of the centres, (scales, norms, curves, row).
+        label: 1 for contexts, 0 for negatives.
+        right: of the contexts or negatives, (norms, curves, first).
+
+    Writes:
+        words, pairs: (words, word) and (pairs, pair); and the curves of both sides.
+
     With r = 0 or 1, s = scores[score + r count + k], w = scales[row + r] weights[weight + r step + k] and c the
     curvature bound of `_curvature`: the gradients g = w (label - logistic(s)) become words twice,
     words[word + r count / 2 + k] = (g[r, 2 k], g[r, 2 k + 1]) and pairs[pair + k] = (g[0, k], g[1, k]);
-    curves[row + r] += sum_k w c(s) norms[norm + k]; and other_curves[norm + k] += w c(s) own[row + r].
+    left.curves[row + r] += sum_k w c(s) right.norms[first + k]; and
+    right.curves[first + k] += w c(s) left.norms[row + r].
     """
-    integer, single = types.int64, types.float32
-    signature = types.void(
-        scores, integer, weights, integer, integer, integer, scales, own, curves, integer, single, norms, integer,
-        other_curves, words, integer, pairs, integer,
-    )  # fmt: skip
+    signature = types.void(scores, weights, types.int64, left, types.float32, right, words, pairs)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def at(array: int, place: Any) -> Any:
-            return builder.gep(data(context, builder, signature, arguments, array), [place])
+        def values(index: int) -> list[Any]:
+            return fields(context, builder, signature, arguments, index)
 
-        count, row = arguments[5], arguments[9]
+        count, label = arguments[2], spread(builder, arguments[4])
+        scores, first = values(0)
+        score = [builder.gep(scores, [place]) for place in (first, builder.add(first, count))]
+        weights, first, step = values(1)
+        weight = [builder.gep(weights, [place]) for place in (first, builder.add(first, step))]
+        scales, own_norms, own_curves, row = values(3)
         rows = [row, builder.add(row, INT64(1))]
-        score = [at(0, arguments[1]), at(0, builder.add(arguments[1], count))]
-        weight = [at(2, arguments[3]), at(2, builder.add(arguments[3], arguments[4]))]
-        scale, own = ([spread(builder, builder.load(at(n, r))) for r in rows] for n in (6, 7))
-        curves = [at(8, r) for r in rows]
-        label, norms, others = spread(builder, arguments[10]), at(11, arguments[12]), at(13, arguments[12])
+        scale, own = (
+            [spread(builder, builder.load(builder.gep(of_rows, [r]))) for r in rows] for of_rows in (scales, own_norms)
+        )
+        curves = [builder.gep(own_curves, [r]) for r in rows]
+        norms, others, first = values(5)
+        norms, others = builder.gep(norms, [first]), builder.gep(others, [first])
         half = builder.sdiv(builder.mul(count, INT64(WORD)), INT64(2))
-        word = builder.mul(arguments[15], INT64(WORD))
-        words = [at(14, word), at(14, builder.add(word, half))]
-        pairs = at(16, builder.mul(arguments[17], INT64(WORD)))
+        word_array, word = values(6)
+        word = builder.mul(word, INT64(WORD))
+        words = [builder.gep(word_array, [place]) for place in (word, builder.add(word, half))]
+        pair_array, pair = values(7)
+        pairs = builder.gep(pair_array, [builder.mul(pair, INT64(WORD))])
         totals = [cgutils.alloca_once_value(builder, splat(0)) for _ in rows]
         with cgutils.for_range_slice(builder, INT64(0), count, INT64(LANES), INT64) as (k, _):
             place = builder.gep(others, [k])

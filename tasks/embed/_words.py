@@ -84,9 +84,9 @@ def multiply_words(builder: Any, factor: Any, others: Any, total: Any) -> Any:
 def store_pairs(builder: Any, vectors: list[Any], pairs: Any, stride: Any, k: Any) -> None:
     """Rows of words from rows of rounded factors: (row 2 t, row 2 t + 1), `stride` words each, from column `k` on."""
     for r in range(0, len(vectors), 2):
-        at = builder.add(builder.mul(stride, INT64(r // 2 * WORD)), k)
+        start = builder.add(builder.mul(stride, INT64(r // 2 * WORD)), k)
         if WORD == 1:
-            store(builder, words_of(builder, vectors[r], vectors[r + 1])[0], builder.gep(pairs, [at]))
+            store(builder, words_of(builder, vectors[r], vectors[r + 1])[0], builder.gep(pairs, [start]))
         else:
-            store(builder, vectors[r], builder.gep(pairs, [at]))
-            store(builder, vectors[r + 1], builder.gep(pairs, [builder.add(at, stride)]))
+            store(builder, vectors[r], builder.gep(pairs, [start]))
+            store(builder, vectors[r + 1], builder.gep(pairs, [builder.add(start, stride)]))

@@ -19,7 +19,7 @@ def write_word2vec(dataset: Dataset, path: Path) -> None:
         path: file to write; it appears when it is complete.
 
     Raises:
-        UserError: a label holds white space, which the format cannot tell from its separators.
+        UserError: a label contains white space, which the format uses as its separator.
     """
     path = Path(path)
     temporary = path.with_name(path.name + ".partial")
@@ -32,7 +32,7 @@ def write_word2vec(dataset: Dataset, path: Path) -> None:
                 if not label or any(letter.isspace() for letter in label):
                     temporary.unlink()
                     raise UserError(
-                        "word2vec text cannot hold a label with white space", where="export", value=label,
+                        "a label of word2vec text cannot contain white space", where="export", value=label,
                         remedy="Use the Parquet file, or relabel the graph",
                     )  # fmt: skip
                 stream.write(label + " " + " ".join(map(np.format_float_positional, vector)) + "\n")

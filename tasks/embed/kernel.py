@@ -25,7 +25,7 @@ Random numbers come from (key, number of the walk) alone.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -35,9 +35,11 @@ from superworkflow.tasks.embed import _products, _steps
 from superworkflow.tasks.embed._lanes import LANES
 from superworkflow.tasks.embed._products import ROWS
 from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.embed.tables import EmbeddingTables
+from superworkflow.tasks.lib.kernels.borrow import borrow
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
-njit: Any = numba.njit  # what it makes has other types than what it is given
+njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
 add_product: Any = _products.add_product
 add_row: Any = _steps.add_row
 pack_left: Any = _products.pack_left
@@ -51,11 +53,152 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 LOSS_EVERY = 256
-"""One walk in so many has its loss computed."""
+"""Walks for each one whose loss is computed."""
 MIN_SHARED, SHARED_STEP = 8, 4
 
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
 """Fast arithmetic, but infinities and NaN keep their meaning: they are how divergence is seen."""
+
+
+class SkipGramLoss(NamedTuple):
+    """Parameters of the objective above.
+
+    Args:
+        window: W.
+        negative: N.
+        shared: K, a multiple of 4; short walks draw fewer.
+        block: most positions that are trained together.
+    """
+
+    window: int
+    negative: float
+    shared: int
+    block: int
+
+
+class Steps(NamedTuple):
+    """Parameters of the steps of rows.
+
+    Args:
+        bound: b above.
+        first_rate, last_rate: learning rate, linear over the walks of a call.
+        limit: squared norm of a row at which training has diverged.
+    """
+
+    bound: float
+    first_rate: float
+    last_rate: float
+    limit: float
+
+
+class _Side(NamedTuple):
+    """One of the three matrices of a block: x, its centres, y, the contexts around them, or z, the negatives.
+
+    Args:
+        words: its factors in words of two along a row; of y and z transposed.
+        pairs: its factors in words of two rows.
+        norms: squared norms of its rows.
+        gradients: of the objective by its rows.
+        curves: bounds of the objective's curvature along its rows.
+    """
+
+    words: Floats
+    pairs: Floats
+    norms: Floats
+    gradients: Floats
+    curves: Floats
+
+
+class _Slopes(NamedTuple):
+    """Scores of 8 centres, and the objective's slopes by all scores of a block.
+
+    Rows of `band_words` begin with the farthest context of the first of 8 centres; word ROWS + W + j - i of row i / 2
+    of `band_pairs`, i even, is for the centres i, i + 1 and the context j.
+    """
+
+    scores: Floats
+    band_words: Floats
+    band_pairs: Floats
+    pool_words: Floats
+    pool_pairs: Floats
+
+
+class _Weights(NamedTuple):
+    """Weights of the scores of a block.
+
+    Args:
+        pairs: w of a context, by its diagonal of the band.
+        one_side: float64, sum of w over the contexts on one side, by the number of positions there.
+        negative: N / K times the sum of w of each centre.
+        inside: 1 for the centres, 0 for padding.
+        ones: 1 for the negatives, 0 for padding.
+        zeros: a row of zeros.
+    """
+
+    pairs: Floats
+    one_side: Any
+    negative: Floats
+    inside: Floats
+    ones: Floats
+    zeros: Floats
+
+
+class _Slots(NamedTuple):
+    """Numbers of the distinct rows of a block, in which curvatures of duplicates are added up.
+
+    Args:
+        keys, values: hash table.
+        contexts, negatives: number of each row of y and z.
+        centre_curves, context_curves: sums by number.
+    """
+
+    keys: Integers
+    values: Integers
+    contexts: Integers
+    negatives: Integers
+    centre_curves: Floats
+    context_curves: Floats
+
+
+class _Layout(NamedTuple):
+    """Sizes that all blocks share.
+
+    Args:
+        stride: floats of a row of factors or gradients, `dimensions` rounded up.
+        reach: columns of a band that 8 centres meet, from the first one's farthest context on.
+        band: `reach` rounded up.
+        y_rows, z_rows: words of a row of transposed factors.
+    """
+
+    dimensions: int
+    window: int
+    stride: int
+    reach: int
+    band: int
+    y_rows: int
+    z_rows: int
+
+
+class _Block(NamedTuple):
+    """Centres begin..end-1 of a walk, contexts start..stop-1 around them, and negatives chosen..chosen+pool-1.
+
+    Args:
+        lead: row of y where the contexts begin, so that the first of the first centre's is at an even row.
+        shift: `begin` - `start`, rounded up to an even number.
+        x_count, y_count, z_count: rows of x, y and z, rounded up.
+    """
+
+    begin: int
+    end: int
+    start: int
+    stop: int
+    chosen: int
+    pool: int
+    lead: int
+    shift: int
+    x_count: int
+    y_count: int
+    z_count: int
 
 
 @njit(inline="always")
@@ -162,110 +305,107 @@ def _minus_log_logistic(score: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _block_loss(
-    centre: Floats,
-    context: Floats,
-    d: int,
-    rows: Integers,
-    begin: int,
-    end: int,
-    count: int,
-    negatives: Integers,
-    chosen: int,
-    pool: int,
-    window: int,
-    negative_weight: Floats,
+    tables: EmbeddingTables, rows: Integers, count: int, negatives: Integers, window: int, block: _Block, weights: Any
 ) -> tuple[float, float]:
-    """The objective of the centres `begin` to `end` of a walk, and the weight of their positive pairs."""
+    """The objective of the centres of a block of a walk of `count` rows, and the weight of their positive pairs."""
+    centre, context, _, _ = borrow(tables)
     loss = total = 0.0
-    for i in range(begin, end):
-        a = centre[rows[i] * d : (rows[i] + 1) * d]
+    for i in range(block.begin, block.end):
+        a = centre[rows[i]]
         for j in range(max(0, i - window), min(count, i + window + 1)):
             if j != i:
                 weight = (window - abs(j - i) + 1) / window
-                loss += weight * _minus_log_logistic(float(np.sum(a * context[rows[j] * d : (rows[j] + 1) * d])))
+                loss += weight * _minus_log_logistic(float(np.sum(a * context[rows[j]])))
                 total += weight
-        for m in range(chosen, chosen + pool):
-            score = float(np.sum(a * context[negatives[m] * d : (negatives[m] + 1) * d]))
-            loss += negative_weight[i - begin] * _minus_log_logistic(-score)
+        for m in range(block.chosen, block.chosen + block.pool):
+            score = float(np.sum(a * context[negatives[m]]))
+            loss += weights[i - block.begin] * _minus_log_logistic(-score)
     return loss, total
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def train_walks(
-    walks: Any, number: int, remap: Any, keep: Any, threshold: Any, alias: Any,
-    centre: Floats, context: Floats, centre_sum: Floats, context_sum: Floats,
-    dimensions: int, window: int, negative: float, shared: int, block: int, bound: float, adagrad: bool,
-    first_rate: float, last_rate: float, key: Any, limit: float,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Train on some walks, in place.
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps
+) -> tuple[float, float, float]:
+    """Train on some walks.
+
+    The steps are those of `objective` in tests/tasks/test_embed_kernel.py, damped.
 
     Args:
         walks: int32 [walks, walk_length], vertex ids, padded with -1.
         number: the first walk's number in this epoch; with `key` it seeds a walk's random numbers.
-        remap: int32 [vertices], table row of a vertex, or -1.
-        keep: float32 [rows], probability with which an occurrence is kept; empty to keep all.
-        threshold, alias: uint32 and int32 [rows], alias table of the negatives.
-        centre, context: float32 [rows * dimensions], the tables.
-        centre_sum, context_sum: float32 [rows], AdaGrad's sums of squares; empty for plain SGD.
-        dimensions: length of a vector.
-        window, negative: N and W above.
-        shared: K above, a multiple of 4; short walks draw fewer.
-        block: positions trained together at most.
-        bound: b above.
-        adagrad: divide the rate by the root of the row's sum of squares.
-        first_rate, last_rate: learning rate, linear over these walks.
         key: 64 bits of (seed, epoch).
-        limit: squared norm of a row at which training has diverged.
+        vocabulary: a `Vocabulary`.
+
+    Writes:
+        tables: centre and context vectors, and AdaGrad's sums, which are empty for plain SGD.
 
     Returns:
         loss and weight of positive pairs, summed over the sampled walks, and the largest squared norm met; the work
-        stops where that is above `limit` or not a number (infinity is returned).
+        stops where that is above the limit or not a number (infinity is returned).
     """
-    length, d = walks.shape[1], dimensions
-    block = min(block, length)
+    length, d, window, shared = walks.shape[1], tables.centre.shape[1], objective.window, objective.shared
+    block = min(objective.block, length)
     stride = _up(d, LANES)
-    vectors, half = stride // LANES, stride // 2
-    # The columns of a band that 8 centres meet: the first belongs to the first centre's farthest context.
     reach = 2 * window + ROWS
     band = _up(reach, LANES)
     x_rows = _up(block, LANES) + LANES
     y_rows = _up(block + 2 * window + band, LANES) + LANES  # contexts begin at row `window`; zeros on both sides
     z_rows = _up(shared, LANES) + LANES
-    gx, nx, hx = _matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, 1)
-    gy, ny, hy = _matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, 1)
-    gz, nz, hz = _matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, 1)
-    # Factors of the products, in words of two: one row after the other, rows in pairs, columns in pairs.
-    x_words, x_pairs = _word_matrix(x_rows, stride), _word_matrix(x_rows, stride)
-    y_columns, y_pairs = _word_matrix(stride, y_rows), _word_matrix(y_rows, stride)
-    z_columns, z_pairs = _word_matrix(stride, z_rows), _word_matrix(z_rows, stride)
-    scores = _matrix(ROWS, max(band, z_rows))
-    # Gradients by the scores: rows of `band_words` begin with the farthest context of the first of 8 centres; word
-    # ROWS + W + j - i of row i / 2 of `band_pairs`, i even, is for the centres i, i + 1 and the context j.
-    diagonals = band + ROWS
-    band_words, band_pairs = _word_matrix(x_rows, band), _word_matrix(x_rows, diagonals)
-    pool_words, pool_pairs = _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows)
-    negative_weight, inside, ones = _matrix(x_rows, 1), _matrix(x_rows, 1), _matrix(z_rows, 1)
-    zeros = _matrix(1, stride)
-    pair_weight = _matrix(diagonals, 1)
+    layout = _Layout(d, window, stride, reach, band, y_rows, z_rows)
+    x = _Side(
+        _word_matrix(x_rows, stride), _word_matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, stride),
+        _matrix(x_rows, 1),
+    )  # fmt: skip
+    y = _Side(
+        _word_matrix(stride, y_rows), _word_matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, stride),
+        _matrix(y_rows, 1),
+    )  # fmt: skip
+    z = _Side(
+        _word_matrix(stride, z_rows), _word_matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, stride),
+        _matrix(z_rows, 1),
+    )  # fmt: skip
+    slopes = _Slopes(
+        _matrix(ROWS, max(band, z_rows)), _word_matrix(x_rows, band), _word_matrix(x_rows, band + ROWS),
+        _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows),
+    )  # fmt: skip
+    pair_weight = _matrix(band + ROWS, 1)
     for distance in range(1, window + 1):
         pair_weight[ROWS + window + distance] = (window - distance + 1) / window
         pair_weight[ROWS + window - distance] = (window - distance + 1) / window
-    one_side = np.zeros(length + 1, np.float64)  # summed weight of the pairs on one side, by positions there
+    one_side = np.zeros(length + 1, np.float64)
     for t in range(1, length + 1):
         one_side[t] = one_side[t - 1] + max(0.0, (window - t + 1) / window)
-
-    most = (length + block - 1) // block * shared
-    rows, next_rows = np.zeros(length, np.int64), np.zeros(length, np.int64)
-    negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    weights = _Weights(
+        pair_weight, one_side, _matrix(x_rows, 1), _matrix(x_rows, 1), _matrix(z_rows, 1), _matrix(1, stride)
+    )
     places = 64
     while places < 4 * (y_rows + z_rows):
         places *= 2
-    keys, values = np.zeros(places, np.int64), np.zeros(places, np.int64)
-    slot, negative_slot = np.zeros(y_rows, np.int64), np.zeros(shared, np.int64)
-    curve_x, curve_y = _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1)
+    slots = _Slots(
+        np.zeros(places, np.int64), np.zeros(places, np.int64), np.zeros(y_rows, np.int64), np.zeros(shared, np.int64),
+        _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1),
+    )  # fmt: skip
+    most = (length + block - 1) // block * shared
+    rows, next_rows = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    # `_train` borrows these: they are released when it has returned.
+    scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
+    done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    return done
 
-    # AdaGrad's sum for the row in hand: a call that took the array of the sums would count references to it each time.
-    squares = np.float32(0)
+
+@njit(nogil=True, cache=True, fastmath=_FLAGS)
+def _train(
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps,
+    layout: _Layout, scratch: Any,
+) -> tuple[float, float, float]:  # fmt: skip
+    """`train_walks` in matrices of the caller's, walk by walk and block by block."""
+    walks, tables = borrow(walks), borrow(tables)
+    remap, threshold, alias, keep = borrow(vocabulary)
+    (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots = borrow(scratch)
+    centre, context, centre_sum, context_sum = tables
+    d, most = layout.dimensions, min(objective.block, walks.shape[1])
     loss = weight = peak = 0.0
     count, next_count = 0, 0
     for step in range(-1, len(walks)):
@@ -277,133 +417,209 @@ def train_walks(
             state = mix(key + np.uint64(number + step + 1) * GAMMA)
             next_count, state = _read_walk(walks[step + 1], remap, keep, state, next_rows)
             if next_count > 1:
-                blocks, _, pool = pool_size(next_count, block, shared)
+                blocks, _, pool = pool_size(next_count, most, objective.shared)
                 drawn = blocks * pool
                 _draw(state, next_negatives, drawn, threshold, alias)
         if step < 0 or count < 2:
             continue
-        rate = np.float32(first_rate + (last_rate - first_rate) * step / len(walks))
+        rate = np.float32(steps.first_rate + (steps.last_rate - steps.first_rate) * step / len(walks))
         sampled = mix(np.uint64(number + step) ^ key) % np.uint64(LOSS_EVERY) == 0
-        blocks, size, pool = pool_size(count, block, shared)
+        blocks, size, pool = pool_size(count, most, objective.shared)
         for n in range(blocks):
-            begin, end = n * size, min(count, (n + 1) * size)
-            start, stop = max(0, begin - window), min(count, end + window)
-            centres, contexts, shift = end - begin, stop - start, begin - start
-            # Contexts begin at row `lead` of y, so that the first of the first centre's is at an even row.
-            lead, shift = window + shift % 2, shift + shift % 2
-            x_count, pool_count = _up(centres, ROWS), _up(pool, LANES)
-            y_count = _up(x_count + shift + band, LANES)
-            hx[:x_count] = 0
-            hy[:y_count] = 0
-            hz[:pool_count] = 0
-            ones[:pool] = 1
-            ones[pool:pool_count] = 0
-            chosen = n * pool
-            for i in range(0, x_count, LANES):
-                pack_left(centre, d, rows, begin + i, begin, end, zeros, x_words, half, x_pairs, nx, i)
-            for i in range(0, y_count, LANES):
-                pack_right(context, d, rows, start + i - lead, start, stop, zeros, y_columns, y_rows, y_pairs, ny, i)
-            for i in range(0, pool_count, LANES):
-                pack_right(
-                    context, d, negatives, chosen + i, chosen, chosen + pool, zeros, z_columns, z_rows, z_pairs, nz, i
-                )
-            peak = max(peak, _peak(nx, centres, limit), _peak(ny, lead + contexts, limit), _peak(nz, pool, limit))
-            if peak > limit:
+            block = _block(n, size, count, pool, layout)
+            _pack_block(tables, rows, negatives, block, layout, x, y, z, weights)
+            contexts = block.stop - block.start
+            peak = max(
+                peak, _peak(x.norms, block.end - block.begin, steps.limit),
+                _peak(y.norms, block.lead + contexts, steps.limit), _peak(z.norms, pool, steps.limit),
+            )  # fmt: skip
+            if peak > steps.limit:
                 return loss, weight, np.inf
-            for i in range(x_count):
-                p = begin + i
-                pairs = one_side[p] + one_side[count - 1 - p] if i < centres else 0.0
-                negative_weight[i] = np.float32(pairs * negative / pool)
-                inside[i] = np.float32(i < centres)
+            _weigh(block, count, objective.negative, weights)
             if sampled:
-                a, b = _block_loss(
-                    centre, context, d, rows, begin, end, count, negatives, chosen, pool, window, negative_weight
-                )
+                a, b = _block_loss(tables, rows, count, negatives, layout.window, block, weights.negative)
                 loss, weight = loss + a, weight + b
-
-            for i in range(0, x_count, ROWS):
-                corner = i + shift  # row of `y`, column of the band
-                set_product(
-                    x_words, i * half, half, 1, y_columns, 0, y_rows, corner, scores, 0, band, half, band // LANES
-                )
-                for r in range(0, ROWS, 2):
-                    score_rows(
-                        scores, r * band, pair_weight, ROWS - r, -1, band, inside, nx, hx, i + r, np.float32(1),
-                        ny, corner, hy, band_words, (i + r) * band // 2,
-                        band_pairs, (i + r) // 2 * diagonals + ROWS - r,
-                    )  # fmt: skip
-                set_product(
-                    band_words, i * band // 2, band // 2, 1, y_pairs, corner // 2, stride, 0,
-                    gx, i * stride, stride, reach // 2, vectors,
-                )  # fmt: skip
-                set_product(
-                    x_words, i * half, half, 1, z_columns, 0, z_rows, 0,
-                    scores, 0, pool_count, half, pool_count // LANES,
-                )  # fmt: skip
-                for r in range(0, ROWS, 2):
-                    score_rows(
-                        scores, r * pool_count, ones, 0, 0, pool_count, negative_weight, nx, hx, i + r, np.float32(0),
-                        nz, 0, hz, pool_words, (i + r) * pool_count // 2, pool_pairs, (i + r) // 2 * pool_count,
-                    )  # fmt: skip
-                add_product(
-                    pool_words, i * pool_count // 2, pool_count // 2, 1, z_pairs, 0, stride, 0,
-                    gx, i * stride, stride, pool // 2, vectors,
-                )  # fmt: skip
-                if n + 1 == blocks:
+            for i in range(0, block.x_count, ROWS):
+                _score_pairs(i, block, layout, x, y, slopes, weights)
+                _score_negatives(i, block, layout, x, z, slopes, weights)
+                if n + 1 == blocks:  # bring the rows of the next walk nearer
                     done = i + ROWS
-                    for t in range(next_count * i // x_count, next_count * done // x_count):
+                    for t in range(next_count * i // block.x_count, next_count * done // block.x_count):
                         prefetch_row(centre, next_rows[t] * d, d)
                         prefetch_row(context, next_rows[t] * d, d)
-                    for m in range(drawn * i // x_count, drawn * done // x_count):
+                    for m in range(drawn * i // block.x_count, drawn * done // block.x_count):
                         prefetch_row(context, next_negatives[m] * d, d)
-            for c in range(lead, lead + contexts, ROWS):
-                low, high = max(0, c - shift - 2 * window) // 2, (min(x_count, c - shift + ROWS) + 1) // 2
-                set_product(
-                    band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2, x_pairs, low, stride, 0,
-                    gy, c * stride, stride, high - low, vectors,
+            _gather_gradients(block, layout, x, y, z, slopes)
+            _add_up_curves(block, rows, negatives, x, y, z, slots)
+            if len(centre_sum) > 0:
+                for i in range(0, block.x_count, LANES):
+                    squared_norms(x.gradients, i, layout.stride, x.norms)
+                for i in range(0, block.y_count, LANES):
+                    squared_norms(y.gradients, i, layout.stride, y.norms)
+                for i in range(0, block.z_count, LANES):
+                    squared_norms(z.gradients, i, layout.stride, z.norms)
+            curves, numbers = slots.centre_curves, slots.contexts
+            for i in range(block.end - block.begin):
+                curve = curves[numbers[block.begin - block.start + i]]
+                _step_row(centre, centre_sum, rows[block.begin + i], i, curve, x, rate, steps.bound, layout)
+            curves = slots.context_curves
+            for i in range(contexts):
+                _step_row(
+                    context, context_sum, rows[block.start + i], block.lead + i, curves[numbers[i]], y, rate,
+                    steps.bound, layout,
                 )  # fmt: skip
-            for m in range(0, pool, ROWS):
-                set_product(
-                    pool_pairs, m, 1, pool_count, x_pairs, 0, stride, 0, gz, m * stride, stride, x_count // 2, vectors
-                )
-
-            keys[:] = -1
-            used = _slots(rows, start, contexts, keys, values, slot, 0)
-            used = _slots(negatives, chosen, pool, keys, values, negative_slot, used)
-            curve_x[:used] = 0
-            curve_y[:used] = 0
-            for i in range(centres):
-                curve_x[slot[begin - start + i]] += hx[i]
-            for i in range(contexts):
-                curve_y[slot[i]] += hy[lead + i]
+            numbers = slots.negatives
             for m in range(pool):
-                curve_y[negative_slot[m]] += hz[m]
-            if adagrad:
-                for i in range(0, x_count, LANES):
-                    squared_norms(gx, i, stride, nx)
-                for i in range(0, y_count, LANES):
-                    squared_norms(gy, i, stride, ny)
-                for i in range(0, pool_count, LANES):
-                    squared_norms(gz, i, stride, nz)
-            for i in range(centres):
-                row = rows[begin + i]
-                if adagrad:
-                    squares = np.float32(centre_sum[row] + nx[i] / d)
-                    centre_sum[row] = squares
-                scale = _step(rate, bound, curve_x[slot[begin - start + i]], adagrad, squares)
-                add_row(centre, row * d, d, scale, gx, i * stride)
-            for i in range(contexts):
-                row = rows[start + i]
-                if adagrad:
-                    squares = np.float32(context_sum[row] + ny[lead + i] / d)
-                    context_sum[row] = squares
-                scale = _step(rate, bound, curve_y[slot[i]], adagrad, squares)
-                add_row(context, row * d, d, scale, gy, (lead + i) * stride)
-            for m in range(pool):
-                row = negatives[chosen + m]
-                if adagrad:
-                    squares = np.float32(context_sum[row] + nz[m] / d)
-                    context_sum[row] = squares
-                scale = _step(rate, bound, curve_y[negative_slot[m]], adagrad, squares)
-                add_row(context, row * d, d, scale, gz, m * stride)
+                _step_row(
+                    context, context_sum, negatives[block.chosen + m], m, curves[numbers[m]], z, rate, steps.bound,
+                    layout,
+                )  # fmt: skip
     return loss, weight, peak
+
+
+@njit(inline="always")
+def _block(n: int, size: int, count: int, pool: int, layout: _Layout) -> _Block:
+    """Block `n` of a walk of `count` rows."""
+    begin, end = n * size, min(count, (n + 1) * size)
+    start, stop = max(0, begin - layout.window), min(count, end + layout.window)
+    shift = begin - start
+    lead, shift = layout.window + shift % 2, shift + shift % 2
+    x_count = _up(end - begin, ROWS)
+    y_count = _up(x_count + shift + layout.band, LANES)
+    return _Block(begin, end, start, stop, n * pool, pool, lead, shift, x_count, y_count, _up(pool, LANES))
+
+
+@njit(inline="always")
+def _pack_block(
+    tables: EmbeddingTables, rows: Integers, negatives: Integers, block: _Block, layout: _Layout, x: _Side, y: _Side,
+    z: _Side, weights: _Weights,
+) -> None:  # fmt: skip
+    """Factors and squared norms of x, y and z; their curves are set to 0."""
+    begin, end, start, stop, chosen, pool, lead, _, x_count, y_count, z_count = block
+    centre, context, _, _ = tables
+    d, half, zeros = layout.dimensions, layout.stride // 2, weights.zeros
+    x.curves[:x_count] = 0
+    y.curves[:y_count] = 0
+    z.curves[:z_count] = 0
+    weights.ones[:pool] = 1
+    weights.ones[pool:z_count] = 0
+    for i in range(0, x_count, LANES):
+        pack_left(centre, d, rows, begin + i, begin, end, zeros, x.words, half, x.pairs, x.norms, i)
+    for i in range(0, y_count, LANES):
+        pack_right(
+            context, d, rows, start + i - lead, start, stop, zeros, y.words, layout.y_rows, y.pairs, y.norms, i
+        )  # fmt: skip
+    for i in range(0, z_count, LANES):
+        pack_right(
+            context, d, negatives, chosen + i, chosen, chosen + pool, zeros, z.words, layout.z_rows, z.pairs, z.norms,
+            i,
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def _weigh(block: _Block, count: int, negative: float, weights: _Weights) -> None:
+    """(N / K) sum_j w_ij of each centre i, 0 for the padding behind the last one."""
+    one_side = weights.one_side
+    for i in range(block.x_count):
+        p = block.begin + i
+        inside = i < block.end - block.begin
+        pairs = one_side[p] + one_side[count - 1 - p] if inside else 0.0
+        weights.negative[i] = np.float32(pairs * negative / block.pool)
+        weights.inside[i] = np.float32(inside)
+
+
+@njit(inline="always")
+def _score_pairs(
+    i: int, block: _Block, layout: _Layout, x: _Side, y: _Side, slopes: _Slopes, weights: _Weights
+) -> None:
+    """Slopes w_ij (1 - s(c_i . o_j)) of the 8 centres from `i` on, in bands; gradient of c_i = sum_j slope o_j."""
+    stride, band, half, diagonals = layout.stride, layout.band, layout.stride // 2, layout.band + ROWS
+    scores, words, pairs = slopes.scores, slopes.band_words, slopes.band_pairs
+    corner = i + block.shift  # row of `y`, column of the band
+    set_product(
+        (x.words, i * half, half, 1), (y.words, 0, layout.y_rows, corner), (scores, 0, band), half, band // LANES
+    )  # fmt: skip
+    for r in range(0, ROWS, 2):
+        score_rows(
+            (scores, r * band), (weights.pairs, ROWS - r, -1), band, (weights.inside, x.norms, x.curves, i + r),
+            np.float32(1), (y.norms, y.curves, corner), (words, (i + r) * band // 2),
+            (pairs, (i + r) // 2 * diagonals + ROWS - r),
+        )  # fmt: skip
+    set_product(
+        (words, i * band // 2, band // 2, 1), (y.pairs, corner // 2, stride, 0), (x.gradients, i * stride, stride),
+        layout.reach // 2, stride // LANES,
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def _score_negatives(
+    i: int, block: _Block, layout: _Layout, x: _Side, z: _Side, slopes: _Slopes, weights: _Weights
+) -> None:
+    """Slopes -(N / K) (sum_j w_ij) s(c_i . o_vm) of the 8 centres from `i` on; gradient of c_i += sum_m slope o_vm."""
+    stride, half, count = layout.stride, layout.stride // 2, block.z_count
+    scores, words, pairs = slopes.scores, slopes.pool_words, slopes.pool_pairs
+    set_product(
+        (x.words, i * half, half, 1), (z.words, 0, layout.z_rows, 0), (scores, 0, count), half, count // LANES
+    )  # fmt: skip
+    for r in range(0, ROWS, 2):
+        score_rows(
+            (scores, r * count), (weights.ones, 0, 0), count, (weights.negative, x.norms, x.curves, i + r),
+            np.float32(0), (z.norms, z.curves, 0), (words, (i + r) * count // 2), (pairs, (i + r) // 2 * count),
+        )  # fmt: skip
+    add_product(
+        (words, i * count // 2, count // 2, 1), (z.pairs, 0, stride, 0), (x.gradients, i * stride, stride),
+        block.pool // 2, stride // LANES,
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def _gather_gradients(block: _Block, layout: _Layout, x: _Side, y: _Side, z: _Side, slopes: _Slopes) -> None:
+    """Gradients of the contexts, sum_i slope_ij c_i over the band, and of the negatives, sum_i slope_im c_i."""
+    stride, vectors, diagonals = layout.stride, layout.stride // LANES, layout.band + ROWS
+    shift, x_count = block.shift, block.x_count
+    for c in range(block.lead, block.lead + block.stop - block.start, ROWS):
+        low = max(0, c - shift - 2 * layout.window) // 2
+        high = (min(x_count, c - shift + ROWS) + 1) // 2
+        set_product(
+            (slopes.band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2),
+            (x.pairs, low, stride, 0), (y.gradients, c * stride, stride), high - low, vectors,
+        )  # fmt: skip
+    for m in range(0, block.pool, ROWS):
+        set_product(
+            (slopes.pool_pairs, m, 1, block.z_count), (x.pairs, 0, stride, 0), (z.gradients, m * stride, stride),
+            x_count // 2, vectors,
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def _add_up_curves(
+    block: _Block, rows: Integers, negatives: Integers, x: _Side, y: _Side, z: _Side, slots: _Slots
+) -> None:
+    """Curvature h of each distinct row, summed over its duplicates in the block."""
+    keys, values, contexts, chosen, centre_curves, context_curves = slots
+    count = block.stop - block.start
+    keys[:] = -1
+    used = _slots(rows, block.start, count, keys, values, contexts, 0)
+    used = _slots(negatives, block.chosen, block.pool, keys, values, chosen, used)
+    centre_curves[:used] = 0
+    context_curves[:used] = 0
+    for i in range(block.end - block.begin):
+        centre_curves[contexts[block.begin - block.start + i]] += x.curves[i]
+    for i in range(count):
+        context_curves[contexts[i]] += y.curves[block.lead + i]
+    for m in range(block.pool):
+        context_curves[chosen[m]] += z.curves[m]
+
+
+@njit(inline="always")
+def _step_row(
+    table: Any, sums: Any, row: Any, i: int, curve: Any, side: _Side, rate: Any, bound: float, layout: _Layout
+) -> None:
+    """row += lr / (1 + b lr h) gradient, for row `i` of a side, whose gradient has its squared norm in `norms`."""
+    d = layout.dimensions
+    squares = np.float32(0)
+    adagrad = len(sums) > 0
+    if adagrad:
+        squares = np.float32(sums[row] + side.norms[i] / d)
+        sums[row] = squares
+    add_row(table, row * d, d, _step(rate, bound, curve, adagrad, squares), side.gradients, i * layout.stride)

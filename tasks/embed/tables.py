@@ -6,6 +6,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,7 @@ Floats = NDArray[np.float32]
 STATE = "state.json"
 
 
-@dataclass
-class EmbeddingTables:
+class EmbeddingTables(NamedTuple):
     """Centre and context vectors, float32 [rows, dimensions], and AdaGrad's sums, float32 [rows] or empty."""
 
     centre: Floats
@@ -42,15 +42,9 @@ class EmbeddingTables:
         sums = rows if adagrad else 0
         return cls(centre, context, np.zeros(sums, np.float32), np.zeros(sums, np.float32))
 
-    def arrays(self) -> dict[str, Floats]:
-        return {
-            "centre": self.centre, "context": self.context,
-            "centre_sum": self.centre_sum, "context_sum": self.context_sum,
-        }  # fmt: skip
-
 
 def _aligned(rows: int, dimensions: int) -> Floats:
-    """Room for a table that begins at a cache line: where 16 divides `dimensions`, no 16 floats of a row lie in two."""
+    """Memory of a table, aligned to a cache line: if 16 divides `dimensions`, no group of 16 floats spans two lines."""
     room = np.empty(rows * dimensions + 16, np.float32)
     start = -room.ctypes.data % 64 // 4
     return room[start : start + rows * dimensions].reshape(rows, dimensions)
@@ -72,8 +66,8 @@ def save_checkpoint(folder: Path, tables: EmbeddingTables, position: EmbeddingPo
     """Write tables under names of their own, then switch to them in one rename; a crash leaves the old or the new."""
     folder.mkdir(parents=True, exist_ok=True)
     tag = f"{position.epoch}-{position.shard}"
-    files = {name: f"{name}-{tag}.npy" for name in tables.arrays()}
-    for name, values in tables.arrays().items():
+    files = {name: f"{name}-{tag}.npy" for name in tables._asdict()}
+    for name, values in tables._asdict().items():
         with (folder / files[name]).open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
     temporary = folder / f"{STATE}.tmp"
@@ -85,21 +79,21 @@ def save_checkpoint(folder: Path, tables: EmbeddingTables, position: EmbeddingPo
 
 
 def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition | None:
-    """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
+    """Read the checkpoint into `tables`; None if there is none that is complete and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
         if any(fault_of(name) for name in state["files"].values()):
             return None
         with ExitStack() as opened:
             streams = {
-                name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables.arrays()
+                name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables._asdict()
             }
-            for name, values in tables.arrays().items():
+            for name, values in tables._asdict().items():
                 shape, dtype = read_header(streams[name])
                 whole = streams[name].tell() + values.nbytes == (folder / state["files"][name]).stat().st_size
                 if shape != values.shape or dtype != values.dtype or not whole:
                     return None
-            for name, values in tables.arrays().items():
+            for name, values in tables._asdict().items():
                 streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
         return EmbeddingPosition(**state["position"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -107,7 +101,7 @@ def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition 
 
 
 def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[np.int32]) -> int:
-    """Set the centre vectors of the vertices whose label is in `initial`; returns how many.
+    """Set the centre vectors of the vertices whose label is in `initial`; returns their number.
 
     Raises:
         UserError: the vectors have another length, or no label is shared.
@@ -126,11 +120,11 @@ def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[
         matched = 0
         for batch in file.iter_batches(1 << 16, columns=["node", "vector"]):
             vertex = pc.index_in(batch["node"].cast(pa.string()), value_set=labels).to_numpy(zero_copy_only=False)
-            known = np.flatnonzero(~np.isnan(vertex) if vertex.dtype.kind == "f" else vertex >= 0)
-            row = remap[vertex[known].astype(np.int64)]
-            known, row = known[row >= 0], row[row >= 0]
+            matches = np.flatnonzero(~np.isnan(vertex) if vertex.dtype.kind == "f" else vertex >= 0)
+            row = remap[vertex[matches].astype(np.int64)]
+            matches, row = matches[row >= 0], row[row >= 0]
             vectors = batch["vector"].flatten().to_numpy().reshape(-1, length)
-            centre[row] = vectors[known]
+            centre[row] = vectors[matches]
             matched += len(row)
     if not matched:
         raise UserError(

@@ -35,7 +35,7 @@ class TorchKernel:
         self.device = torch.device(params.device)
         self.bound = max(params.step_bound, MIN_BOUND)
         self.half = params.products == "bfloat16" and params.device == "cuda"
-        self.on_device = {name: self._tensor(values) for name, values in tables.arrays().items()}
+        self.on_device = {name: self._tensor(values) for name, values in tables._asdict().items()}
         self.remap = self._tensor(vocabulary.remap)
         self.threshold = self._tensor(vocabulary.threshold.astype(np.float64) / 2**32)
         self.alias = self._tensor(vocabulary.alias)
@@ -68,11 +68,11 @@ class TorchKernel:
     def finish(self) -> None:
         """Copy the tables to the host."""
         if self.device.type != "cpu":
-            for name, values in self.tables.arrays().items():
+            for name, values in self.tables._asdict().items():
                 values[...] = self.on_device[name].cpu().numpy()
 
     def _rows(self, walks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Table rows [walks, positions] and which of them are there; those that are, come first."""
+        """Table rows [walks, positions] and a mask of those present, which come first in each walk."""
         rows = torch.where(walks >= 0, self.remap[walks.long().clamp(min=0)].long(), -1)
         present = rows >= 0
         if len(self.keep):
@@ -141,8 +141,8 @@ class TorchKernel:
     def band(self, positions: int) -> torch.Tensor:
         """Weights of the pairs of a walk's positions, [positions, positions]."""
         if self._band is None or self._band[0] != positions:
-            window, at = self.params.window, torch.arange(positions, device=self.device)
-            distance = (at[:, None] - at[None, :]).abs()
+            window, index = self.params.window, torch.arange(positions, device=self.device)
+            distance = (index[:, None] - index[None, :]).abs()
             weight = ((window + 1 - distance) / window).clamp(min=0) * (distance > 0)
             self._band = positions, weight.float()
         return self._band[1]

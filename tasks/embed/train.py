@@ -1,4 +1,4 @@
-"""The training loop: shards in order, threads over chunks of walks, checkpoints, loss, and the watch for divergence."""
+"""The training loop: shards in order, threads over chunks of walks, checkpoints, loss, and detection of divergence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +26,10 @@ LAST_RATE = 1 / 500
 CHECKPOINT_SECONDS = 600.0
 """Inside an epoch, tables are saved between shards when the last save is older than this."""
 NORM_LIMIT = 1e3
-"""Norm of a vector at which training is given up; those of useful embeddings are below 20."""
+"""Norm of a vector above which training has diverged; norms of useful embeddings are below 20."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """The arrays of a `prepare` dataset; `keep` is empty without subsampling."""
 
     remap: NDArray[Any]
@@ -41,7 +39,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, dataset: Dataset, vertices: int) -> Vocabulary:
-        """The vocabulary of a graph of so many vertices.
+        """Read the vocabulary of a graph of this many vertices.
 
         Raises:
             UserError: it is of another graph, or its arrays do not fit each other.
@@ -97,24 +95,22 @@ class NumbaKernel:
         self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
     ) -> tuple[float, float, float]:
         """As `Kernel.train`."""
-        from superworkflow.tasks.embed.kernel import train_walks
+        from superworkflow.tasks.embed.kernel import SkipGramLoss, Steps, train_walks
 
-        params, tables, known = self.params, self.tables, self.vocabulary
+        params = self.params
         loss, weight, peak = train_walks(
-            walks, number, known.remap, known.keep, known.threshold, known.alias,
-            tables.centre.reshape(-1), tables.context.reshape(-1), tables.centre_sum, tables.context_sum,
-            params.dimensions, params.window, float(params.negative), params.shared_negatives, params.block,
-            params.step_bound, params.optimizer == "adagrad", first_rate, last_rate, np.uint64(key(params.seed, epoch)),
-            NORM_LIMIT**2,
+            walks, number, np.uint64(key(params.seed, epoch)), self.vocabulary, self.tables,
+            SkipGramLoss(params.window, float(params.negative), params.shared_negatives, params.block),
+            Steps(params.step_bound, first_rate, last_rate, NORM_LIMIT**2),
         )  # fmt: skip
         return float(loss), float(weight), float(peak)
 
     def finish(self) -> None:
-        """The host's tables are what was trained."""
+        """Nothing to do: training works on the host's tables."""
 
 
 def key(seed: int, epoch: int) -> int:
-    """64 bits that depend on both."""
+    """Random 64 bits of a seed and an epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
 
 
@@ -132,13 +128,13 @@ def train(
     """Train from `position` to the end; with one thread an interrupted run ends as an uninterrupted one.
 
     Args:
-        kernel, tables: what trains, and the host's tables.
-        walks: what on.
-        vertices: of the graph that the walks are to be of.
+        kernel, tables: the kernel, and the host's tables.
+        walks: dataset to train on.
+        vertices: number of vertices of the graph.
         params: the stage's parameters.
         position: where to begin.
-        checkpoint, saved: folder of checkpoints, and what to call when there is one.
-        progress: where to report.
+        checkpoint, saved: folder of checkpoints, and a callback after each one.
+        progress: receives reports.
 
     Raises:
         UserError: training diverged, or a vertex of the walks is not in the graph.
@@ -186,7 +182,7 @@ class Schedule:
         params: the stage's parameters.
         walks: walks in an epoch.
         tokens: tokens in an epoch.
-        progress: where to report.
+        progress: receives reports.
     """
 
     def __init__(self, params: EmbedParams, walks: int, tokens: int, progress: Progress):
@@ -199,7 +195,7 @@ class Schedule:
         return self.params.learning_rate * (1 - (1 - LAST_RATE) * walk / self.total)
 
     def report(self, walk: int, position: EmbeddingPosition) -> None:
-        """Tell how far training is, with the mean loss of a pair in this epoch so far."""
+        """Report progress, with the mean loss of a pair in this epoch so far."""
         speed = (walk - self.start) * self.tokens_per_walk / max(1e-9, time.monotonic() - self.begun)
         facts = {"loss": position.loss / position.weight} if position.weight else {}
         self.progress.update(walk, self.total, "walks", **facts, tokens_per_s=speed)
@@ -230,7 +226,7 @@ def train_shard(
 
 
 def _in_threads(threads: int, items: Iterator[int], work: Callable[[int], None]) -> None:
-    """Give items out one by one; the first error stops all and is raised here."""
+    """Process items in threads; the first error stops all of them and is raised here."""
     guard = threading.Lock()
     errors: list[BaseException] = []
 

@@ -18,7 +18,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
 _LABELS = 40
-"""Kinds of labels that estimates take for granted where their dataset does not tell."""
+"""Number of labels that estimates assume where the dataset's statistics do not contain it."""
 
 _PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels, before anything is read."""

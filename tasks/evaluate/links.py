@@ -3,7 +3,7 @@
 Grover, Leskovec: node2vec, KDD 2016, section 4.4: edges are held out, as many pairs without an edge are drawn, and the
 vectors of the two ends, learnt without the held-out edges, become features of the pair by one of four operators
 (table 1). Logistic regression trains on pairs of the remaining graph; the area under the ROC curve is taken on the
-held-out ones. The score without training, cosine or dot product of the ends, stands beside them.
+held-out ones. The score without training, cosine or dot product of the ends, is reported as well.
 """
 
 from __future__ import annotations

@@ -140,11 +140,10 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     if "seen" in job.inputs:
         for number, name in enumerate(_PAIR_FILES):
             check_pairs(f"{holdout.uri}/{name}.npy", parts[number], len(nodes))
-        asked = len(parts[_TEST])
+        before = len(parts[_TEST])
         parts[_TEST] = unseen(parts[_TEST], nodes, job.inputs["seen"])
-        job.progress.log(
-            f"{asked - len(parts[_TEST])} of {asked} held-out edges are in the other run's graph; left out"
-        )
+        left_out = before - len(parts[_TEST])
+        job.progress.log(f"{left_out} of {before} held-out edges are in the other run's graph; left out")
         if not len(parts[_TEST]):
             return {}, {"link_test_pairs": 0}
     if not all(len(part) for part in parts):

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.graph.integrity import unfit
+from superworkflow.tasks.lib.graph.sparse_rows import has_arcs
 
 
 def unseen(pairs: NDArray[np.int64], nodes: pa.ChunkedArray, seen: Dataset) -> NDArray[np.int64]:
@@ -23,18 +24,11 @@ def unseen(pairs: NDArray[np.int64], nodes: pa.ChunkedArray, seen: Dataset) -> N
     there = _vertices(pc.cast(nodes.take(pa.array(ends)).combine_chunks(), pa.large_string()), seen)
     indptr, indices = seen.array("indptr.npy"), seen.array("indices.npy")
     if len(there) and there.max() >= len(indptr) - 1:
-        raise DatasetDamaged(
-            "files do not fit each other: more vertices than rows", where=seen.uri,
-            remedy="Remove this dataset, and its stage will make it again",
-        )  # fmt: skip
+        raise unfit(seen.uri, "more vertices than rows")
     other = there[rows.reshape(-1, 2)]
-    known = np.flatnonzero((other >= 0).all(axis=1))
+    shared = (other >= 0).all(axis=1)
     joined = np.zeros(len(pairs), dtype=bool)
-    for place in known:
-        source, target = other[place]
-        row = indices[indptr[source] : indptr[source + 1]]
-        found = np.searchsorted(row, target)
-        joined[place] = found < len(row) and row[found] == target
+    joined[shared] = has_arcs(indptr, indices, *other[shared].T)
     return pairs[~joined]
 
 

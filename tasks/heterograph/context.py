@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.graph.heterograph import Feature
 
 
 def write_context(job: StageRun[Any], source: Source, layout: SchemaLayout) -> tuple[Feature, ...]:
-    """Write the features of the context, and tell which they are.
+    """Write the features of the context and return them.
 
     Raises:
         UserError: its table has not one row, or a value is not what the schema says.

@@ -55,13 +55,14 @@ def order_edges(edges: csr.Edges, rows: NDArray[np.int32], sources: int, targets
     counts = csr.count_ends(edges, nodes, threads)
     starts = csr.row_starts(counts[0].sum(axis=0, dtype=np.int64))
     indices, ordered = np.empty(len(edges), np.int32), np.empty(len(edges), np.int32)
-    at = 0
+    position = 0
     # Rows travel as weights would: the kernels move those 32 bits without looking at them, and keep the order of
     # edges that are equal.
     for piece, moved in csr.assemble(edges, rows.view(np.float32), starts, False, counts):
         assert moved is not None
-        indices[at : at + len(piece)], ordered[at : at + len(piece)] = piece, moved.view(np.int32)
-        at += len(piece)
+        end = position + len(piece)
+        indices[position:end], ordered[position:end] = piece, moved.view(np.int32)
+        position = end
     return Ordered(starts[: sources + 1].copy(), indices, ordered)
 
 

@@ -15,10 +15,10 @@ _SMOOTH, _TOTAL = 0.1, 1000.0
 def estimate_distinct(counts: NDArray[np.int64], share: float, total: float) -> float:
     """Different values in the whole.
 
-    Which values a sample has not seen cannot be counted, but how often others were seen tells of them (Efron and
-    Thisted, 1976): with h(d) values of d occurrences, a sample of a share s of all rows sees k occurrences of
-    Σ h(d) Binomial(k; d, s) values. That is solved for h >= 0 by least squares over a grid of degrees d, with two
-    helps where few rows were sampled: Σ d h(d) is known, and h is smooth.
+    Values that the sample lacks are estimated from how often the others occur in it (Efron and Thisted, 1976): with
+    h(d) values of d occurrences, a sample of a share s of all rows sees k occurrences of Σ h(d) Binomial(k; d, s)
+    values. This is solved for h >= 0 by least squares over a grid of degrees d. Two facts help where few rows were
+    sampled: Σ d h(d) is known, and h is smooth.
 
     Args:
         counts: occurrences in the sample of each value seen.

@@ -50,19 +50,19 @@ def write_features(
     Raises:
         UserError: a value is not what the schema says; names file and row.
     """
-    stems = [feature_stem(owner.kind, owner.number, at) for at in range(len(features))]
-    fixed = [at for at, feature in enumerate(features) if feature.dtype != STRING and not feature.is_ragged]
+    stems = [feature_stem(owner.kind, owner.number, number) for number in range(len(features))]
+    fixed = [number for number, feature in enumerate(features) if feature.dtype != STRING and not feature.is_ragged]
     if fixed:
-        _write_fixed(output, owner.items, [(features[at], stems[at]) for at in fixed], table, place)
+        _write_fixed(output, owner.items, [(features[number], stems[number]) for number in fixed], table, place)
     order: NDArray[np.int64] | None = None
-    for at, feature in enumerate(features):
-        if at not in fixed:
+    for number, feature in enumerate(features):
+        if number not in fixed:
             if order is None:
                 order = np.empty(owner.items, np.int64)
                 kept = np.flatnonzero(place >= 0)
                 order[place[kept]] = kept
             parts = [column_values(batch, 0, feature) for batch in table.batches([feature.name])]
-            write_feature(output, stems[at], feature, take(joined_values(feature, parts), order))
+            write_feature(output, stems[number], feature, take(joined_values(feature, parts), order))
 
 
 def _write_fixed(
@@ -81,9 +81,9 @@ def _write_fixed(
             row += len(batch.columns[0])
             keep = places >= 0
             everything = bool(keep.all())
-            for at, (feature, _) in enumerate(features):
-                values = column_values(batch, at, feature)
-                filled[at].put(places, values) if everything else filled[at].put(places[keep], values[keep])
+            for number, (feature, _) in enumerate(features):
+                values = column_values(batch, number, feature)
+                filled[number].put(places, values) if everything else filled[number].put(places[keep], values[keep])
 
 
 class _Filled:

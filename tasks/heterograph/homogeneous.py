@@ -192,8 +192,8 @@ class _Features:
                 values = self._values(batch)
                 bad = ~np.isfinite(values)
                 if bad.any():
-                    at, column = (int(each[0]) for each in np.nonzero(bad))
-                    fault = BadValue(at, "a feature is not a finite number", float(values[at, column]))
+                    bad_row, column = (int(each[0]) for each in np.nonzero(bad))
+                    fault = BadValue(bad_row, "a feature is not a finite number", float(values[bad_row, column]))
                     raise batch.fault(fault, "Give each node a number for each feature")
                 if self.dtype == "half" and count:
                     self._check_range(batch, values)
@@ -205,8 +205,8 @@ class _Features:
     def _check_range(self, batch: TableBatch, values: NDArray[np.float32]) -> None:
         large = np.abs(values) > _MOST_HALF
         if large.any():
-            at, column = (int(each[0]) for each in np.nonzero(large))
-            fault = BadValue(at, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[at, column]))
+            bad_row, column = (int(each[0]) for each in np.nonzero(large))
+            fault = BadValue(bad_row, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[bad_row, column]))
             raise batch.fault(fault, "Scale it, or set heterograph.precision=float32")
 
     def _values(self, batch: TableBatch) -> NDArray[np.float32]:

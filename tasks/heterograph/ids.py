@@ -55,11 +55,11 @@ class Ids:
     def ranks_of(self, ids: pa.Array) -> NDArray[np.int32]:
         """Node numbers of ids, `UNKNOWN` where the set has no such node. `ranked` comes first."""
         rank, numbers = self.rank, self._encoder.numbers(ids)
-        known = numbers < len(rank)
-        if known.all():
+        has_rank = numbers < len(rank)
+        if has_rank.all():
             return rank[numbers]
         ranks = np.full(len(numbers), UNKNOWN, np.int32)
-        ranks[known] = rank[numbers[known]]
+        ranks[has_rank] = rank[numbers[has_rank]]
         return ranks
 
 

@@ -141,8 +141,9 @@ class _Maker:
 
     def __post_init__(self) -> None:
         self.kept = TaskOutputs(self.job.output.location.uri)
-        self.number = {each.name: at for at, each in enumerate(self.layout.node_sets)}
-        self.own = {at: each for at, each in enumerate(self.layout.edge_sets) if each.name not in self._reversed}
+        self.number = {each.name: number for number, each in enumerate(self.layout.node_sets)}
+        edge_sets = enumerate(self.layout.edge_sets)
+        self.own = {number: edges for number, edges in edge_sets if edges.name not in self._reversed}
 
     @property
     def _reversed(self) -> dict[str, str]:
@@ -160,8 +161,8 @@ class _Maker:
         for entry in run_tasks(self.session, join_file, list(self._files())):
             job.output.adopt([entry])
         nodes = [
-            NodeSet(each.name, self._nodes(at), sorted_features(each.features))
-            for at, each in enumerate(layout.node_sets)
+            NodeSet(each.name, self._nodes(number), sorted_features(each.features))
+            for number, each in enumerate(layout.node_sets)
         ]
         edges = [self._edge_set(each) for each in layout.edge_sets]
         context = write_context(job, job.sources["graph"], layout)
@@ -177,10 +178,10 @@ class _Maker:
         return int(self.bases[number][-1])
 
     def _edge_set(self, edges: EdgeSetSchema) -> EdgeSet:
-        of = self._reversed.get(edges.name)
-        at, stored = next((at, each) for at, each in self.own.items() if each.name == (of or edges.name))
-        count = int(self.edge_bases[at][-1])
-        return EdgeSet(edges.name, edges.source, edges.target, count, of, sorted_features(stored.features))
+        origin = self._reversed.get(edges.name)
+        number, stored = next(item for item in self.own.items() if item[1].name == (origin or edges.name))
+        count = int(self.edge_bases[number][-1])
+        return EdgeSet(edges.name, edges.source, edges.target, count, origin, sorted_features(stored.features))
 
     def _scan(self) -> None:
         """Read all ids, in the order in which they are read in process, so that the same fault is found first."""
@@ -231,13 +232,13 @@ class _Maker:
         tasks = 0
         for number, nodes in enumerate(self.layout.node_sets):
             columns = self._columns(nodes)
-            samples = [one for item, at in columns for one in self.scanned[item.part.number].samples[at]]
+            samples = [one for item, column in columns for one in self.scanned[item.part.number].samples[column]]
             rows = sum(self.scanned[item.part.number].rows for item, _ in columns)
             size = sum({item.part.uri: item.part.bytes for item, _ in columns}.values())
             wanted = self.wanted or max(-(-rows // RANGE_NODES), -(-size // RANGE_BYTES), 1)
             bounds, features = bounds_of(samples, wanted), bool(nodes.features)
             self.ranges.append(Ranges(number, bounds, tasks, not self.layout.table(nodes), features))
-            items += [IdColumn(item, at, self.ranges[-1]) for item, at in columns]
+            items += [IdColumn(item, column, self.ranges[-1]) for item, column in columns]
             tasks += len(self.ranges[-1])
         made = exchange(self.session, items, send_ids, Step(tasks, partial(number_ids, self.kept, self.ranges)))
         for number, ranges in enumerate(self.ranges):
@@ -262,15 +263,15 @@ class _Maker:
 
     def _edge_items(self) -> list[tuple[int, Scan]]:
         """Parts of edges, each with the number of its set, in the order of their numbers as items."""
-        return [(at, item) for at, each in self.own.items() for item in self.scans[f"edges {each.name}"]]
+        return [(number, item) for number, each in self.own.items() for item in self.scans[f"edges {each.name}"]]
 
     def _buckets(self, node_set: str) -> Buckets:
         return Buckets.of(self._nodes(self.number[node_set]))
 
     def _look_up(self) -> None:
         items = []
-        for place, (at, item) in enumerate(self._edge_items()):
-            names = self.own[at].source, self.own[at].target
+        for place, (number, item) in enumerate(self._edge_items()):
+            names = self.own[number].source, self.own[number].target
             ends = self.ranges[self.number[names[0]]], self.ranges[self.number[names[1]]]
             items.append((PartEndpoints(item, place, ends), self._buckets(names[0]), self._buckets(names[1])))
         tasks = sum(map(len, self.ranges))
@@ -279,10 +280,10 @@ class _Maker:
             Step(tasks, partial(look_up, self.kept, self.ranges, self.bases)),
             Step(len(items), partial(keep_edges, self.kept, items)),
         )  # fmt: skip
-        for place, ((at, item), looked) in enumerate(zip(self._edge_items(), found, strict=True)):
+        for place, ((number, item), looked) in enumerate(zip(self._edge_items(), found, strict=True)):
             if looked.dangling is not None and self.job.params.dangling == "error":
                 row, end, value = looked.dangling
-                raise self._fault(item.part, dangling_end(self.own[at], end, row, value), DANGLING)
+                raise self._fault(item.part, dangling_end(self.own[number], end, row, value), DANGLING)
             self.looked[place] = looked
 
     def _counts(self, number: int, end: str) -> NDArray[np.int64]:
@@ -290,8 +291,8 @@ class _Maker:
         edges = self.own[number]
         buckets = self._buckets(getattr(edges, end))
         total = buckets.count_of(np.zeros(0, np.int32))
-        for place, (at, _) in enumerate(self._edge_items()):
-            if at == number:
+        for place, (edge_set, _) in enumerate(self._edge_items()):
+            if edge_set == number:
                 total += getattr(self.looked[place], f"{end}s")
         return total
 
@@ -312,7 +313,9 @@ class _Maker:
             self.blocks[number] = self._cut(number, number, "source", tasks)
             tasks += len(self.blocks[number])
         sets = [self.blocks[number] for number in self.own]
-        items = [SendEdges(self.kept, place, self.blocks[at]) for place, (at, _) in enumerate(self._edge_items())]
+        items = [
+            SendEdges(self.kept, place, self.blocks[edge_set]) for place, (edge_set, _) in enumerate(self._edge_items())
+        ]
         first = self.job.params.parallel_edges == "first"
         made = exchange(self.session, items, send_edges, Step(tasks, partial(sort_edges, self.kept, sets, first)))
         for number, blocks in self.blocks.items():
@@ -326,7 +329,7 @@ class _Maker:
         by: dict[int, list[EdgeBlocks]] = defaultdict(list)
         for number, each in enumerate(self.layout.edge_sets):
             if each.name in self._reversed:
-                stored = next(at for at, own in self.own.items() if own.name == self._reversed[each.name])
+                stored = next(edge_set for edge_set, own in self.own.items() if own.name == self._reversed[each.name])
                 blocks = self._cut(number, stored, "target", tasks)
                 by[stored].append(blocks)
                 sets.append(blocks)
@@ -344,10 +347,10 @@ class _Maker:
     def _place_features(self) -> None:
         tasks, placed, items = 0, [], []
         cuts: list[tuple[str, Any, Ranges | EdgeBlocks]] = [
-            ("nodes", each, self.ranges[at]) for at, each in enumerate(self.layout.node_sets)
+            ("nodes", each, self.ranges[number]) for number, each in enumerate(self.layout.node_sets)
         ]
-        cuts += [("edges", each, self.blocks[at]) for at, each in self.own.items()]
-        place = {item.part.number: at for at, (_, item) in enumerate(self._edge_items())}
+        cuts += [("edges", each, self.blocks[number]) for number, each in self.own.items()]
+        place = {item.part.number: number for number, (_, item) in enumerate(self._edge_items())}
         for kind, each, cut in cuts:
             if features := sorted_features(each.features):
                 placed.append(Placed(kind, tasks, cut, features))
@@ -360,50 +363,50 @@ class _Maker:
 
     def _names(self) -> Iterator[str]:
         """All files of the dataset but its description."""
-        for at, nodes in enumerate(self.layout.node_sets):
-            yield f"nodes-{at}-ids.parquet"
-            yield from _feature_names("nodes", at, sorted_features(nodes.features))
-        for at, edges in enumerate(self.layout.edge_sets):
-            yield from (f"edges-{at}-indptr.npy", f"edges-{at}-indices.npy")
-            if at in self.own:
-                yield f"edges-{at}-row.npy"
-                yield from _feature_names("edges", at, sorted_features(edges.features))
+        for number, nodes in enumerate(self.layout.node_sets):
+            yield f"nodes-{number}-ids.parquet"
+            yield from _feature_names("nodes", number, sorted_features(nodes.features))
+        for number, edges in enumerate(self.layout.edge_sets):
+            yield from (f"edges-{number}-indptr.npy", f"edges-{number}-indices.npy")
+            if number in self.own:
+                yield f"edges-{number}-row.npy"
+                yield from _feature_names("edges", number, sorted_features(edges.features))
             else:
-                yield f"edges-{at}-origin.npy"
+                yield f"edges-{number}-origin.npy"
 
     def _files(self) -> Iterator[ArrayFile | ColumnFile]:
-        for at, nodes in enumerate(self.layout.node_sets):
-            parts = tuple(ids_name(at, place) for place in range(len(self.ranges[at])))
-            count = self._nodes(at)
-            yield ColumnFile(self.kept, f"nodes-{at}-ids.parquet", "id", pa.large_string(), count, parts)
-            yield from self._feature_files("nodes", at, sorted_features(nodes.features), count)
-        for at, edges in enumerate(self.layout.edge_sets):
-            blocks, bases = self.blocks[at], self.edge_bases[at]
+        for number, nodes in enumerate(self.layout.node_sets):
+            parts = tuple(ids_name(number, place) for place in range(len(self.ranges[number])))
+            count = self._nodes(number)
+            yield ColumnFile(self.kept, f"nodes-{number}-ids.parquet", "id", pa.large_string(), count, parts)
+            yield from self._feature_files("nodes", number, sorted_features(nodes.features), count)
+        for number, edges in enumerate(self.layout.edge_sets):
+            blocks, bases = self.blocks[number], self.edge_bases[number]
             count, nodes_there = int(bases[-1]), int(blocks.firsts[-1])
             names = {
-                file: tuple(block_name(at, file, place) for place in range(len(blocks)))
+                file: tuple(block_name(number, file, place) for place in range(len(blocks)))
                 for file in ("indptr", "indices", "origin", "row")
             }
             starts = tuple(map(int, bases[:-1]))
-            yield ArrayFile(self.kept, f"edges-{at}-indptr.npy", "<i8", (nodes_there + 1,), names["indptr"], starts)
-            yield ArrayFile(self.kept, f"edges-{at}-indices.npy", "<i4", (count,), names["indices"])
-            if at in self.own:
-                yield ArrayFile(self.kept, f"edges-{at}-row.npy", "<i4", (count,), names["row"])
-                yield from self._feature_files("edges", at, sorted_features(edges.features), count)
+            yield ArrayFile(self.kept, f"edges-{number}-indptr.npy", "<i8", (nodes_there + 1,), names["indptr"], starts)
+            yield ArrayFile(self.kept, f"edges-{number}-indices.npy", "<i4", (count,), names["indices"])
+            if number in self.own:
+                yield ArrayFile(self.kept, f"edges-{number}-row.npy", "<i4", (count,), names["row"])
+                yield from self._feature_files("edges", number, sorted_features(edges.features), count)
             else:
-                yield ArrayFile(self.kept, f"edges-{at}-origin.npy", "<i8", (count,), names["origin"])
+                yield ArrayFile(self.kept, f"edges-{number}-origin.npy", "<i8", (count,), names["origin"])
 
     def _feature_files(
         self, kind: str, number: int, features: tuple[Feature, ...], count: int
     ) -> Iterator[ArrayFile | ColumnFile]:
         sizes = self.sizes.get((kind, number), [])
-        for at, feature in enumerate(features):
-            stem = feature_stem(kind, number, at)
+        for column, feature in enumerate(features):
+            stem = feature_stem(kind, number, column)
             name = [part_name(stem, place) for place in range(len(sizes))]
             if feature.dtype == STRING:
                 yield ColumnFile(self.kept, f"{stem}.parquet", "value", string_type(feature), count, tuple(name))
             elif feature.is_ragged:
-                entries = [each[at] for each in sizes]
+                entries = [each[column] for each in sizes]
                 inner = tuple(size for size in feature.shape[1:] if size is not None)
                 bases = tuple(int(base) for base, _ in pairwise(np.cumsum([0, *entries])))
                 values, starts = (
@@ -419,8 +422,8 @@ class _Maker:
 
 
 def _feature_names(kind: str, number: int, features: tuple[Feature, ...]) -> Iterator[str]:
-    for at, feature in enumerate(features):
-        stem = feature_stem(kind, number, at)
+    for column, feature in enumerate(features):
+        stem = feature_stem(kind, number, column)
         if feature.dtype == STRING:
             yield f"{stem}.parquet"
         elif feature.is_ragged:

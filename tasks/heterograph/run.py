@@ -214,9 +214,9 @@ class _Maker:
 def _concatenated(parts: list[Any], dtype: Any) -> NDArray[Any]:
     """The parts behind each other, each given back once it is copied."""
     whole = np.empty(sum(map(len, parts)), dtype)
-    at = len(whole)
+    end = len(whole)
     while parts:
         part = parts.pop()
-        whole[at - len(part) : at] = part
-        at -= len(part)
+        whole[end - len(part) : end] = part
+        end -= len(part)
     return whole

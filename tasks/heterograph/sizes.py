@@ -48,7 +48,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     ]
     edges = [rows[id(each)] for each in layout.edge_sets]
     naming = named_ends(layout)
-    number = {each.name: at for at, each in enumerate(layout.node_sets)}
+    number = {each.name: index for index, each in enumerate(layout.node_sets)}
     back = [rows[id(each)] for each in layout.edge_sets if each.name in layout.reversed_of]
     tables = dict.fromkeys(layout.table(each) for each in sets if layout.table(each))
     sizes = {name: _text_bytes(source, source.files(name)) for name in tables}
@@ -69,8 +69,8 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
         "text_bytes": sum(sizes.values()),
         "largest_text": max(sizes.values(), default=0),
     }
-    stats |= {f"nodes.{stat_name(each.name, at)}": nodes[at] for at, each in enumerate(layout.node_sets)}
-    stats |= {f"edges.{stat_name(each.name, at)}": edges[at] for at, each in enumerate(layout.edge_sets)}
+    stats |= {f"nodes.{stat_name(each.name, index)}": nodes[index] for index, each in enumerate(layout.node_sets)}
+    stats |= {f"edges.{stat_name(each.name, index)}": edges[index] for index, each in enumerate(layout.edge_sets)}
     stats |= record_stats("nodes", layout.node_sets) | record_stats("edges", layout.edge_sets)
     return stats | end_stats(layout.edge_sets)
 
@@ -90,7 +90,7 @@ def _chunked_stats(source: Source, graph: ChunkedGraph) -> Stats:
         "largest_reversed": max(counts, default=0), "fixed_bytes": features,
         "row_starts": sum(graph.nodes[each.source] + graph.nodes[each.target] for each in graph.edges),
         "variable_bytes": 0, "text_bytes": sum(edge_bytes), "largest_text": max(edge_bytes, default=0),
-        **{f"nodes.{stat_name(name, at)}": n for at, (name, n) in enumerate(sorted(graph.nodes.items()))},
+        **{f"nodes.{stat_name(name, index)}": n for index, (name, n) in enumerate(sorted(graph.nodes.items()))},
     }  # fmt: skip
 
 

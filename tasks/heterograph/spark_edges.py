@@ -202,9 +202,9 @@ def send_reversed(task: Reverse) -> Iterator[tuple[int, Any]]:
     sources = np.repeat(np.arange(len(ends), dtype=np.int32) + np.int32(task.blocks.firsts[place]), lengths)
     positions = np.arange(task.base, task.base + len(targets))
     for other in task.reversed_by:
-        for at, chosen in other.split(targets):
-            begin = other.firsts[at]
-            yield other.first + at, ((targets[chosen] - begin).astype(np.int32), sources[chosen], positions[chosen])
+        for block, chosen in other.split(targets):
+            begin = other.firsts[block]
+            yield other.first + block, ((targets[chosen] - begin).astype(np.int32), sources[chosen], positions[chosen])
 
 
 def sort_reversed(kept: TaskOutputs, sets: Sequence[EdgeBlocks], task: int, sent: list[Any]) -> int:

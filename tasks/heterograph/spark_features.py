@@ -57,7 +57,7 @@ def send_features(task: SendFeatures) -> Iterator[tuple[int, Any]]:
     places, row = task.places(rows_there), 0
     width = sum(feature.width for feature in task.features)
     for batch in task.scan.part.batches([feature.name for feature in task.features], width):
-        values = [column_values(batch, at, feature) for at, feature in enumerate(task.features)]
+        values = [column_values(batch, column, feature) for column, feature in enumerate(task.features)]
         here = places[row : row + len(batch.columns[0])]
         for place in np.unique(here[here >= 0]).tolist():
             chosen = np.flatnonzero(here == place)
@@ -94,10 +94,10 @@ def place_features(kept: TaskOutputs, sets: Sequence[Placed], task: int, sent: l
     wanted = kept.array(rows_name(placed.kind, number, place), np.int64)
     keys = np.concatenate([np.zeros(0, np.int64), *(each for each, _ in sent)])
     order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys[order], wanted)
-    if len(wanted) and (len(keys) == 0 or at.max() >= len(keys) or (keys[order][at] != wanted).any()):
+    found = np.searchsorted(keys[order], wanted)
+    if len(wanted) and (len(keys) == 0 or found.max() >= len(keys) or (keys[order][found] != wanted).any()):
         raise RuntimeError(f"features of rows are missing in part {place} of {placed.kind} {number}")
-    order = order[at]
+    order = order[found]
     sizes = []
     for column, feature in enumerate(placed.features):
         values = take(joined_values(feature, [each[column] for _, each in sent]), order)

@@ -42,7 +42,7 @@ class ArrayFile:
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """A Parquet file of one column, of so many rows."""
+    """A Parquet file of one column."""
 
     kept: TaskOutputs
     name: str

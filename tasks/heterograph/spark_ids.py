@@ -20,9 +20,9 @@ from superworkflow.tasks.heterograph.spark_tables import TablePart, row_keys
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 _SAMPLED = 1 << 12
-"""One id of so many is a sample, by which ranges are cut, …"""
+"""Ids per sampled id; ranges are cut by the samples."""
 _LEAST_SAMPLED = 32
-"""… but in each batch no fewer than this."""
+"""Fewest samples of a batch."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def scan(item: Scan) -> Scanned:
 
 
 def bounds_of(samples: Sequence[str], ranges: int) -> tuple[str, ...]:
-    """Bounds of at most so many ranges, as even as samples tell."""
+    """Bounds of at most `ranges` ranges, as even as the samples allow."""
     ordered = sorted(set(samples))
     places = sorted({len(ordered) * place // ranges for place in range(1, ranges)} - {0}) if ordered else []
     return tuple(ordered[place] for place in places)
@@ -223,9 +223,9 @@ def look_up(
     ranges, place = range_of(sets, task)
     ids = _whole(kept.table(ids_name(ranges.number, place)).column(0), pa.large_string())
     base = int(bases[ranges.number][place])
-    for item, end, asked, names in sent:
+    for item, end, places, names in sent:
         found = pc.fill_null(pc.index_in(names, value_set=ids), -1).to_numpy().astype(np.int64)
-        yield item, (end, asked, np.where(found < 0, UNKNOWN, found + base).astype(np.int32))
+        yield item, (end, places, np.where(found < 0, UNKNOWN, found + base).astype(np.int32))
 
 
 def numbers_of(item: PartEndpoints, sent: Sequence[Any]) -> list[NDArray[np.int32]]:

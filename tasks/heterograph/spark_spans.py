@@ -1,9 +1,9 @@
 """Ranges of bytes of large tables in CSV and TFRecord, each of whole rows, so that several tasks read a table.
 
-Where rows begin is not known without reading: each piece of a CSV file is looked at by a task, a TFRecord file, whose
-records tell where the next ones begin, by one. A CSV file with quotes is not split: its lines may be parts of rows. Nor
-is one with empty lines, lone carriage returns or two kinds of line ends, or a file that cannot be read: who reads it as
-a whole says what is wrong.
+Row starts are found by reading. Each piece of a CSV file is scanned by a task of its own; a TFRecord file, whose
+records hold the lengths that lead to the next ones, by one task. A CSV file with quotes is not split: its lines may be
+parts of rows. Nor is one with empty lines, lone carriage returns or two kinds of line ends, or a file that cannot be
+read: the task that reads it as a whole reports the error.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def pieces_of(location: Location, size: int, most: int) -> list[FileChunk]:
         return []
     if kind == "tfrecord":
         return [FileChunk(location.uri, kind, 0, size, most)]
-    return [FileChunk(location.uri, kind, at, min(at + most, size), most) for at in range(0, size, most)]
+    return [FileChunk(location.uri, kind, start, min(start + most, size), most) for start in range(0, size, most)]
 
 
 def look(piece: FileChunk) -> ChunkStarts | None:
@@ -112,11 +112,11 @@ def _spans(uri: str, is_csv: bool, looked: Sequence[ChunkStarts | None]) -> list
     if len(found) < len(looked) or len({each.ending for each in found if each.ending}) > 1:
         return []
     spans: list[RowSpan] = []
-    at = row = 0
+    start = row = 0
     for size, rows in (span for each in found for span in each.spans):
         if size:
-            spans.append(RowSpan(at, at + size, row))
-        at, row = at + size, row + rows
+            spans.append(RowSpan(start, start + size, row))
+        start, row = start + size, row + rows
     if is_csv:
         header = _header(Location.of(uri))
         spans[1:] = [span._replace(row=span.row - 1, header=header) for span in spans[1:]]

@@ -1,7 +1,7 @@
 """Parts of tables, which executors read by themselves.
 
-A part is some row groups of a Parquet file or a range of bytes of another one, or a file as a whole: what is compressed
-is so as a whole, and what quotes mean in CSV is known only to whoever has read it from its beginning (`spark_spans`).
+A part is some row groups of a Parquet file, a range of bytes of another file, or a whole file: compressed files can
+only be read from their beginning, and so can CSV files with quotes (`spark_spans`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def parts_of(source: Source, table: str, first: int, spans: Mapping[str, Sequenc
             parts += [whole._replace(span=span, row=span.row) for span in found]
         elif size:
             parts += [whole._replace(groups=groups, row=row) for groups, row in _pieces(location, size)]
-    return [part._replace(number=first + at) for at, part in enumerate(parts)]
+    return [part._replace(number=first + index) for index, part in enumerate(parts)]
 
 
 def _pieces(location: Location, size: int) -> list[tuple[tuple[int, int] | None, int]]:

@@ -160,7 +160,7 @@ class Table:
 def read_parquet(
     file: Path | BinaryIO, where: str, names: Sequence[str], rows: int, groups: Sequence[int] | None = None
 ) -> Iterator[list[pa.Array]]:
-    """Columns of a Parquet file in batches of up to so many rows; of some of its row groups where these are given.
+    """Columns of a Parquet file, or of some of its row groups, in batches of up to `rows` rows.
 
     Raises:
         UserError: it cannot be read, or has no such column.
@@ -180,7 +180,7 @@ def read_parquet(
 
 
 def batch_rows(width: int) -> int:
-    """Rows of a batch whose rows have about so many values."""
+    """Rows of a batch, if a row has about `width` values."""
     return max(256, min(BATCH_ROWS, _BATCH_VALUES // max(width, 1)))
 
 
@@ -212,7 +212,7 @@ def format_of(magic: bytes, where: str) -> str:
     """Format of a file, by its first bytes and its name: `parquet`, `tfrecord` or `csv`.
 
     Raises:
-        UserError: neither tells.
+        UserError: neither shows it.
     """
     if magic == PARQUET:
         return "parquet"
@@ -222,6 +222,6 @@ def format_of(magic: bytes, where: str) -> str:
     if _CSV.search(name):
         return "csv"
     raise UserError(
-        "the format of a table cannot be told from its name", where=where, value=name,
+        "the format of a table is not clear from its name", where=where, value=name,
         remedy="Name it so that .csv, .tfrecord or .parquet is in its name",
     )  # fmt: skip

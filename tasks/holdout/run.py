@@ -6,13 +6,13 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout import HoldoutParams
 from superworkflow.tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import write_graph
-from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.kernels.permutation import key
 
@@ -35,10 +35,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     count = len(indices) if directed else len(indices) // 2
     edges, arcs = np.empty(count, np.uint64), np.empty(count if weighted else 0, np.int64)
     if edges_of(indptr, indices, directed, edges, arcs) != count:
-        raise DatasetDamaged(
-            "files do not fit each other: an undirected graph has arcs in one row only", where=graph.uri,
-            remedy="Remove this dataset, and its stage will make it again",
-        )  # fmt: skip
+        raise unfit(graph.uri, "an undirected graph has arcs in one row only")
     weights = graph.array("weights.npy")[arcs] if weighted else None
     del arcs
 

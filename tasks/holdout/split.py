@@ -18,26 +18,29 @@ _CHUNK = 1 << 20  # candidate pairs tried at a time
 def edges_of(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, edges: Edges, arcs: NDArray[np.int64]
 ) -> int:
-    """Each edge once, packed and ascending, and where its arc stands; without direction the arc to the larger end.
+    """Write each edge once, packed and ascending, to `edges`, and the position of its arc to `arcs`, if that has room.
+
+    Without direction the arc to the larger end counts.
 
     Returns:
         How many there are; if there are more than `edges` has room for, one more than that.
     """
-    at = 0
+    count = 0
     for u in range(len(indptr) - 1):
         for arc in range(indptr[u], indptr[u + 1]):
             if directed or indices[arc] > u:
-                if at == len(edges):
-                    return at + 1
-                edges[at] = (_U(u) << _HALF) | _U(indices[arc])
+                if count == len(edges):
+                    return count + 1
+                edges[count] = (_U(u) << _HALF) | _U(indices[arc])
                 if len(arcs):
-                    arcs[at] = arc
-                at += 1
-    return at
+                    arcs[count] = arc
+                count += 1
+    return count
 
 
 @nb.njit(cache=True)
 def _root(parent: NDArray[np.int32], vertex: np.int64) -> np.int64:
+    """Root of a vertex' tree; shortens the path to it in `parent`."""
     while parent[vertex] != vertex:
         parent[vertex] = parent[parent[vertex]]
         vertex = np.int64(parent[vertex])
@@ -46,7 +49,7 @@ def _root(parent: NDArray[np.int32], vertex: np.int64) -> np.int64:
 
 @nb.njit(cache=True)
 def spanning_forest(edges: Edges, vertices: int, key: np.uint64, in_forest: NDArray[np.bool_]) -> int:
-    """Mark the edges of a random spanning forest: Kruskal's algorithm on the edges in random order.
+    """Mark the edges of a random spanning forest in `in_forest`: Kruskal's algorithm on the edges in random order.
 
     Returns:
         The number of edges in the forest, which is vertices less connected components.
@@ -72,15 +75,15 @@ def draw(taken: NDArray[np.bool_], count: int, key: np.uint64) -> NDArray[np.int
     """The first `count` numbers in random order that are not taken."""
     size, half_bits = _U(len(taken)), half_bits_of(_U(len(taken)))
     drawn = np.empty(count, np.int64)
-    at = 0
+    found = 0
     for turn in range(len(taken)):
-        if at == count:
+        if found == count:
             break
         number = np.int64(permuted(_U(turn), size, half_bits, key))
         if not taken[number]:
-            drawn[at] = number
-            at += 1
-    return drawn[:at]
+            drawn[found] = number
+            found += 1
+    return drawn[:found]
 
 
 @nb.njit(cache=True, parallel=True)
@@ -93,7 +96,7 @@ def _non_edges_of(
     pairs: NDArray[np.int64],
     good: NDArray[np.bool_],
 ) -> None:
-    """Candidates number `start`, `start` + 1, … in random order, and whether no edge joins them."""
+    """Write candidates number `start`, `start` + 1, … in random order to `pairs`; `good`: no edge joins them."""
     vertices = np.int64(len(indptr) - 1)
     size = _U(vertices) * _U(vertices - 1) if directed else _U(vertices) * _U(vertices - 1) // _U(2)
     half_bits = half_bits_of(size)
@@ -104,8 +107,8 @@ def _non_edges_of(
         else:
             v, u = unordered_pair(number)
         row = indices[indptr[u] : indptr[u + 1]]
-        at = np.searchsorted(row, v)
-        good[i] = at == len(row) or row[at] != v
+        position = np.searchsorted(row, v)
+        good[i] = position == len(row) or row[position] != v
         pairs[i, 0], pairs[i, 1] = u, v
 
 

@@ -16,6 +16,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, 
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_feature, write_graph_file, write_rows
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -117,14 +118,12 @@ def _write_rest(
     for number, keep in kept.items():
         edges = edge_sets[number]
         rows = graph.rows(edges.name)
-        before = np.zeros(len(keep) + 1, np.int64)
-        np.cumsum(keep, out=before[1:])
         origin = graph.origin(edges.name)
         table_rows = None if origin is not None else graph.table_rows(edges.name)[keep].astype(np.int32)
         if origin is not None:
             number_of = np.cumsum(kept[graph.edge_number(edges.reversed_of or "")]) - 1
             origin = number_of[origin[keep]]
-        write_rows(output, number, before[rows.indptr], rows.indices[keep], origin, table_rows)
+        write_rows(output, number, row_starts(keep)[rows.indptr], rows.indices[keep], origin, table_rows)
         if origin is None:
             for place, feature in enumerate(edges.features):
                 values = take(graph.edge_feature(edges.name, feature.name), np.flatnonzero(keep))

@@ -184,7 +184,7 @@ def sql_memory(resources: Resources) -> int:
 
 
 def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_bytes: int, threads: int) -> int:
-    """Peak bytes of the compiled kernels: the largest of their three phases, beside the libraries.
+    """Peak bytes of the compiled kernels: the largest of their three phases, plus the libraries.
 
     Reading holds the rows' ends, two blocks of text and the table of labels. Merging holds the rows' ends twice, of
     which the second are the edges. Filling holds the edges, arcs in flight, two pieces of rows on their way to the

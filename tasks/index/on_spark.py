@@ -78,7 +78,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
     duplicates = found.rows - found.self_loops - before
     if duplicates and params.duplicates == "error":
         raise _named(session, Faulty(source.uri, dialect, params.directed, duplicates))
-    graph = kept(row_lengths(vertices, edges, params.directed, known=True))
+    graph = kept(row_lengths(vertices, edges, params.directed, untrimmed=True))
     seen = int(graph.agg(f.max("length")).first()[0])
     trimmed_vertices = trimmed_edges = 0
     if params.max_degree is not None and seen > params.max_degree:
@@ -86,7 +86,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
         trimmed_vertices = hubs.count()
         edges = kept(trim(edges, hubs, params.directed, params.max_degree, params.seed))
         trimmed_edges = before - edges.count()
-        graph = kept(row_lengths(vertices, edges, params.directed, known=False))
+        graph = kept(row_lengths(vertices, edges, params.directed, untrimmed=False))
     facts = graph.agg(
         f.count("*").alias("vertices"), f.sum("length").alias("arcs"), f.max("length").alias("longest"),
         f.count(f.when(f.col("degree") == 0, 1)).alias("isolated"),

@@ -87,12 +87,12 @@ def blocks_of(arcs: NDArray[np.int64], starts: NDArray[np.int64]) -> VertexBlock
         starts: first vertex of each bucket, and the number of vertices, [buckets + 1].
     """
     before = np.concatenate([[0], np.cumsum(arcs)])
-    at, marks = 0, [0]
-    while at < len(arcs):
-        by_arcs = int(np.searchsorted(before, before[at] + BLOCK_ARCS, "right")) - 1
-        by_vertices = int(np.searchsorted(starts, starts[at] + BLOCK_VERTICES, "right")) - 1
-        at = max(at + 1, min(by_arcs, by_vertices, len(arcs)))
-        marks.append(at)
+    bucket, marks = 0, [0]
+    while bucket < len(arcs):
+        by_arcs = int(np.searchsorted(before, before[bucket] + BLOCK_ARCS, "right")) - 1
+        by_vertices = int(np.searchsorted(starts, starts[bucket] + BLOCK_VERTICES, "right")) - 1
+        bucket = max(bucket + 1, min(by_arcs, by_vertices, len(arcs)))
+        marks.append(bucket)
     return VertexBlocks(starts[marks], before[marks])
 
 
@@ -165,7 +165,7 @@ def _by_block(written: list[Any], column: str, blocks: int) -> NDArray[np.int64]
 
 
 def _rows_sum(ids: NDArray[Any], lengths: NDArray[np.int64] | int = 1) -> int:
-    """A sum that tells lengths of rows from others, modulo 2⁶⁴: of each vertex's hash times its row's length."""
+    """Checksum of row lengths: the sum of each vertex's hash times the length of its row, modulo 2⁶⁴."""
     total = (mix.py_func(ids.astype(np.uint64) + GAMMA) * np.asarray(lengths).astype(np.uint64)).sum(dtype=np.uint64)
     return int(total.view(np.int64))
 

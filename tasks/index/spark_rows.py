@@ -50,7 +50,7 @@ def parts_of(location: Location, dialect: Dialect) -> list[FilePart]:
             groups = pq.ParquetFile(stream).num_row_groups
         return [FilePart(group, group + 1) for group in range(groups)]
     size = location.size() or 0
-    return [FilePart(at, min(at + PART_BYTES, size)) for at in range(dialect.data_offset, size, PART_BYTES)]
+    return [FilePart(start, min(start + PART_BYTES, size)) for start in range(dialect.data_offset, size, PART_BYTES)]
 
 
 def rows_of(session: Any, uri: str, dialect: Dialect, parts: list[FilePart]) -> Any:
@@ -87,7 +87,7 @@ def _text_rows(location: Location, dialect: Dialect, part: FilePart, folder: Pat
     """Columns of source, target, and weight if there is one, in batches.
 
     Raises:
-        BadRow: see there, or a part of a csv file has quotes: its lines may be no rows.
+        BadRow: a row is bad, or a part of a csv file has quotes: its lines may be no rows.
     """
     if part == FilePart():
         with open_rows(str(whole_file(location, dialect, folder)), dialect, location.uri) as stream:
@@ -128,7 +128,7 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
                 f"the file cannot be read: {error}", where=location.uri, remedy="Write it again; it is damaged"
             ) from None
         pq.write_table(table.select(names), path)
-        places = tuple(at if column >= 0 else -1 for at, column in enumerate(dialect.columns))
+        places = tuple(index if column >= 0 else -1 for index, column in enumerate(dialect.columns))
         dialect = replace(dialect, columns=cast("tuple[int, int, int]", places), names=tuple(names))
     connection = duckdb_reader.connect(_READER_MEMORY, 1, folder)
     try:
@@ -163,14 +163,14 @@ def whole_lines(stream: BinaryIO, first: int, last: int, begin: int) -> bytes:
     Raises:
         BadRow: a line is too long.
     """
-    at = first
+    start = first
     if first > begin:  # a line begins here only if the one before has ended
         stream.seek(first - 1)
-        at = first - 1 + _line_bytes(stream)
-        if at >= last:
+        start = first - 1 + _line_bytes(stream)
+        if start >= last:
             return b""
-    stream.seek(at)
-    text = stream.read(last - at)
+    stream.seek(start)
+    text = stream.read(last - start)
     if not text.endswith(b"\n"):
         stream.seek(last)
         rest = _line_bytes(stream)

@@ -64,18 +64,18 @@ def kept(relation: Any) -> Any:
     return relation.persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def row_lengths(vertices: Any, edges: Any, directed: bool, known: bool) -> Any:
+def row_lengths(vertices: Any, edges: Any, directed: bool, untrimmed: bool) -> Any:
     """Vertices (id, node, degree, length): `length` is the number of arcs in the vertex's row.
 
     Args:
         vertices: id, node, degree.
         edges: u, v.
         directed: only u has the edge in its row.
-        known: `degree` is that of these edges.
+        untrimmed: `degree` counts these edges.
     """
     from pyspark.sql import functions as f
 
-    if known and not directed:
+    if untrimmed and not directed:
         return vertices.withColumn("length", f.col("degree"))
     one, none = f.lit(1).cast("bigint"), f.lit(0).cast("bigint")
     sources = edges.select(f.col("u").alias("id"), one.alias("first"), none.alias("second"))
@@ -101,10 +101,10 @@ def trim(edges: Any, hubs: Any, directed: bool, max_degree: int, seed: int) -> A
     from pyspark.sql import functions as f
 
     pairs = edges.select("u", "v")
-    asked = pairs.join(hubs, pairs["u"] == hubs["id"]).select("u", "v", f.col("id").alias("owner"))
+    owned = pairs.join(hubs, pairs["u"] == hubs["id"]).select("u", "v", f.col("id").alias("owner"))
     if not directed:
-        asked = asked.unionAll(pairs.join(hubs, pairs["v"] == hubs["id"]).select("u", "v", f.col("id").alias("owner")))
-    ranked = asked.mapInArrow(partial(_ranked, seed), "u bigint, v bigint, owner bigint, rank bigint")
+        owned = owned.unionAll(pairs.join(hubs, pairs["v"] == hubs["id"]).select("u", "v", f.col("id").alias("owner")))
+    ranked = owned.mapInArrow(partial(_ranked, seed), "u bigint, v bigint, owner bigint, rank bigint")
     window = Window.partitionBy("owner").orderBy("rank", "u", "v")
     dropped = ranked.withColumn("place", f.row_number().over(window)).where(f.col("place") > max_degree)
     return edges.join(dropped.select("u", "v").distinct(), ["u", "v"], "left_anti").select(*edges.columns)

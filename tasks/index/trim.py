@@ -33,19 +33,19 @@ def kept_edges(
         edges = np.minimum(edges, (edges << _U(32)) | (edges >> _U(32)))  # smaller end first, for one hash per edge
     hub = degree > max_degree
     first, second = (edges >> _U(32)).astype(np.int64), (edges & _U(0xFFFFFFFF)).astype(np.int64)
-    at = np.flatnonzero(hub[first])
-    owner = first[at]
+    positions = np.flatnonzero(hub[first])
+    owner = first[positions]
     if not directed:
         other = np.flatnonzero(hub[second])
-        at, owner = np.concatenate([at, other]), np.concatenate([owner, second[other]])
+        positions, owner = np.concatenate([positions, other]), np.concatenate([owner, second[other]])
     del first, second
     kept = np.ones(len(edges), np.bool_)
-    order = np.lexsort((edges[at], edge_rank(edges[at], seed), owner))
-    at, owner = at[order], owner[order]
+    order = np.lexsort((edges[positions], edge_rank(edges[positions], seed), owner))
+    positions, owner = positions[order], owner[order]
     starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(owner) else np.empty(0, np.int64)
     sizes = np.diff(np.append(starts, len(owner)))
     place = np.arange(len(owner)) - np.repeat(starts, sizes)
-    kept[at[place >= max_degree]] = False
+    kept[positions[place >= max_degree]] = False
     return kept
 
 

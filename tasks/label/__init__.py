@@ -38,7 +38,7 @@ _PROCESS_BYTES = 102 << 20
 """Resident set of the interpreter with NumPy and Arrow, before anything is read."""
 _START_S = 0.45
 _KINDS = 40
-"""Kinds of labels that estimates take for granted where the file does not tell."""
+"""Number of labels that estimates assume where the file's statistics do not contain it."""
 
 
 def estimate(params: LabelParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

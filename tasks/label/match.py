@@ -41,20 +41,20 @@ def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> t
             f"{which} for nodes that are not in the graph: {shown}{more}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=count,
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
-            + ("" if all_of_them else f", or drop up to so many with --set label.max_unknown={_above(share)}"),
+            + ("" if all_of_them else f", or drop such rows with --set label.max_unknown={_above(share)}"),
         )  # fmt: skip
-    known = np.flatnonzero(vertices >= 0)
-    names = sorted({rows.labels[i] for i in known}, key=_by_number)
+    matched = np.flatnonzero(vertices >= 0)
+    names = sorted({rows.labels[i] for i in matched}, key=_by_number)
     if len(names) < 2:
         raise UserError(
-            "all nodes have the same label, so there is nothing to tell apart", where=where, value=names[0],
+            "all nodes have the same label, so there is nothing to classify", where=where, value=names[0],
             remedy="Give labels of at least two kinds, or none",
         )  # fmt: skip
     number = {name: kind for kind, name in enumerate(names)}
-    kinds = np.fromiter((number[rows.labels[i]] for i in known), np.int32, len(known))
-    order = np.lexsort((kinds, vertices[known]))
-    labelled, first = np.unique(vertices[known][order], return_index=True)
-    return Labels(labelled, np.append(first, len(known)).astype(np.int64), kinds[order], names), count
+    kinds = np.fromiter((number[rows.labels[i]] for i in matched), np.int32, len(matched))
+    order = np.lexsort((kinds, vertices[matched]))
+    labelled, first = np.unique(vertices[matched][order], return_index=True)
+    return Labels(labelled, np.append(first, len(matched)).astype(np.int64), kinds[order], names), count
 
 
 def _above(share: float) -> float:
@@ -66,9 +66,9 @@ def _vertices(texts: list[str], nodes: pa.ChunkedArray) -> NDArray[np.int64]:
     """Vertex of each text, -1 where the graph has none. Looked up are the graph's nodes, which may be far more."""
     coded = pa.array(texts, nodes.type).dictionary_encode()
     found = pc.index_in(nodes, value_set=coded.dictionary)
-    at = np.flatnonzero(found.is_valid().to_numpy())
+    rows = np.flatnonzero(found.is_valid().to_numpy())
     vertex = np.full(len(coded.dictionary), -1, np.int64)
-    vertex[found.drop_null().to_numpy()] = at
+    vertex[found.drop_null().to_numpy()] = rows
     vertices: NDArray[np.int64] = vertex[coded.indices.to_numpy()]
     return vertices
 

@@ -46,12 +46,7 @@ def write_labels(output: DatasetWriter, labels: Labels) -> None:
 
 
 def open_labels(dataset: Dataset, graph: Dataset, vertices: int) -> Labels:
-    """The labels of a label dataset, checked against the graph they are used with.
-
-    Args:
-        dataset: what the label stage made.
-        graph: the index dataset.
-        vertices: of that graph.
+    """The labels of a label dataset, checked against the index dataset that they are used with, of `vertices` nodes.
 
     Raises:
         UserError: they are labels of another graph.

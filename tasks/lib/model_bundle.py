@@ -14,25 +14,32 @@ if TYPE_CHECKING:
 
 
 def write_names(output: DatasetWriter, nodes: pa.LargeStringArray, prefix: str = "") -> None:
-    """`nodes.npy` uint8, the nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`.
-
-    Args:
-        output: where to.
-        nodes: their names.
-        prefix: of both files' names.
-    """
+    """`nodes.npy` uint8, the nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`."""
     _, offsets, text = nodes.buffers()
     cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + len(nodes) + 1]
     output.array(f"{prefix}nodes.npy", np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]])
     output.array(f"{prefix}node_offsets.npy", cuts - cuts[0])
 
 
-def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:
-    """The facts of a bundle, and its first node.
+def sorted_order(nodes: pa.LargeStringArray, what: str, where: str) -> pa.Int64Array:
+    """Rows of nodes, ascending by the bytes of their names.
 
-    Args:
-        bundle: the dataset.
-        stage: which makes such bundles, for people.
+    Raises:
+        UserError: a node of dataset `where` has two of `what`.
+    """
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(nodes)
+    ordered = nodes.take(order)
+    twice = pc.index(pc.equal(ordered[1:], ordered[:-1]), True).as_py()
+    if twice >= 0:
+        raise UserError(f"a node has two {what}", where=where, value=ordered[twice].as_py(),
+                        remedy="Give each node one row")  # fmt: skip
+    return order
+
+
+def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:
+    """The facts of a bundle, and its first node; `stage` makes such bundles.
 
     Raises:
         UserError: the dataset is none.

@@ -24,11 +24,7 @@ _LEAST_MAPPED = 4096
 
 @dataclass(frozen=True)
 class TaskOutputs:
-    """Outputs of tasks for later tasks, below the folder of the dataset that is made.
-
-    Args:
-        output: URI of that folder.
-    """
+    """Outputs of tasks for later tasks, below the folder `output` (URI) of the dataset that is made."""
 
     output: str
 

@@ -1,4 +1,4 @@
-"""Stage `partition`: which part of a typed graph each node belongs to, so that few edges cross parts.
+"""Stage `partition`: assigns each node of a typed graph to a part, so that few edges cross parts.
 
 METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) divides the graph by recursive bisection: all node sets are one
 graph for it, with every edge in both directions, and an edge weighs as many edges as there are between its ends. Parts
@@ -11,7 +11,7 @@ the first cut, its first half one side of the second, and so on. W workers take 
 Files: `nodes-<i>-order.npy`, the old number of each new one [nodes], parts one after the other, and ascending within a
 part; `book.npy` int64 [node sets, parts + 1], where the new numbers of each part begin; `partition.json`: sets, and
 what is cut at each level. Of 1, 2, 4, … ranges of parts, `cut` edges have ends in two of them, `halo` is how many nodes
-the ranges read beside their own, together, and `imbalance` is the largest range over the mean one.
+the ranges read in addition to their own, together, and `imbalance` is the largest range over the mean one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartitionParams(StageParams):
         return value
 
     def parts_of(self, nodes: int) -> int:
-        """Parts of a graph of so many nodes."""
+        """Number of parts of a graph with this many nodes."""
         if isinstance(self.parts, int):
             return self.parts
         parts = _LEAST_AUTO
@@ -83,9 +83,9 @@ _CACHED = 100_000
 
 
 def entries_of(graph: Stats) -> int:
-    """Entries of the rows that METIS reads, as far as facts of a graph tell: each edge has one at both its ends, and
-    those that are others the other way round have the same. Where nothing tells of these, every edge is taken to have
-    one.
+    """Entries of the rows that METIS reads: two for each edge, and none for the edges of sets that reverse another.
+
+    Without the statistic `reversed_edges`, half of the edges are taken to be reversed.
     """
     edges = int(graph.get("edges") or 0)
     return edges if "reversed_edges" not in graph else 2 * (edges - int(graph["reversed_edges"] or 0))

@@ -44,7 +44,7 @@ def divide(
         imbalance: how many times the mean of a constraint a part may have.
         each_time: the same of one bisection.
         seed, scratch: of METIS, see `bisect`.
-        progress: is told what is done.
+        progress: for log messages.
         most_entries: of rows that METIS is given as they are.
     """
     if len(rows.adjacency) <= most_entries:

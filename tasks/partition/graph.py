@@ -103,9 +103,9 @@ def symmetric(graph: HeteroGraph) -> Symmetric:
         given.append((indptr, indices, bases[each.source], bases[each.target]))
         count_ends(indptr, indices, bases[each.source], bases[each.target], starts)
     np.cumsum(starts, out=starts)
-    adjacency, at = np.empty(int(starts[-1]), np.int32), starts[:-1].copy()
+    adjacency, cursors = np.empty(int(starts[-1]), np.int32), starts[:-1].copy()
     for indptr, indices, source, target in given:
-        fill_ends(indptr, indices, source, target, at, adjacency)
+        fill_ends(indptr, indices, source, target, cursors, adjacency)
     merged = np.empty(vertices + 1, np.int64)
     sort_rows(starts, adjacency, merged)
     weights = np.empty(int(merged[-1]), np.int32)

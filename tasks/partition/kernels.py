@@ -36,24 +36,24 @@ def fill_ends(
     indices: NDArray[Any],
     source: int,
     target: int,
-    at: NDArray[np.int64],
+    cursors: NDArray[np.int64],
     adjacency: NDArray[np.int32],
 ) -> None:
     """Enter each edge at both of its ends.
 
     Args:
         indptr, indices, source, target: as `count_ends` was given.
-        at: where the next entry of each vertex goes [vertices]; moved on.
+        cursors: position of the next entry of each vertex [vertices]; advanced.
         adjacency: [entries], filled.
     """
     for u in range(len(indptr) - 1):
         for e in range(indptr[u], indptr[u + 1]):
             a, b = source + u, target + np.int64(indices[e])
             if a != b:
-                adjacency[at[a]] = b
-                at[a] += 1
-                adjacency[at[b]] = a
-                at[b] += 1
+                adjacency[cursors[a]] = b
+                cursors[a] += 1
+                adjacency[cursors[b]] = a
+                cursors[b] += 1
 
 
 @nb.njit(nogil=True, cache=True)
@@ -88,7 +88,7 @@ def merge_rows(starts: NDArray[np.int64], adjacency: NDArray[np.int32], weights:
     Returns:
         The largest weight.
     """
-    at, largest = 0, 0
+    distinct, largest = 0, 0
     for v in range(len(starts) - 1):
         e, last = starts[v], starts[v + 1]
         while e < last:
@@ -96,10 +96,10 @@ def merge_rows(starts: NDArray[np.int64], adjacency: NDArray[np.int32], weights:
             while e < last and adjacency[e] == entry:
                 count += 1
                 e += 1
-            adjacency[at] = entry
-            weights[at] = count
+            adjacency[distinct] = entry
+            weights[distinct] = count
             largest = max(largest, count)
-            at += 1
+            distinct += 1
     return largest
 
 
@@ -120,7 +120,7 @@ def count_cut(
         indptr, indices: rows of the edge set.
         owned: nodes of its source set that are in the range.
         parts: of the nodes of its target set.
-        shift, own: those in the range are those whose part, shifted right by so much, is this.
+        shift, own: those in the range are those whose part, shifted right by `shift`, is `own`.
         stamps: of the nodes of its target set [nodes]; those that are met get this range's stamp.
         stamp: of this range, no other's.
 

@@ -21,7 +21,7 @@ _OK, _NO_MEMORY = 1, -3
 _OPTIONS, _CUTS, _SEED, _ON_DISK, _NUMBERING = 40, 8, 9, 11, 19
 """Length of its options, and places among them; see `metis.h`."""
 _TRIED_ENTRIES, _MOST_CUTS = 4_000_000, 8
-"""The best of several cuts is taken at each bisection, as long as they read no more than so many entries together."""
+"""The best of several cuts is taken at each bisection, as long as they read no more than `_TRIED_ENTRIES` together."""
 _INT32 = ctypes.POINTER(ctypes.c_int32)
 
 
@@ -51,7 +51,7 @@ def bisect(
     """Divide a graph by recursive bisection.
 
     METIS coarsens a graph step by step, and refines what it found on the way back. Of graphs above 128 MiB it needs
-    only two at a time; the others wait in files, which it names by the working directory: that is `scratch` meanwhile.
+    only two at a time; the others wait in files in the working directory, which is set to `scratch` during the call.
     The parts are the same.
 
     Args:
@@ -61,7 +61,7 @@ def bisect(
         vertex_weights: of each vertex in each constraint [vertices, constraints].
         parts: a power of two, at least 2.
         imbalance: how many times the mean of each constraint a side of a bisection may have.
-        seed: of its random numbers, which are those of the C library: no other thread may draw any meanwhile.
+        seed: of the C library's random numbers; no other thread may draw from them during the call.
         scratch: a folder for these files; removing what METIS may leave there when it fails is up to the caller.
 
     Returns:

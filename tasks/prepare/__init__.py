@@ -1,4 +1,4 @@
-"""Stage `prepare`: what skip-gram training needs to know of the walks before it starts (Word2Vec pre-processing).
+"""Stage `prepare`: vocabulary and sampling distributions for skip-gram training (Word2Vec pre-processing).
 
 Files of the dataset (rows are the kept vertices, the most frequent first, ties by vertex id):
     kept.npy                int [rows], vertex of a row
@@ -46,7 +46,7 @@ class PrepareParams(StageParams):
 
 
 COUNTERS = 4
-"""Threads that count, at most: each has counts of its own."""
+"""Most threads that count: each has its own counts."""
 _PROCESS_BYTES = 140 << 20
 _START_S = 0.47
 """Resident set of the interpreter with NumPy and compiled kernels, before walks are read."""
@@ -78,7 +78,7 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
 
 
 def estimate_on_spark(params: PrepareParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """The same counting, and the shuffle in which the counts meet."""
+    """As in process, plus the shuffle that adds the counts up."""
     alone = estimate(params, inputs, resources)
     return replace(alone, cpu_s=alone.cpu_s + 2.0)
 

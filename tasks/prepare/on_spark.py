@@ -1,7 +1,7 @@
-"""Stage `prepare` on Spark: executors count whole shards of the walks; the counts meet by ranges of vertices.
+"""Stage `prepare` on Spark: executors count whole shards of the walks; counts are added up by ranges of vertices.
 
-What is built from the counts is small beside the walks (some 40 bytes a vertex, less than training keeps of it), and
-one task builds it with the code of the stage in process, so that its sums round alike.
+The arrays built from the counts are small compared with the walks (about 40 bytes per vertex, less than training
+needs), and one task builds them with the code of the in-process stage, so that sums are rounded in the same way.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from superworkflow.tasks.prepare import PrepareParams
 from superworkflow.tasks.prepare.run import FILES, count_tokens, write_vocabulary
 
 RANGE_VERTICES = 1 << 20
-"""Vertices whose counts are added up together."""
+"""Vertices in a range."""
 
 Range = tuple[int, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class PrepareContext:
-    """Context of all tasks: walks, where the vocabulary goes, vertices of the graph and of a range, parameters."""
+    """Context of all tasks: walks, output, vertices of the graph and of a range, parameters."""
 
     walks: str
     output: str
@@ -49,7 +49,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
     names = walks.files("walks-*.npy")
     with spark_session(job) as session:
         context = session.sparkContext
-        # A task has counts of all vertices, so there are no more tasks than run at a time, or there is memory for.
+        # Each task holds counts of all vertices: no more tasks than run at a time.
         tasks = max(1, min(len(names), context.defaultParallelism))
         ranges = -(-vertices // work.range_vertices)
         counted = context.parallelize(names, tasks).mapPartitions(partial(_count, work))

@@ -1,4 +1,4 @@
-"""The work of stage `prepare`: count, keep, build the distributions."""
+"""Run of stage `prepare`: count vertices, select the vocabulary, build the distributions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
 
 
 FILES = ("kept.npy", "remap.npy", "counts.npy", "negative_threshold.npy", "negative_alias.npy", "keep.npy")
-"""Files of a vocabulary; the last one where frequent vertices are subsampled."""
+"""Files of a vocabulary; the last one only if frequent vertices are subsampled."""
 
 
 def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Dataset, params: PrepareParams) -> Output:
@@ -89,7 +89,7 @@ def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Datas
 
 
 def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progress) -> NDArray[np.int64]:
-    """Occurrences of each vertex, a shard in memory for each thread.
+    """Count the occurrences of each vertex; each thread holds one shard in memory.
 
     Raises:
         UserError: a vertex of the walks is not in the graph.
@@ -126,7 +126,7 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
 
 @njit(nogil=True, cache=True)
 def count_tokens(tokens: Any, counts: Any) -> int:
-    """Add up occurrences; returns -1, or the first vertex that is out of range."""
+    """Add occurrences to ``counts`` [vertices] in place; returns -1, or the first vertex that is out of range."""
     for i in range(len(tokens)):
         vertex = tokens[i]
         if vertex >= 0:

@@ -22,7 +22,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, SPLITS
 
 _CLASSES, _DIMENSIONS = 60, 512
-"""Taken for granted: of labels the inputs' stats tell nothing, of features only those that are new enough."""
+"""Assumed by estimates: inputs' statistics lack the labels, and those of older datasets the features."""
 _PROCESS_BYTES = 250 << 20
 _ENTRY_BYTES = 80
 """Bytes of a node or an edge of the subgraphs that are read together."""

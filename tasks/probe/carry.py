@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.lib.subgraphs.spec_paths import Path
 
@@ -46,7 +47,7 @@ def weights_along(
         Each path, and float64 [nodes of its end in the block]. What comes to a node without edges is lost there.
     """
     seed_number = graph.node_number(seed_set)
-    known: dict[Path, NDArray[np.float64]] = {}
+    weights_at: dict[Path, NDArray[np.float64]] = {}
     ends: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
     for path in paths:
         nodes = len(block.nodes[graph.node_number(end_of(graph, path, seed_set))])
@@ -54,13 +55,13 @@ def weights_along(
             if path[-1] not in ends:
                 ends[path[-1]] = _ends(graph, block, path[-1])
             source, target = ends[path[-1]]
-            before = known[path[:-1]]
+            before = weights_at[path[:-1]]
             degrees = np.bincount(source, minlength=len(before))
             weights: Any = np.bincount(target, (before / np.maximum(degrees, 1))[source], nodes)
         else:
             weights = np.zeros(nodes)
             weights[block.node_starts[seed_number][:-1]] = 1.0
-        known[path] = weights
+        weights_at[path] = weights
         yield path, weights
 
 
@@ -81,11 +82,8 @@ def chosen(block: SubgraphBlock, rows: NDArray[np.int64]) -> SubgraphBlock:
         return block
 
     def pick(starts: NDArray[np.int64], *values: NDArray[Any]) -> list[NDArray[Any]]:
-        lengths = np.diff(starts)[rows]
-        begins = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=begins[1:])
-        places = np.arange(begins[-1]) + np.repeat(starts[rows] - begins[:-1], lengths)
-        return [begins, *(each[places] for each in values)]
+        begins, positions = entries_of(starts, rows)
+        return [begins, *(each[positions] for each in values)]
 
     nodes = [pick(starts, values) for starts, values in zip(block.node_starts, block.nodes, strict=True)]
     edges = [
@@ -132,7 +130,7 @@ def weighted_means(
         starts: begins of the subgraphs in `nodes` [b + 1].
         nodes: numbers of the subgraphs' nodes [k].
         weights: of these [k]; a subgraph whose weights are all 0 gets zeros.
-        out: [b, d].
+        out: output, [b, d].
     """
     for s in nb.prange(len(starts) - 1):
         total = 0.0

@@ -49,13 +49,13 @@ def run(job: StageRun[ProbeParams]) -> Output:
         raise UserError("no label is named", where=WHERE, remedy="Give --label SET.FEATURE")
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
-    told = subgraphs.json(DESCRIPTION)["spec"]
-    if "seed_op" not in told:
+    spec = subgraphs.json(DESCRIPTION)["spec"]
+    if "seed_op" not in spec:
         raise UserError("seeds that are links have no label", where=WHERE, value=params.label,
                         remedy="Leave the label out")  # fmt: skip
-    seed_set = told["seed_op"]["node_set_name"]
+    seed_set = spec["seed_op"]["node_set_name"]
     label = label_of(graph, params.label, seed_set)
-    paths = paths_in(told)
+    paths = paths_in(spec)
     features = {end: features_of(graph, end) for end in {end_of(graph, path, seed_set) for path in paths}}
     if not any(features.values()):
         raise UserError("no node that is sampled has features of floating-point numbers", where=subgraphs.uri,
@@ -140,7 +140,7 @@ def _rows(subgraphs: Dataset, split: str) -> int:
 
 
 def _some(subgraphs: Dataset, split: str, wanted: int) -> Iterator[SubgraphBlock]:
-    """So many subgraphs of a split at even distances, a block for each row group."""
+    """`wanted` subgraphs of a split at even distances, a block for each row group."""
     layout = layout_of(subgraphs)
     places = np.arange(wanted) * _rows(subgraphs, split) // max(wanted, 1)
     first = 0

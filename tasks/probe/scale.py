@@ -28,7 +28,7 @@ def scales_of(blocks: Sequence[Singles]) -> list[float]:
 
 
 def scaled(blocks: Sequence[Singles], scales: Sequence[float]) -> Singles:
-    """All blocks beside each other: rows of wide ones have length 1, or 0 where all is 0.
+    """Blocks joined by columns; rows of wide ones have length 1, or 0 where all is 0.
 
     Of counts and shares the square roots are taken before, so that products of rows are Bhattacharyya's: few frequent
     values do not outweigh all others.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.lib.embeddings import batches, dimensions_of, open_embeddings, vectors_of
-from superworkflow.tasks.lib.model_bundle import write_names
+from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 from superworkflow.tasks.publish import PublishParams
 
 BUNDLE_FORMAT = 1
@@ -36,7 +36,7 @@ def run(job: StageRun[PublishParams]) -> Output:
         with out.file("vectors.npy") as path:
             # Written row by row rather than mapped: a full disk is then an error and not a signal.
             with path.open("wb") as stream:
-                np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n, d)})
+                write_header(stream, (n, d), np.dtype("<f4"))
                 done = 0
                 for batch in batches(file, _BATCH_ROWS):
                     vectors = vectors_of(batch, d)
@@ -47,16 +47,9 @@ def run(job: StageRun[PublishParams]) -> Output:
                     job.progress.update(done, n, "embeddings")
     out.array("norms.npy", norms)
     nodes = pa.concat_arrays(labels)
-    order = pc.sort_indices(nodes).to_numpy().astype(np.int64)
-    ordered = nodes.take(pa.array(order))
-    twice = pc.equal(ordered[1:], ordered[:-1])
-    if n > 1 and pc.any(twice).as_py():
-        raise UserError(
-            "a node has two embeddings", where=embeddings.uri,
-            value=ordered[pc.index(twice, True).as_py()].as_py(), remedy="Give each node one row",
-        )  # fmt: skip
+    order = sorted_order(nodes, "embeddings", embeddings.uri)
     write_names(out, nodes)
-    out.array("node_order.npy", order)
+    out.array("node_order.npy", order.to_numpy().astype(np.int64))
     evaluation = job.inputs.get("evaluation")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "nodes": n, "dimensions": d, "metric": job.params.metric,

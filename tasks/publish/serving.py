@@ -1,20 +1,19 @@
-"""The served model: vectors of nodes, and nearest neighbours of nodes or vectors.
+"""The served model: answers from a bundle of stage `publish` or `publish_predictions`, mapped into memory.
 
-This file is kept with a registered model and runs where this project is not installed: it needs NumPy and pandas
-only. It maps the bundle of stage `publish` into memory.
-
-A request is a table with a column `node` (text) or `vector` (list of numbers), one row per question, and parameters:
-
-| parameter | meaning |
-| --- | --- |
-| `task` | `vector`: the node's vector (default); `neighbors`: the most similar nodes |
-| `k` | how many neighbours, 1 or more, 10 by default |
+This file is kept with a registered model and runs where this project is not installed: it needs NumPy and pandas only.
+A request is a table with one row per question, and parameters:
 
     curl -H 'Content-Type: application/json' http://HOST:PORT/invocations -d '
         {"dataframe_records": [{"node": "42"}], "params": {"task": "neighbors", "k": 5}}'
 
-The answer has one row per question: `node` and `vector`, or `node`, `neighbors` and `scores`, best first. A node is not
-its own neighbour. Scores are exact, by cosine or dot product as the bundle says.
+| model | columns of a request | columns of the answer |
+| --- | --- | --- |
+| embeddings | `node` (text) or `vector` (list of numbers) | `node` and `vector`, or `node`, `neighbors` and `scores` |
+| classes | `node` | `node`, `predicted`, `probability`; lists where nodes have several classes |
+| links | `source`, `target` | `source`, `target`, `score`, `probability` |
+
+Of embeddings the parameter `task` is `vector` (default), or `neighbors` for the `k` most similar nodes (10 by default),
+best first. A node is not its own neighbour. Scores are exact, by cosine or dot product as the bundle says.
 """
 
 from __future__ import annotations
@@ -31,109 +30,83 @@ from numpy.typing import NDArray
 TASKS = ("vector", "neighbors")
 BLOCK_ROWS = 1 << 16
 """Rows scored at once; bounds the memory of a request to `BLOCK_ROWS` × questions."""
-
 QUESTIONS_AT_ONCE = 256
+_TINY = np.finfo(np.float32).tiny
 
 
-class Bundle:
-    """A published bundle, mapped into memory.
+def _map(folder: Path, name: str) -> NDArray[Any]:
+    values: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return values
+
+
+class Names:
+    """The nodes of a bundle, by bisection.
 
     Args:
-        folder: holds the files that stage `publish` wrote.
+        folder: of the bundle.
+        prefix: of the files' names.
+        kind: kind of nodes that error messages name.
     """
 
-    def __init__(self, folder: Path):
-        self.facts: dict[str, Any] = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-        self.vectors = self._map(folder, "vectors")
-        self.norms = self._map(folder, "norms")
-        self._text = self._map(folder, "nodes")
-        self._offsets = self._map(folder, "node_offsets")
-        self._order = self._map(folder, "node_order")
-
-    @staticmethod
-    def _map(folder: Path, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return values
+    def __init__(self, folder: Path, prefix: str = "", kind: str = "nodes"):
+        self._text, self._offsets = _map(folder, f"{prefix}nodes"), _map(folder, f"{prefix}node_offsets")
+        self._order = _map(folder, "node_order") if (folder / "node_order.npy").exists() else None
+        self._kind = kind
 
     def __len__(self) -> int:
-        return len(self.norms)
+        return len(self._offsets) - 1
+
+    def __getitem__(self, row: int) -> str:
+        return self._bytes(row).decode("utf-8")
 
     def _bytes(self, row: int) -> bytes:
         return self._text[self._offsets[row] : self._offsets[row + 1]].tobytes()
 
-    def node(self, row: int) -> str:
-        """Name of the node in a row."""
-        return self._bytes(row).decode("utf-8")
+    def _row_of(self, place: int) -> int:
+        """Row of the node at a place in the order of bytes."""
+        return place if self._order is None else int(self._order[place])
 
-    def row(self, node: str) -> int | None:
-        """Row of a node, by bisection; None when it is not there."""
+    def row(self, node: str) -> int:
+        """Row of a node.
+
+        Raises:
+            ValueError: it is not there.
+        """
         wanted = node.encode("utf-8")
-        low, high = 0, len(self._order)
+        low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(self._order[middle]) < wanted:
+            if self._bytes(self._row_of(middle)) < wanted:
                 low = middle + 1
             else:
                 high = middle
-        if low < len(self._order) and self._bytes(self._order[low]) == wanted:
-            return int(self._order[low])
-        return None
+        if low == len(self) or self._bytes(self._row_of(low)) != wanted:
+            raise ValueError(f"node {node!r} is not among the {len(self)} {self._kind}")
+        return self._row_of(low)
 
-    def neighbors(
-        self, queries: NDArray[np.float32], own: NDArray[np.int64], k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The k most similar rows to each query, best first; equal scores in row order.
+    def rows(self, table: pd.DataFrame, column: str) -> tuple[list[str], list[int]]:
+        """Nodes of a request, and their rows.
 
-        Args:
-            queries: float32 `[m, d]`.
-            own: `[m]`, the row to leave out for each query, -1 for none.
-            k: at most so many.
-
-        Returns:
-            rows and scores, `[m, min(k, n)]`; places that cannot be filled hold row -1.
+        Raises:
+            ValueError: there is no such column, or a node is not in the bundle.
         """
-        cosine = self.facts["metric"] == "cosine"
-        if cosine:
-            queries = queries / np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), _TINY)
-        m, k = len(queries), min(k, len(self))
-        best_rows = np.empty((m, 0), dtype=np.int64)
-        best_scores = np.empty((m, 0), dtype=np.float32)
-        for first in range(0, len(self), BLOCK_ROWS):
-            block = np.asarray(self.vectors[first : first + BLOCK_ROWS])
-            scores = queries @ block.T
-            if cosine:
-                scores /= np.maximum(self.norms[first : first + BLOCK_ROWS], _TINY)
-            inside = np.flatnonzero((own >= first) & (own < first + len(block)))
-            scores[inside, own[inside] - first] = -np.inf
-            rows = _largest(scores, k)
-            best_scores = np.hstack([best_scores, np.take_along_axis(scores, rows, axis=1)])
-            best_rows = np.hstack([best_rows, rows + first])
-            kept = _largest(best_scores, k)
-            best_scores = np.take_along_axis(best_scores, kept, axis=1)
-            best_rows = np.take_along_axis(best_rows, kept, axis=1)
-        best_rows[np.isneginf(best_scores)] = -1
-        return best_rows, best_scores
-
-
-_TINY = np.finfo(np.float32).tiny
-
-
-def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Columns of the k largest of each row, largest first, equal ones by column."""
-    if k < scores.shape[1]:
-        # Everything at or above the k-th largest, so that ties at the edge are settled by column.
-        edge = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
-        rows = [np.flatnonzero(row >= limit) for row, limit in zip(scores, edge, strict=True)]
-        ordered = [found[np.argsort(-row[found], kind="stable")[:k]] for row, found in zip(scores, rows, strict=True)]
-        return np.array(ordered, dtype=np.int64).reshape(len(scores), k)
-    return np.argsort(-scores, axis=1, kind="stable")
+        if column not in table:
+            raise ValueError(f"a request needs a column `{column}`")
+        nodes = [str(node) for node in table[column]]
+        return nodes, [self.row(node) for node in nodes]
 
 
 class EmbeddingModel:
-    """Answers questions about the nodes of one bundle."""
+    """Answers questions about the embeddings of one bundle.
 
-    def __init__(self, bundle: Bundle):
-        self.bundle = bundle
+    Args:
+        folder: holds the files that stage `publish` wrote.
+        facts: content of its `bundle.json`.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts, self.names = facts, Names(folder, kind="embedded nodes")
+        self.vectors, self.norms = _map(folder, "vectors"), _map(folder, "norms")
 
     def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
         """Answer a table of questions; see the module's text.
@@ -153,14 +126,14 @@ class EmbeddingModel:
         scores: list[list[float]] = []
         for first in range(0, len(rows), QUESTIONS_AT_ONCE):
             part = slice(first, first + QUESTIONS_AT_ONCE)
-            for found, similar in zip(*self.bundle.neighbors(vectors[part], rows[part], k), strict=True):
-                neighbors.append([self.bundle.node(row) for row in found if row >= 0])
+            for found, similar in zip(*self.neighbors(vectors[part], rows[part], k), strict=True):
+                neighbors.append([self.names[row] for row in found if row >= 0])
                 scores.append([float(score) for score in similar[found >= 0]])
         return pd.DataFrame({"node": nodes, "neighbors": neighbors, "scores": scores})
 
     def _questions(self, table: pd.DataFrame) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.float32]]:
         """Node, row (-1 for a bare vector) and vector of each question."""
-        count, d = len(table), int(self.bundle.facts["dimensions"])
+        count, d = len(table), int(self.facts["dimensions"])
         if not {"node", "vector"} & set(table.columns):
             raise ValueError("a request needs a column `node` or a column `vector`")
         named = list(table["node"]) if "node" in table else [None] * count
@@ -174,11 +147,9 @@ class EmbeddingModel:
             if absent == bare:
                 raise ValueError(f"question {number} needs either a `node` or a `vector`")
             if not absent:
-                row = self.bundle.row(str(node))
-                if row is None:
-                    raise ValueError(f"node {str(node)!r} is not among the {len(self.bundle)} embedded nodes")
+                row = self.names.row(str(node))
                 nodes.append(str(node))
-                rows[number], vectors[number] = row, self.bundle.vectors[row]
+                rows[number], vectors[number] = row, self.vectors[row]
             else:
                 values = np.asarray(vector, dtype=np.float32)
                 if values.shape != (d,) or not np.isfinite(values).all():
@@ -187,7 +158,113 @@ class EmbeddingModel:
                 vectors[number] = values
         return nodes, rows, vectors
 
+    def neighbors(
+        self, queries: NDArray[np.float32], own: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The k most similar rows to each query, best first; equal scores in row order.
 
-def load(folder: Path) -> EmbeddingModel:
+        Args:
+            queries: float32 `[m, d]`.
+            own: `[m]`, the row to leave out for each query, -1 for none.
+            k: most rows for each query.
+
+        Returns:
+            rows and scores, `[m, min(k, n)]`; places that cannot be filled hold row -1.
+        """
+        cosine = self.facts["metric"] == "cosine"
+        if cosine:
+            queries = queries / np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), _TINY)
+        m, k = len(queries), min(k, len(self.names))
+        best_rows = np.empty((m, 0), dtype=np.int64)
+        best_scores = np.empty((m, 0), dtype=np.float32)
+        for first in range(0, len(self.names), BLOCK_ROWS):
+            block = np.asarray(self.vectors[first : first + BLOCK_ROWS])
+            scores = queries @ block.T
+            if cosine:
+                scores /= np.maximum(self.norms[first : first + BLOCK_ROWS], _TINY)
+            inside = np.flatnonzero((own >= first) & (own < first + len(block)))
+            scores[inside, own[inside] - first] = -np.inf
+            rows = _largest(scores, k)
+            best_scores = np.hstack([best_scores, np.take_along_axis(scores, rows, axis=1)])
+            best_rows = np.hstack([best_rows, rows + first])
+            kept = _largest(best_scores, k)
+            best_scores = np.take_along_axis(best_scores, kept, axis=1)
+            best_rows = np.take_along_axis(best_rows, kept, axis=1)
+        best_rows[np.isneginf(best_scores)] = -1
+        return best_rows, best_scores
+
+
+def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Columns of the k largest of each row, largest first, equal ones by column."""
+    if k < scores.shape[1]:
+        # Everything at or above the k-th largest, so that ties at the edge are settled by column.
+        edge = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
+        rows = [np.flatnonzero(row >= limit) for row, limit in zip(scores, edge, strict=True)]
+        ordered = [found[np.argsort(-row[found], kind="stable")[:k]] for row, found in zip(scores, rows, strict=True)]
+        return np.array(ordered, dtype=np.int64).reshape(len(scores), k)
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
+class PredictionModel:
+    """Answers questions about the nodes of one bundle.
+
+    Args:
+        folder: holds the files that stage `publish_predictions` wrote.
+        facts: content of its `bundle.json`.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts, self.names = facts, Names(folder)
+        self._classes, self._probabilities = _map(folder, "classes"), _map(folder, "probabilities")
+        self._offsets = _map(folder, "class_offsets") if (folder / "class_offsets.npy").exists() else None
+
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Answer a table of questions; see the module's text.
+
+        Raises:
+            ValueError: there is no column `node`, or a node is not in the bundle.
+        """
+        nodes, rows = self.names.rows(table, "node")
+        classes = self.facts["classes"]
+        if self._offsets is not None:
+            spans = [range(self._offsets[row], self._offsets[row + 1]) for row in rows]
+            return pd.DataFrame({
+                "node": nodes,
+                "predicted": [[classes[self._classes[entry]] for entry in span] for span in spans],
+                "probability": [[float(self._probabilities[entry]) for entry in span] for span in spans],
+            })  # fmt: skip
+        return pd.DataFrame({
+            "node": nodes,
+            "predicted": [classes[self._classes[row]] for row in rows],
+            "probability": [float(self._probabilities[row]) for row in rows],
+        })  # fmt: skip
+
+
+class LinkModel:
+    """Answers how probable links are between nodes of one bundle; see `PredictionModel`."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts, self.sources = facts, Names(folder)
+        prefix = "target_" if (folder / "target_nodes.npy").exists() else ""
+        self.targets = Names(folder, prefix)
+        self._vectors, self._target_vectors = _map(folder, "vectors"), _map(folder, f"{prefix}vectors")
+        self._factors = _map(folder, "factors")
+
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Answer a table of questions; see the module's text.
+
+        Raises:
+            ValueError: a column is missing, or a node is not in the bundle.
+        """
+        sources, rows = self.sources.rows(table, "source")
+        targets, others = self.targets.rows(table, "target")
+        scores = (self._vectors[rows] * self._factors * self._target_vectors[others]).sum(axis=1)
+        probabilities = 0.5 * (1 + np.tanh(scores / 2))
+        return pd.DataFrame({"source": sources, "target": targets, "score": scores, "probability": probabilities})
+
+
+def load(folder: Path) -> EmbeddingModel | PredictionModel | LinkModel:
     """The model of a bundle."""
-    return EmbeddingModel(Bundle(folder))
+    facts = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    kind = LinkModel if facts.get("task") == "link_prediction" else PredictionModel
+    return EmbeddingModel(folder, facts) if "dimensions" in facts else kind(folder, facts)

@@ -12,16 +12,11 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
-
-class PublishPredictionsParams(StageParams):
-    """Parameters of publishing predictions: there are none."""
-
-
 _PROCESS_BYTES = 120 << 20
 _START_S = 0.4
 
 
-def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """From the number of predictions."""
     nodes = int(inputs.get("predictions", {}).get("nodes") or 0)
     return Estimate(
@@ -33,7 +28,7 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
 STAGE = Stage(
     name="publish_predictions",
     version="1",
-    params=PublishPredictionsParams,
+    params=StageParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to publish"),
         "scores": Input("score dataset: what they are worth", optional=True),

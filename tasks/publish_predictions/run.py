@@ -7,16 +7,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.lib.model_bundle import write_names
-from superworkflow.tasks.publish_predictions import PublishPredictionsParams
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
+from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 
 BUNDLE_FORMAT = 1
 LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
 """Task of a bundle, and the file by which predictions of links are known."""
 
 
-def run(job: StageRun[PublishPredictionsParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Write the bundle, of classes or of links.
 
     Raises:
@@ -25,7 +27,7 @@ def run(job: StageRun[PublishPredictionsParams]) -> Output:
     return _publish_links(job) if LINK_FACTORS in job.inputs["predictions"] else _publish_classes(job)
 
 
-def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
+def _publish_classes(job: StageRun[StageParams]) -> Output:
     """Write predicted classes.
 
     `nodes.npy` uint8, the nodes' UTF-8 one after the other, ascending by bytes, cut at `node_offsets.npy` int64
@@ -33,17 +35,11 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     classes, those of one lie behind each other, cut at `class_offsets.npy` int64 `[n + 1]`.
     """
     predictions, out = job.inputs["predictions"], job.output
-    with predictions.parquet("predictions.parquet") as file:
-        table = file.read(["node", "predicted", "probability"])
-    if not len(table):
-        raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
-    nodes, order = _sorted(table["node"], predictions.uri)
+    table = _in_order(predictions, "predictions.parquet", ["predicted", "probability"])
+    nodes, predicted, likely = (column.combine_chunks() for column in table.columns)
     write_names(out, nodes)
-    predicted, likely = (table[name].take(order).combine_chunks() for name in ("predicted", "probability"))
     if pa.types.is_list(predicted.type):
-        offsets = np.zeros(len(nodes) + 1, np.int64)
-        np.cumsum(pc.list_value_length(predicted).to_numpy(), out=offsets[1:])
-        out.array("class_offsets.npy", offsets)
+        out.array("class_offsets.npy", row_starts(pc.list_value_length(predicted).to_numpy()))
         predicted, likely = predicted.flatten(), likely.flatten()
     coded = predicted.dictionary_encode()
     out.array("classes.npy", coded.indices.to_numpy().astype(np.int32))
@@ -56,7 +52,7 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(coded.dictionary)})
 
 
-def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
+def _publish_links(job: StageRun[StageParams]) -> Output:
     """Write what scores links.
 
     `nodes.npy` and `node_offsets.npy` as of classes, of the nodes where links start; `vectors.npy` float32
@@ -70,14 +66,9 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     for file, prefix in (("embeddings.parquet", ""), ("target_embeddings.parquet", "target_")):
         if file not in predictions:
             continue
-        with predictions.parquet(file) as parquet:
-            table = parquet.read(["node", "vector"])
-        if not len(table):
-            raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
-        nodes, order = _sorted(table["node"], predictions.uri)
+        nodes, vectors = (column.combine_chunks() for column in _in_order(predictions, file, ["vector"]).columns)
         write_names(out, nodes, prefix)
-        vectors = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), -1)
-        out.array(f"{prefix}vectors.npy", vectors[order.to_numpy()].astype(np.float32))
+        out.array(f"{prefix}vectors.npy", vectors.flatten().to_numpy().reshape(len(nodes), -1).astype(np.float32))
         counts.append(len(nodes))
     out.array("factors.npy", factors.astype(np.float32))
     scores = job.inputs.get("scores")
@@ -88,13 +79,11 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     return Output(rows=sum(counts), stats={"nodes": sum(counts)})
 
 
-def _sorted(column: pa.ChunkedArray, where: str) -> tuple[pa.Array, pa.Array]:
-    """Nodes, ascending by bytes, and the row of each."""
-    nodes = column.cast(pa.large_string()).combine_chunks()
-    order = pc.sort_indices(nodes)
-    nodes = nodes.take(order)
-    twice = pc.equal(nodes[1:], nodes[:-1])
-    if len(nodes) > 1 and pc.any(twice).as_py():
-        node = nodes[pc.index(twice, True).as_py()].as_py()
-        raise UserError("a node has two predictions", where=where, value=node, remedy="Give each node a row")
-    return nodes, order
+def _in_order(predictions: Dataset, file: str, columns: list[str]) -> pa.Table:
+    """Rows of a file, by the bytes of their nodes, large_string."""
+    with predictions.parquet(file) as parquet:
+        table = parquet.read(["node", *columns])
+    if not len(table):
+        raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
+    table = table.set_column(0, "node", table["node"].cast(pa.large_string()))
+    return table.take(sorted_order(table["node"].combine_chunks(), "predictions", predictions.uri)).combine_chunks()

@@ -1,7 +1,6 @@
-"""Columns of features: what a block of records takes of each, and how its bytes are written.
+"""Columns of features: sizes and bytes of one feature in the Examples of a block.
 
-A column is a feature of the Examples of one block: which values stand in each record, without the values themselves
-being gathered where they need not be.
+A column refers to the values of each record by row number; they are gathered only where encoding needs it.
 """
 
 from __future__ import annotations
@@ -147,10 +146,10 @@ class BlockRecords:
     def encode(self, first: int, last: int, out: NDArray[np.uint8]) -> None:
         """Write the records `first` to `last` - 1 in their frames; `out` has as many bytes as they take.
 
-        They are among those of which `sizes` told the bytes last.
+        They are among the records of the last call of `sizes`.
         """
-        begin, known = self._payloads
-        payloads = np.ascontiguousarray(known[:, first - begin : last - begin])
+        begin, payloads_sized = self._payloads
+        payloads = np.ascontiguousarray(payloads_sized[:, first - begin : last - begin])
         ends, places = np.empty(last - first + 1, np.int64), np.empty(payloads.shape, np.int64)
         kernels.lay_out(out, payloads, self._kinds, self._names, self._name_starts, ends, places)
         for (column, _), column_places, payload in zip(self._columns, places, payloads, strict=True):

@@ -1,11 +1,11 @@
-"""From blocks of subgraphs to the features of their Examples, by the names that TF-GNN reads them by.
+"""Features of the Examples of a block of subgraphs, by the names that TF-GNN reads.
 
     context/seed_id, context/sample_id
     nodes/<set>.#size, nodes/<set>.<feature>
     edges/<set>.#size, edges/<set>.#source, edges/<set>.#target, edges/<set>.<feature>
 
 A set that is empty in a subgraph has none of its features there. Integers and bool become int64, uint64 by its bits;
-double and half float32. A feature with a ragged dimension has its lengths beside it, `<feature>.d1`.
+double and half float32. The lengths of a ragged dimension are a feature of their own, `<feature>.d1`.
 """
 
 from __future__ import annotations
@@ -186,55 +186,55 @@ class FeatureSource:
         """Numbers of the edge sets without features: positions of their edges are not needed."""
         return frozenset(j for j, edges in enumerate(self.graph.edge_sets.values()) if not edges.features)
 
-    def values(self, kind: str, of: NodeSet | EdgeSet, feature: str) -> Values:
+    def values(self, kind: str, owner: NodeSet | EdgeSet, feature: str) -> Values:
         """A feature's values, in the order of the rows that `node_items` and `edge_items` give."""
         with self._guard:
-            key = kind, of.name, feature
+            key = kind, owner.name, feature
             if key not in self._values:
-                if isinstance(of, NodeSet):
-                    found = self.graph.node_feature(of.name, feature)
+                if isinstance(owner, NodeSet):
+                    found = self.graph.node_feature(owner.name, feature)
                 else:
-                    found = self.graph.edge_feature(of.reversed_of or of.name, feature)
-                if (kind, of.name) in self._whole:
+                    found = self.graph.edge_feature(owner.reversed_of or owner.name, feature)
+                if (kind, owner.name) in self._whole:
                     map_whole(found)
                 self._values[key] = np.asarray(found) if isinstance(found, np.ndarray) else found
             values: Values = self._values[key]
             return values
 
     def expect(self, items: Mapping[str, int]) -> None:
-        """Say what will be asked for, so that files of which most is needed are mapped in one go.
+        """Announce how much will be read, so that files of which most is needed are mapped in one go.
 
         Args:
             items: nodes and edges of all subgraphs, by the columns of their lists in shards of `sample`.
         """
         sets = (*self._columns_of("nodes"), *self._columns_of("edges"))
-        self._whole = {(kind, of.name) for column, kind, of in sets if items.get(column, 0) >= of.count}
+        self._whole = {(kind, owner.name) for column, kind, owner in sets if items.get(column, 0) >= owner.count}
 
     def item_bytes(self) -> dict[str, float]:
         """About how many bytes of a record a node or an edge takes, by the column of its list in shards of `sample`."""
         return {
-            column: 3 * (kind == "edges") + sum(self._bytes(kind, of, feature) for feature in of.features)
+            column: 3 * (kind == "edges") + sum(self._bytes(kind, owner, feature) for feature in owner.features)
             for kind in ("nodes", "edges")
-            for column, kind, of in self._columns_of(kind)
+            for column, kind, owner in self._columns_of(kind)
         }
 
     def _columns_of(self, kind: str) -> Iterator[tuple[str, str, NodeSet | EdgeSet]]:
         """Column of each set's list in shards of `sample`, and its kind."""
         sets: Mapping[str, NodeSet | EdgeSet] = self.graph.node_sets if kind == "nodes" else self.graph.edge_sets
-        for number, of in enumerate(sets.values()):
-            yield f"{'nodes' if kind == 'nodes' else 'source'}.{number}", kind, of
+        for number, owner in enumerate(sets.values()):
+            yield f"{'nodes' if kind == 'nodes' else 'source'}.{number}", kind, owner
 
-    def _bytes(self, kind: str, of: NodeSet | EdgeSet, feature: Feature) -> float:
+    def _bytes(self, kind: str, owner: NodeSet | EdgeSet, feature: Feature) -> float:
         """Bytes of a feature of one item, on average over all."""
         if feature.dtype == STRING:
-            lists, offsets, _ = self._strings(kind, of.name, feature.name, of)
-            return float(offsets[-1] - offsets[0] + 2 * (len(offsets) - 1) + len(lists)) / max(1, of.count)
+            lists, offsets, _ = self._strings(kind, owner.name, feature.name, owner)
+            return float(offsets[-1] - offsets[0] + 2 * (len(offsets) - 1) + len(lists)) / max(1, owner.count)
         value = 4.0 if feature.dtype in FLOATS else _INTEGER_BYTES
         if not feature.is_ragged:
             return value * feature.width
-        values = self.values(kind, of, feature.name)
+        values = self.values(kind, owner, feature.name)
         assert isinstance(values, Ragged)
-        return 1 + value * values.values.size / max(1, of.count)
+        return 1 + value * values.values.size / max(1, owner.count)
 
     def graph_ids(self, node_set: str) -> pa.ChunkedArray:
         """Ids of the nodes of a set, kept once read."""
@@ -244,11 +244,11 @@ class FeatureSource:
                 self._values[key] = self.graph.ids(node_set)
             return self._values[key]
 
-    def _strings(self, kind: str, name: str, feature: str, of: NodeSet | EdgeSet | None = None) -> Any:
+    def _strings(self, kind: str, name: str, feature: str, owner: NodeSet | EdgeSet | None = None) -> Any:
         with self._guard:
             key = f"{kind} strings", name, feature
             if key not in self._values:
-                values = self.graph_ids(name) if of is None else self.values(kind, of, feature)
+                values = self.graph_ids(name) if owner is None else self.values(kind, owner, feature)
                 self._values[key] = strings_of(values)
                 self._values.pop((kind, name, feature), None)
             return self._values[key]
@@ -297,12 +297,12 @@ def seed_sets_of(dataset: Dataset, graph: HeteroGraph) -> tuple[str, ...]:
     Raises:
         DatasetDamaged: the graph has no such set.
     """
-    told, names = dataset.json(DESCRIPTION), list(graph.node_sets)
+    document, names = dataset.json(DESCRIPTION), list(graph.node_sets)
     try:
-        number = told["seed_node_set"]
+        number = document["seed_node_set"]
         if number not in range(len(names)):
             raise ValueError(f"seeds of node set {number!r}")
-        return (names[number],) * (1 + ("symmetric_link_seed_op" in told["spec"]))
+        return (names[number],) * (1 + ("symmetric_link_seed_op" in document["spec"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(graph, f"{DESCRIPTION} is not of it", str(error)) from None
 
@@ -339,9 +339,9 @@ def check_numbers(graph: HeteroGraph, what: str, rows: NDArray[Any], count: int)
         raise _damaged(graph, f"{what} are beyond the {count} that there are", int(wrong[0]))
 
 
-def _for_features(of: NodeSet | EdgeSet, rows: NDArray[Any]) -> NDArray[Any]:
+def _for_features(owner: NodeSet | EdgeSet, rows: NDArray[Any]) -> NDArray[Any]:
     """Rows as `Items` has them."""
-    return rows.astype(np.int64, copy=False) if of.features else rows
+    return rows.astype(np.int64, copy=False) if owner.features else rows
 
 
 def _damaged(graph: HeteroGraph, what: str, value: Any) -> DatasetDamaged:

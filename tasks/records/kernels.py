@@ -7,8 +7,8 @@ What a column takes in each record is counted first, its *payload*:
 - of strings the bytes of all, each with its key and length;
 - `ABSENT` where the record lacks the feature.
 
-From these `lay_out` finds where everything goes, and every column writes its piece of every record by itself. Indices
-and sizes were made by whoever calls, who has checked them: nothing is checked here.
+From these `lay_out` computes all positions, and each column then writes its piece of every record. Indices and sizes
+are not checked here: the caller has checked them.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def _delimited(length: Any) -> Any:
 
 
 @nb.njit(inline="always")
-def _put(out: Any, at: Any, value: Any) -> Any:
+def _put(out: Any, offset: Any, value: Any) -> Any:
     """Write a varint; the index behind it."""
     rest = np.uint64(value)
     while rest >= np.uint64(0x80):
-        out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
+        out[offset] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
         rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return at + 1
+        offset += 1
+    out[offset] = np.uint8(rest)
+    return offset + 1
 
 
 @nb.njit(inline="always")
@@ -151,9 +151,9 @@ def lay_out(out: Any, payloads: Any, kinds: Any, names: Any, name_starts: Any, e
         ends: int64 [r + 1], is set to where each record's frame begins, and at last to where the last one ends.
         places: int64 [c, r], to where the payloads begin.
     """
-    at = np.int64(0)
+    offset = np.int64(0)
     for r in range(payloads.shape[1]):
-        ends[r] = at
+        ends[r] = offset
         features = 0
         for c in range(len(kinds)):
             if payloads[c, r] != ABSENT:
@@ -161,41 +161,41 @@ def lay_out(out: Any, payloads: Any, kinds: Any, names: Any, name_starts: Any, e
                 features += _delimited(_entry_length(payloads[c, r], kinds[c], name_length))
         length = np.uint64(_delimited(features))
         for byte in range(8):
-            out[at + byte] = np.uint8(length >> np.uint64(8 * byte) & np.uint64(0xFF))
-        _put_sum(out, at + 8, masked_crc32c(out, at, at + 8))
-        at += FRAME_HEAD
-        out[at] = _FIRST
-        at = _put(out, at + 1, features)
+            out[offset + byte] = np.uint8(length >> np.uint64(8 * byte) & np.uint64(0xFF))
+        _put_sum(out, offset + 8, masked_crc32c(out, offset, offset + 8))
+        offset += FRAME_HEAD
+        out[offset] = _FIRST
+        offset = _put(out, offset + 1, features)
         for c in range(len(kinds)):
             payload = payloads[c, r]
             if payload == ABSENT:
-                places[c, r] = at
+                places[c, r] = offset
                 continue
             name_length = name_starts[c + 1] - name_starts[c]
-            out[at] = _FIRST
-            at = _put(out, at + 1, _entry_length(payload, kinds[c], name_length))
-            out[at] = _FIRST
-            at = _put(out, at + 1, name_length)
-            copy_bytes(out, at, names, name_starts[c], name_length)
-            at += name_length
+            out[offset] = _FIRST
+            offset = _put(out, offset + 1, _entry_length(payload, kinds[c], name_length))
+            out[offset] = _FIRST
+            offset = _put(out, offset + 1, name_length)
+            copy_bytes(out, offset, names, name_starts[c], name_length)
+            offset += name_length
             values = _list_length(payload, kinds[c])
-            out[at] = _SECOND
-            at = _put(out, at + 1, _delimited(values))
-            out[at] = np.uint8(kinds[c] << 3 | 2)
-            at = _put(out, at + 1, values)
+            out[offset] = _SECOND
+            offset = _put(out, offset + 1, _delimited(values))
+            out[offset] = np.uint8(kinds[c] << 3 | 2)
+            offset = _put(out, offset + 1, values)
             if values > payload:
-                out[at] = _FIRST
-                at = _put(out, at + 1, payload)
-            places[c, r] = at
-            at += payload
-        at += FRAME_TAIL
-    ends[payloads.shape[1]] = at
+                out[offset] = _FIRST
+                offset = _put(out, offset + 1, payload)
+            places[c, r] = offset
+            offset += payload
+        offset += FRAME_TAIL
+    ends[payloads.shape[1]] = offset
 
 
 @nb.njit(inline="always")
-def _put_sum(out: Any, at: Any, value: Any) -> None:
+def _put_sum(out: Any, offset: Any, value: Any) -> None:
     for byte in range(4):
-        out[at + byte] = np.uint8(value >> np.uint32(8 * byte) & np.uint32(0xFF))
+        out[offset + byte] = np.uint8(value >> np.uint32(8 * byte) & np.uint32(0xFF))
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -203,9 +203,9 @@ def put_varints(out: Any, places: Any, payload: Any, values: Any, starts: Any) -
     """Write lists of integers; places and payload int64 [r], the others as `varint_payload` takes them."""
     for r in range(len(places)):
         if payload[r] != ABSENT:
-            at, last = places[r], starts[r + 1]
+            offset, last = places[r], starts[r + 1]
             if payload[r] == last - starts[r]:  # a byte each
-                own, to = values[starts[r] : last], out[at : at + payload[r]]
+                own, to = values[starts[r] : last], out[offset : offset + payload[r]]
                 for i in range(len(own)):
                     to[i] = np.uint8(own[i])
                 continue
@@ -214,13 +214,13 @@ def put_varints(out: Any, places: Any, payload: Any, values: Any, starts: Any) -
                 value = np.int64(values[i])
                 if 0 <= value < _TWO_BYTES:
                     two = np.int64(value > 127)
-                    out[at] = np.uint8(value & 127 | two << 7)
-                    out[at + 1] = np.uint8(value >> 7)
-                    at += 1 + two
+                    out[offset] = np.uint8(value & 127 | two << 7)
+                    out[offset + 1] = np.uint8(value >> 7)
+                    offset += 1 + two
                 else:
-                    at = _put(out, at, value)
+                    offset = _put(out, offset, value)
             if starts[r] < last:
-                _put(out, at, np.int64(values[last - 1]))
+                _put(out, offset, np.int64(values[last - 1]))
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -236,12 +236,12 @@ def put_rows(out: Any, places: Any, payload: Any, rows: Any, starts: Any, table:
     """
     for r in range(len(places)):
         if payload[r] != ABSENT:
-            at = places[r]
+            offset = places[r]
             for i in range(starts[r], starts[r + 1]):
                 if i + _AHEAD < len(rows):
                     prefetch_row(table, rows[i + _AHEAD] * width, width)
-                copy_bytes(out, at, table, rows[i] * width, width)
-                at += width
+                copy_bytes(out, offset, table, rows[i] * width, width)
+                offset += width
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -259,7 +259,7 @@ def put_strings(
     """Write lists of strings; data uint8 holds their bytes, the others are as `string_payload` takes them."""
     for r in range(len(places)):
         if payload[r] != ABSENT:
-            at = places[r]
+            offset = places[r]
             for i in range(starts[r], starts[r + 1]):
                 row = rows[i]
                 first, last = row, row + 1
@@ -267,10 +267,10 @@ def put_strings(
                     first, last = list_starts[row], list_starts[row + 1]
                 for s in range(first, last):
                     begin, length = offsets[s], offsets[s + 1] - offsets[s]
-                    out[at] = _FIRST
-                    at = _put(out, at + 1, length)
-                    copy_bytes(out, at, data, begin, length)
-                    at += length
+                    out[offset] = _FIRST
+                    offset = _put(out, offset + 1, length)
+                    copy_bytes(out, offset, data, begin, length)
+                    offset += length
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")

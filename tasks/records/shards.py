@@ -80,8 +80,8 @@ class SplitSubgraphs:
         for name, groups in itertools.groupby(self.groups, key=lambda group: group.file):
             with self.dataset.parquet(name) as file:
                 for group in groups:
-                    told = file.metadata.row_group(group.number)
-                    columns = [told.column(i) for i in range(told.num_columns)]
+                    row_group = file.metadata.row_group(group.number)
+                    columns = [row_group.column(i) for i in range(row_group.num_columns)]
                     found.append({each.path_in_schema.split(".list.")[0]: each.num_values for each in columns})
         return found
 
@@ -101,12 +101,12 @@ class SplitSubgraphs:
         self, first: int, last: int, without_positions: frozenset[int] = frozenset()
     ) -> Iterator[tuple[SubgraphGroup, SubgraphBlock]]:
         """The groups that hold the subgraphs `first` to `last` - 1; see `read`."""
-        at = bisect_right(self.groups, first, key=lambda group: group.last)
-        while at < len(self.groups) and self.groups[at].first < last:
-            group = self.groups[at]
+        index = bisect_right(self.groups, first, key=lambda group: group.last)
+        while index < len(self.groups) and self.groups[index].first < last:
+            group = self.groups[index]
             shared = group.first < first or last < group.last
             yield group, self._shared(group, without_positions) if shared else self.read(group, without_positions)
-            at += 1
+            index += 1
 
     def _shared(self, group: SubgraphGroup, without_positions: frozenset[int]) -> SubgraphBlock:
         """A group that another stretch needs too, at about the same time."""

@@ -1,6 +1,6 @@
 """Stage `sample`: heterograph, spec and seeds → subgraphs around the seeds, in Parquet shards.
 
-What the shards hold is told by `tasks.lib.subgraphs.blocks`. A subgraph depends on the graph, the spec, the parameters,
+`tasks.lib.subgraphs.blocks` describes the shards. A subgraph depends on the graph, the spec, the parameters,
 its seed and its repeat alone: not on threads, engine or shard.
 """
 

@@ -108,18 +108,18 @@ def rings(subgraph: Subgraph) -> dict[Node, tuple[int, float]]:
     leaves: dict[Node, int] = {}
     for node in reversed(waiting):
         leaves[node] = max(1, sum(leaves[each] for each in children.get(node, [])))
-    total, at = sum(leaves[node] for node in subgraph.seeds) + len(alone), 0.0
+    total, leaf = sum(leaves[node] for node in subgraph.seeds) + len(alone), 0.0
     places: dict[Node, tuple[int, float]] = {}
     begins: dict[Node, float] = {}
     for node in subgraph.seeds:
-        begins[node], at = at, at + leaves[node]
+        begins[node], leaf = leaf, leaf + leaves[node]
     for node in waiting:
         places[node] = hops[node], 2 * math.pi * (begins[node] + leaves[node] / 2) / total
         start = begins[node]
         for child in children.get(node, []):
             begins[child], start = start, start + leaves[child]
     for number, node in enumerate(alone):
-        places[node] = outermost, 2 * math.pi * (at + number + 0.5) / total
+        places[node] = outermost, 2 * math.pi * (leaf + number + 0.5) / total
     return places
 
 
@@ -131,7 +131,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
 
     places = rings(subgraph)
     several = len(subgraph.seeds) > 1
-    at = {
+    points = {
         node: ((hop + 0.4 * several) * math.cos(angle), (hop + 0.4 * several) * math.sin(angle))
         for node, (hop, angle) in places.items()
     }
@@ -142,7 +142,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
     axes.margins(0.16, 0.08)
     for source, target in dict.fromkeys(subgraph.edges):
         axes.annotate(
-            "", xy=at[target], xytext=at[source], zorder=1,
+            "", xy=points[target], xytext=points[source], zorder=1,
             arrowprops={"arrowstyle": "->", "color": GREY, "shrinkA": 4, "shrinkB": 5, "linewidth": 0.9,
                         "connectionstyle": "arc3,rad=0.06"},
         )  # fmt: skip
@@ -150,7 +150,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
     colour = {number: COLOURS[place % len(COLOURS)] for place, number in enumerate(used)}
     for number in used:
         members = [node for node in subgraph.nodes if node[0] == number]
-        xs, ys = zip(*(at[node] for node in members), strict=True)
+        xs, ys = zip(*(points[node] for node in members), strict=True)
         edge = [INK if node in subgraph.seeds else "white" for node in members]
         sizes = [110 if node in subgraph.seeds else 46 for node in members]
         axes.scatter(xs, ys, s=sizes, color=colour[number], edgecolors=edge, linewidths=1.0, zorder=2)
@@ -159,7 +159,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
         left = math.cos(angle) < -1e-9
         outside = hop > 0
         axes.annotate(
-            plain(_text(label)), at[node], xytext=((-6 if left else 6) if outside else 0, 0 if outside else 9),
+            plain(_text(label)), points[node], xytext=((-6 if left else 6) if outside else 0, 0 if outside else 9),
             textcoords="offset points", fontsize=6.5, color=INK if node in subgraph.seeds else FAINT, zorder=3,
             ha=("right" if left else "left") if outside else "center", va="center" if outside else "bottom",
         )  # fmt: skip

@@ -51,9 +51,9 @@ def spec_stats(source: Source, look_bytes: int) -> dict[str, Stat]:
 
 def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Memory by counting the arrays; time by what one 3 GHz core of 2025 needed for an edge."""
-    graph, told = inputs["graph"], json.loads(str(inputs["spec"].get("spec") or '{"sampling_ops": []}'))
-    expected = expect(params, graph, told)
-    seed_set = next((told[key]["node_set_name"] for key in told if key.endswith("seed_op")), "")
+    graph, spec = inputs["graph"], json.loads(str(inputs["spec"].get("spec") or '{"sampling_ops": []}'))
+    expected = expect(params, graph, spec)
+    seed_set = next((spec[key]["node_set_name"] for key in spec if key.endswith("seed_op")), "")
     given = inputs.get("seeds", {})
     listed = int(given.get("rows") or int(given.get("bytes") or 0) // 16)
     seeds = listed if "seeds" in inputs else _count(graph, "nodes", seed_set)
@@ -63,7 +63,7 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     item = 4 if max((int(graph[key] or 0) for key in graph if key.startswith("nodes.")), default=0) < 2**31 else 8
     rows = sum(_count(graph, "edges", name) for name in expected.edges)
     begins = sum(_sources(graph, name) for name in expected.edges)
-    valued = {(op["edge_set_name"], _VALUE_BYTES.get(op["strategy"], 0)) for op in told["sampling_ops"]}
+    valued = {(op["edge_set_name"], _VALUE_BYTES.get(op["strategy"], 0)) for op in spec["sampling_ops"]}
     values = sum(size * _count(graph, "edges", name) for name, size in valued)
     memory = _PROCESS_BYTES + item * rows + 8 * begins + values
     shard = next((last for _, last in shard_spans(subgraphs)), 0) * (edges + nodes) / max(1, subgraphs)
@@ -79,7 +79,7 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
             "subgraphs": subgraphs,
             "nodes": int(nodes),
             "edges": int(edges),
-            "path_values": path_values(graph, told),
+            "path_values": path_values(graph, spec),
         },
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
@@ -128,9 +128,9 @@ def path_values(graph: Stats, spec: Mapping[str, Any]) -> int:
 
 def _count(graph: Stats, kind: str, name: str) -> int:
     """Items of a set; where its name is no plain word, as many as all sets have on average."""
-    known = graph.get(f"{kind}.{name}")
-    if known is not None:
-        return int(known)
+    count = graph.get(f"{kind}.{name}")
+    if count is not None:
+        return int(count)
     sets = sum(key.startswith(f"{kind}.") and not isinstance(graph[key], str) for key in graph)
     return int(graph.get(kind) or 0) // max(sets, 1)
 

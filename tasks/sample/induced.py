@@ -42,7 +42,7 @@ def first_from(indices: Any, low: Any, degree: Any, wanted: Any) -> Any:
 @nb.njit(nogil=True)
 def induced(
     rows: Any, edge_set: Any, sources: Any, targets: Any, table: Any, orders: Any, bits: Any, out_sources: Any,
-    out_targets: Any, out_positions: Any, at: Any, room: Any, firsts: Any, apart: Any, links: Any, number: Any,
+    out_targets: Any, out_positions: Any, filled: Any, room: Any, firsts: Any, apart: Any, links: Any, number: Any,
     ends: Any,
 ) -> Any:  # fmt: skip
     """All edges of one set between nodes of the subgraph, at ``min(degree, members log degree)`` a row.
@@ -71,27 +71,31 @@ def induced(
         steps = 1
         while degree >> steps:
             steps += 1
-        begin = at
+        begin = filled
         if degree <= len(targets) * steps:
             least = np.int64(firsts)
             for k in range(degree):
                 slot = slot_of(table, shift, indices[low + k])
                 if table[slot] != FREE and not ends[0] <= k < ends[0] + ends[1]:
-                    if at >= room:
-                        return at + degree
-                    out_sources[at], out_targets[at], out_positions[at] = place, orders[slot], low + k - first
+                    if filled >= room:
+                        return filled + degree
+                    out_sources[filled], out_targets[filled], out_positions[filled] = (
+                        place,
+                        orders[slot],
+                        low + k - first,
+                    )
                     least = min(least, np.int64(orders[slot]))
-                    at += 1
+                    filled += 1
             if least < firsts:
-                firsts_first(out_targets, out_positions, begin, at, firsts)
+                firsts_first(out_targets, out_positions, begin, filled, firsts)
         else:
             for target in range(len(targets)):
                 k = first_from(indices, low, degree, targets[target])
                 while k < degree and indices[low + k] == targets[target]:
                     if not ends[0] <= k < ends[0] + ends[1]:
-                        if at >= room:
-                            return at + degree
-                        out_sources[at], out_targets[at], out_positions[at] = place, target, low + k - first
-                        at += 1
+                        if filled >= room:
+                            return filled + degree
+                        out_sources[filled], out_targets[filled], out_positions[filled] = place, target, low + k - first
+                        filled += 1
                     k += 1
-    return at
+    return filled

@@ -108,8 +108,8 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     """Sample subgraphs `first` to `last - 1` of `seeds` to the beginning of `out`, as far as they fit.
 
     Args:
-        rows, program, seeds, out: see there.
-        first, last: which.
+        rows: `StackedRows`; program: `Program`; seeds: `Seeds`; out: `Out`, filled.
+        first, last: range of subgraphs.
         seed: of all random numbers.
         most: nodes and edges, of all sets together, with which it is enough.
 
@@ -231,7 +231,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 work = DrawScratch(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
 
             # Places of what is drawn in each row.
-            shift, at = edges[edge_set, 1], edge0
+            shift, filled = edges[edge_set, 1], edge0
             values = edges[edge_set, 4 + (strategy == TOP_K) + 2 * (strategy == LATEST_K)]
             limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
             apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
@@ -242,14 +242,14 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     prefetch(indices, lows[2 * (j + _AHEAD)])
                     prefetch(indices, lows[2 * (j + _AHEAD)] + min(lows[2 * (j + _AHEAD) + 1], size) - 1)
                 low, degree = lows[2 * j], lows[2 * j + 1]
-                begins[row0 + j] = at
+                begins[row0 + j] = filled
                 if degree <= size and not apart and strategy != LATEST_K:
                     for k in range(degree):
-                        positions[at + k] = low - shift + k
-                        targets[at + k] = indices[low + k]
+                        positions[filled + k] = low - shift + k
+                        targets[filled + k] = indices[low + k]
                     if by_path:
-                        paths[at : at + degree] = row_paths[row0 + j]
-                    at += degree
+                        paths[filled : filled + degree] = row_paths[row0 + j]
+                    filled += degree
                     continue
                 gap, skip = degree, np.int64(0)
                 if apart:
@@ -259,26 +259,26 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
                 draws = row_paths[row0 + j] if by_path else np.int64(1)
                 count = draw_row(
-                    positions, paths, at, low, values, degree, gap, skip, size, strategy, rows, limit, state, draws,
+                    positions, paths, filled, low, values, degree, gap, skip, size, strategy, rows, limit, state, draws,
                     by_path, work,
                 )  # fmt: skip
-                for k in range(at, at + count):
+                for k in range(filled, filled + count):
                     if positions[k] >= gap:
                         positions[k] += skip
                     positions[k] += low - shift
                     prefetch(indices, shift + np.int64(positions[k]))
                     targets[k] = _UNREAD
-                at += count
-            begins[row0 + n_rows] = at
-            op_edges[op + 1] = at
+                filled += count
+            begins[row0 + n_rows] = filled
+            op_edges[op + 1] = filled
 
             # The neighbours there.
-            for k in range(edge0, at):
+            for k in range(edge0, filled):
                 if targets[k] == _UNREAD:
                     targets[k] = indices[shift + np.int64(positions[k])]
             op_fronts[op + 1] = op_fronts[op]
             if feeds[op]:
-                n, begin = at - edge0, op_fronts[op]
+                n, begin = filled - edge0, op_fronts[op]
                 pairs, other = grown(pairs, 0, n), grown(other, 0, n)
                 fronts, front_paths = grown(fronts, begin, begin + n), grown(front_paths, begin, begin + n)
                 op_fronts[op + 1] = begin + distinct(
@@ -326,19 +326,19 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             source_set, target_set = edges[edge_set, 2], edges[edge_set, 3]
             a, b = out.node_starts[source_set, done], out.node_starts[source_set, done + 1]
             firsts = n_seeds if target_set == seed_set else np.int64(0)
-            at = begin
+            filled = begin
             if by_node:
                 c, d = out.node_starts[target_set, done], out.node_starts[target_set, done + 1]
                 bits = bits_for(d - c)
                 table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
                 apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
-                at = induced(
+                filled = induced(
                     rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d], table, orders, bits,
                     out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, room, firsts,
                     apart, seeds.nodes, number, ends,
                 )  # fmt: skip
-                if at > room:
-                    return done, at, entries
+                if filled > room:
+                    return done, filled, entries
             else:
                 drawn_here, drawing, last_op = np.int64(0), 0, 0
                 for op in range(n_ops):
@@ -348,18 +348,18 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 if begin + drawn_here > room:
                     return done, begin + drawn_here, entries
                 if drawing == 1 and firsts == 0:
-                    at = edges_of_one_op(
+                    filled = edges_of_one_op(
                         op_rows[last_op], op_rows[last_op + 1], row_places, begins, found, positions,
                         n_seeds if source_set == seed_set else np.int64(0), out.sources[edge_set],
                         out.targets[edge_set], out.positions[edge_set], begin,
                     )  # fmt: skip
                 else:
                     by_source = grown(by_source, 0, b - a + op_rows[n_ops])
-                    at = edges_in_order(
+                    filled = edges_in_order(
                         ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
                         out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
                     )  # fmt: skip
-            out.edge_starts[edge_set, done + 1] = at
+            out.edge_starts[edge_set, done + 1] = filled
         for node_set in range(n_node_sets):
             entries += out.node_starts[node_set, done + 1] - out.node_starts[node_set, done]
         for edge_set in range(n_edge_sets):
@@ -371,13 +371,13 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
 
 @nb.njit(nogil=True)
 def draw_row(
-    positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
+    positions: Any, paths: Any, filled: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
     strategy: Any, rows: Any, limit: Any, state: Any, draws: Any, by_path: Any, work: Any,
 ) -> Any:  # fmt: skip
     """Draw in one row; see `tasks.lib.subgraphs.draw` for rows with a gap.
 
     Args:
-        positions: places in the row are written from `at` on.
+        positions: places in the row are written from `filled` on.
         paths: by path, how often each was drawn is written there.
         low: first entry of the row in `rows`.
         values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
@@ -386,7 +386,7 @@ def draw_row(
         limit: largest timestamp.
         state: of the random stream.
         draws: paths that lead to the row, where draws are by path; else 1.
-        work: see there; large enough for the row.
+        work: `DrawScratch`, large enough for the row.
 
     Returns:
         How many places were drawn.
@@ -394,34 +394,34 @@ def draw_row(
     count = degree
     if strategy == LATEST_K:
         count = draw_largest(
-            positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
+            positions, filled, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
         )  # fmt: skip
     elif degree <= size:
         for k in range(degree):
-            positions[at + k] = k
+            positions[filled + k] = k
     elif strategy == TOP_K:
-        count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
+        count = draw_largest(positions, filled, low + values, degree, gap, skip, size, rows.ranks, limit, work)
     elif draws == 1:
         if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-            count = draw_uniform(positions, at, degree, size, state, work.marks)
+            count = draw_uniform(positions, filled, degree, size, state, work.marks)
         else:
             count = draw_weighted(
-                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
+                positions, filled, low + values, degree, gap, skip, size, rows.weights, state, work
             )  # fmt: skip
         if by_path:
-            paths[at : at + count] = 1
+            paths[filled : filled + count] = 1
     else:
         count = _draw_again(
-            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state, work, draws
+            positions, paths, filled, low, values, degree, gap, skip, size, strategy, rows.weights, state, work, draws
         )  # fmt: skip
     if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
-        paths[at : at + count] = draws
+        paths[filled : filled + count] = draws
     return count
 
 
 @nb.njit(nogil=True)
 def _draw_again(
-    positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
+    positions: Any, paths: Any, filled: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
     strategy: Any, weights: Any, state: Any, work: Any, draws: Any,
 ) -> Any:  # fmt: skip
     """Draw in one row for each path that leads to it; places that were drawn, and how often."""
@@ -438,6 +438,6 @@ def _draw_again(
     count = 0
     for place in range(degree):
         if drawn[place]:
-            positions[at + count], paths[at + count] = place, drawn[place]
+            positions[filled + count], paths[filled + count] = place, drawn[place]
             count += 1
     return count

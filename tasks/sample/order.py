@@ -76,7 +76,7 @@ def number_marked(
 ) -> Any:  # fmt: skip
     """Number the nodes of a set without seeds by a bit for each node of the graph's, in half the time of sorting.
 
-    For sets of which a subgraph has so many edges that to look at all bits takes less than at all edges.
+    It pays where a subgraph has more edges to the set than the set's bits have words.
 
     Args:
         ops, edges: see `kernel.Program`; op_edges: begins of their edges.
@@ -116,15 +116,15 @@ def number_marked(
         if edges[ops[op, 0], 3] == node_set:
             for k in range(op_edges[op], op_edges[op + 1]):
                 node = np.uint64(targets[k])
-                at = node >> np.uint64(6)
-                found[k] = ranks[at] + count_ones(bits[at] & ((one << (node & low)) - one))
+                slot = node >> np.uint64(6)
+                found[k] = ranks[slot] + count_ones(bits[slot] & ((one << (node & low)) - one))
     return n
 
 
 @nb.njit(nogil=True)
 def find_places(wanted: Any, begin: Any, end: Any, nodes: Any, firsts: Any, places: Any) -> None:
     """Places of ascending nodes, all of which are among `nodes`."""
-    at = firsts
+    place = firsts
     for j in range(begin, end):
         node = wanted[j]
         if firsts and node == nodes[0]:
@@ -132,15 +132,15 @@ def find_places(wanted: Any, begin: Any, end: Any, nodes: Any, firsts: Any, plac
         elif firsts and node == nodes[firsts - 1]:
             places[j] = firsts - 1
         else:
-            while nodes[at] != node:
-                at += 1
-            places[j] = at
+            while nodes[place] != node:
+                place += 1
+            places[j] = place
 
 
 @nb.njit(nogil=True)
 def edges_in_order(
     ops: Any, edge_set: Any, op_rows: Any, row_places: Any, begins: Any, found: Any, positions: Any, by_source: Any,
-    n_sources: Any, out_sources: Any, out_targets: Any, out_positions: Any, at: Any, firsts: Any,
+    n_sources: Any, out_sources: Any, out_targets: Any, out_positions: Any, filled: Any, firsts: Any,
 ) -> Any:  # fmt: skip
     """The edges of one set from the rows of all its ops: by source, target, position, each once."""
     by_source[:n_sources] = NO_ROW  # the first row of each source; behind them, the next row of the same source
@@ -153,64 +153,66 @@ def edges_in_order(
         row = by_source[place]
         if row == NO_ROW:
             continue
-        begin, least = at, np.int64(firsts)
+        begin, least = filled, np.int64(firsts)
         is_one = by_source[n_sources + row] == NO_ROW
         while row != NO_ROW:
             first, count = begins[row], begins[row + 1] - begins[row]
             for k in range(count):
-                out_sources[at + k] = place
-                out_targets[at + k] = found[first + k]
-                out_positions[at + k] = positions[first + k]
+                out_sources[filled + k] = place
+                out_targets[filled + k] = found[first + k]
+                out_positions[filled + k] = positions[first + k]
             if firsts:
                 for k in range(count):
                     least = min(least, np.int64(found[first + k]))
-            at += count
+            filled += count
             row = by_source[n_sources + row]
         if not is_one:
-            at = _once(out_targets, out_positions, begin, at)
+            filled = _once(out_targets, out_positions, begin, filled)
         if least < firsts:
-            firsts_first(out_targets, out_positions, begin, at, firsts)
-    return at
+            firsts_first(out_targets, out_positions, begin, filled, firsts)
+    return filled
 
 
 @nb.njit(nogil=True)
 def edges_of_one_op(
     first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, firsts: Any,
-    out_sources: Any, out_targets: Any, out_positions: Any, at: Any,
+    out_sources: Any, out_targets: Any, out_positions: Any, filled: Any,
 ) -> Any:  # fmt: skip
-    """The edges of a set that one op alone draws, and none of which leads to a seed: its rows are in order, but for
-    those of the `firsts` seeds, which go first."""
+    """The edges of a set that a single op draws and that lead to no seed: its rows are in order, after those of the
+    `firsts` seeds."""
     for place in range(firsts):
         for row in range(first_row, last_row):
             if row_places[row] == place:
-                at = _copy_rows(
-                    row, row + 1, row_places, begins, found, positions, out_sources, out_targets, out_positions, at
+                filled = _copy_rows(
+                    row, row + 1, row_places, begins, found, positions, out_sources, out_targets, out_positions, filled
                 )
     row = first_row
     while row < last_row:
         end = row
         while end < last_row and row_places[end] >= firsts:
             end += 1
-        at = _copy_rows(row, end, row_places, begins, found, positions, out_sources, out_targets, out_positions, at)
+        filled = _copy_rows(
+            row, end, row_places, begins, found, positions, out_sources, out_targets, out_positions, filled
+        )
         row = end + 1
-    return at
+    return filled
 
 
 @nb.njit(nogil=True)
 def _copy_rows(
     first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, out_sources: Any,
-    out_targets: Any, out_positions: Any, at: Any,
+    out_targets: Any, out_positions: Any, filled: Any,
 ) -> Any:  # fmt: skip
     first = begins[first_row]
     count = begins[last_row] - first
     for k in range(count):
-        out_targets[at + k] = found[first + k]
+        out_targets[filled + k] = found[first + k]
     for k in range(count):
-        out_positions[at + k] = positions[first + k]
+        out_positions[filled + k] = positions[first + k]
     for row in range(first_row, last_row):
         for k in range(begins[row] - first, begins[row + 1] - first):
-            out_sources[at + k] = row_places[row]
-    return at + count
+            out_sources[filled + k] = row_places[row]
+    return filled + count
 
 
 @nb.njit(nogil=True)
@@ -228,12 +230,12 @@ def _once(targets: Any, positions: Any, begin: Any, end: Any) -> Any:
                 j -= gap
             targets[j], positions[j] = target, position
         gap //= 3
-    at = begin
+    kept = begin
     for i in range(begin, end):
-        if at == begin or positions[i] != positions[at - 1]:
-            targets[at], positions[at] = targets[i], positions[i]
-            at += 1
-    return at
+        if kept == begin or positions[i] != positions[kept - 1]:
+            targets[kept], positions[kept] = targets[i], positions[i]
+            kept += 1
+    return kept
 
 
 @nb.njit(nogil=True)

@@ -16,9 +16,9 @@ def draw(dataset: Dataset, path: Path) -> None:
     """Write a PNG of the spec in a `sample` dataset: ops by their distance from the seeds, with sizes, strategies."""
     from matplotlib.figure import Figure
 
-    told = dataset.json(DESCRIPTION)["spec"]
-    seed = next(value for name, value in told.items() if name.endswith("seed_op"))
-    ops: list[dict[str, Any]] = told["sampling_ops"]
+    spec = dataset.json(DESCRIPTION)["spec"]
+    seed = next(value for name, value in spec.items() if name.endswith("seed_op"))
+    ops: list[dict[str, Any]] = spec["sampling_ops"]
     if len(ops) > _MOST_OPS:
         return
     level = {seed["op_name"]: 0}

@@ -1,7 +1,7 @@
 """Compiled order and look-up of the nodes of one subgraph.
 
-What is looked up lives in a cache: it is as large as the subgraph needs, whatever the size of the graph. A table is an
-open-addressing hash table of node numbers [2**b], `FREE` where there is none, with the place of each beside it.
+A table is an open-addressing hash table of node numbers [2**b], `FREE` in empty slots, with a parallel array of the
+nodes' places. Its size depends on the subgraph, not on the graph, so that it stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def slot_of(table: Any, shift: Any, node: Any) -> Any:
 
 @nb.njit(nogil=True)
 def bits_for(nodes: Any) -> Any:
-    """Bits of a table that is at most half full with so many nodes."""
+    """Bits of a table that `nodes` nodes fill by half at most."""
     bits = 4
     while (1 << bits) < 2 * nodes:
         bits += 1

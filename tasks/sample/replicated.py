@@ -78,7 +78,7 @@ def run(job: StageRun[SampleParams]) -> Output:
             yield shard, None if table is None else seeds.rows(shard.split, shard.first, shard.last)
 
     given = list(with_seeds())
-    groups = (tuple(given[at : at + cores]) for at in range(0, len(given), cores))
+    groups = (tuple(given[first : first + cores]) for first in range(0, len(given), cores))
     tasks = [ShardTask(work, job.output.location.uri, each) for each in groups]
     with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
         made = run_tasks(session, _make, tasks)

@@ -174,5 +174,5 @@ def sample_output(graph: HeteroGraph, spec: SamplingSpec, sizes: Sizes, seeds: S
     """Output of the stage, on every engine."""
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
     stats |= {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}
-    known = stats_of(list(graph.node_sets.values()), list(graph.edge_sets.values()))
-    return Output(rows=sizes.subgraphs, stats=stats | {"path_values": path_values(known, spec.canonical())})
+    graph_stats = stats_of(list(graph.node_sets.values()), list(graph.edge_sets.values()))
+    return Output(rows=sizes.subgraphs, stats=stats | {"path_values": path_values(graph_stats, spec.canonical())})

@@ -87,7 +87,7 @@ class SpecSampler:
 
         Args:
             seeds: of this graph.
-            most: nodes and edges with which it is enough: the subgraph that reaches so many is the last one.
+            most: nodes and edges with which it is enough: the subgraph that reaches this number is the last one.
             copied: False where the block is done with before this thread asks for the next one, which may take its
                 memory.
 
@@ -180,8 +180,8 @@ def _joined(parts: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 def _read_rows(
     graph: HeteroGraph, spec: SamplingSpec, node_sets: list[str], edge_sets: list[str]
 ) -> tuple[StackedRows, NDArray[np.int64]]:
-    """Rows of the edge sets in use, and what the kernel must know of each; see `Program.edges`."""
-    known = [graph.edge_sets[name] for name in edge_sets]
+    """Rows of the edge sets in use, and `Program.edges`."""
+    used = [graph.edge_sets[name] for name in edge_sets]
     drawn, ranked, timed = (
         {op.edge_set: op for op in spec.ops if op.strategy == strategy}
         for strategy in ("RANDOM_WEIGHTED", "TOP_K", "LATEST_K")
@@ -189,17 +189,17 @@ def _read_rows(
     weights = {name: _weights(graph, name, op) for name, op in drawn.items() if _has(graph, name, WEIGHT)}
     ranks = {name: _ranks(graph, name, op) for name, op in ranked.items()}
     times = {name: _times(graph, spec, name, op) for name, op in timed.items()}
-    total = sum(each.count for each in known)
-    indptr = np.empty(sum(graph.node_sets[each.source].count + 1 for each in known), np.int64)
+    total = sum(each.count for each in used)
+    indptr = np.empty(sum(graph.node_sets[each.source].count + 1 for each in used), np.int64)
     indices = np.empty(total, index_dtype(max(each.count for each in graph.node_sets.values())))
-    edges = np.full((len(known), 7), NO_VALUES, np.int64)
+    edges = np.full((len(used), 7), NO_VALUES, np.int64)
     row = first = 0
     taken = [0, 0, 0]
-    for number, each in enumerate(known):
+    for number, each in enumerate(used):
         rows = graph.rows(each.name)
         edges[number, :4] = row, first, node_sets.index(each.source), node_sets.index(each.target)
-        for place, of in enumerate((weights.keys(), ranks.keys(), times.keys())):
-            if each.name in of:
+        for place, names in enumerate((weights.keys(), ranks.keys(), times.keys())):
+            if each.name in names:
                 edges[number, 4 + place] = taken[place] - first
                 taken[place] += each.count
         np.add(rows.indptr, first, out=indptr[row : row + len(rows.indptr)])
@@ -211,8 +211,8 @@ def _read_rows(
         on_huge_pages(array)
     flat = np.concatenate([np.zeros(0, np.float32), *(weights[name] for name in edge_sets if name in weights)])
     order, stamps = (
-        np.concatenate([np.zeros(0, np.int64), *(of[name] for name in edge_sets if name in of)])
-        for of in (ranks, times)
+        np.concatenate([np.zeros(0, np.int64), *(values[name] for name in edge_sets if name in values)])
+        for values in (ranks, times)
     )
     return StackedRows(indptr, indices, flat, order, stamps), edges
 

@@ -149,8 +149,8 @@ def _numbers(ids: pa.Array, table: pa.Table, column: str, node_set: str, where: 
     if column not in table.column_names:
         raise UserError(f"the table of seeds has no column {column}", where=where, value=table.column_names)
     seeds = pc.cast(table[column].combine_chunks(), ids.type)
-    known = pc.index_in(ids, value_set=pc.unique(seeds))  # a hash table of the seeds, not of all nodes
-    nodes = np.flatnonzero(known.is_valid().to_numpy(zero_copy_only=False))
+    matches = pc.index_in(ids, value_set=pc.unique(seeds))  # a hash table of the seeds, not of all nodes
+    nodes = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
     found = pc.index_in(seeds, value_set=ids.take(pa.array(nodes)))
     if found.null_count:
         raise UserError(
@@ -228,8 +228,8 @@ def _hash_texts(offsets: Any, data: Any, numbers: Any, words: Any) -> None:
     """Mix texts [n] into words [n]: FNV-1a, then SplitMix64's finaliser."""
     for i in range(len(numbers)):
         word = np.uint64(0xCBF29CE484222325)
-        for at in range(offsets[numbers[i]], offsets[numbers[i] + 1]):
-            word = (word ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        for byte in range(offsets[numbers[i]], offsets[numbers[i] + 1]):
+            word = (word ^ np.uint64(data[byte])) * np.uint64(0x100000001B3)
         words[i] = mix(words[i] ^ mix(word))
 
 

@@ -73,7 +73,7 @@ class SamplingSpec:
     Args:
         where: its file, for errors.
         seed_op: name of the op that gives the seeds.
-        node_set: of the seeds; empty for links until the graph is known.
+        node_set: of the seeds; empty for links before `fitted`.
         is_link: whether a seed is a pair of nodes.
         ops: the hops, each after its inputs.
     """
@@ -179,11 +179,11 @@ def parse_spec(text: str, where: str) -> SamplingSpec:
     if len(message.sampling_ops) > MOST_OPS:
         raise UserError(f"a spec has at most {MOST_OPS} ops", where=where, value=len(message.sampling_ops),
                         remedy="Give fewer")  # fmt: skip
-    known, ops = {name}, []
+    defined, ops = {name}, []
     names = [each.op_name for each in message.sampling_ops]
     for each in message.sampling_ops:
-        op = _op_of(each, known, names, where)
-        known.add(op.name)
+        op = _op_of(each, defined, names, where)
+        defined.add(op.name)
         ops.append(op)
     return SamplingSpec(where, name, node_set, is_link, tuple(ops))
 
@@ -199,22 +199,22 @@ def _name_of(message: Any, kind: str, where: str) -> str:
     return str(message.op_name)
 
 
-def _op_of(message: Any, known: set[str], names: list[str], where: str) -> Op:
-    """One of the sampling ops, where those in `known` come before it."""
+def _op_of(message: Any, defined: set[str], names: list[str], where: str) -> Op:
+    """One of the sampling ops; names of the ops before it are in `defined`."""
     name = _name_of(message, "sampling_ops", where)
     where = f"{where}:{message.line}, op {name}"
-    if name in known:
+    if name in defined:
         raise UserError("there are two ops of this name", where=where, value=name, remedy="Rename one of them")
     inputs = tuple(dict.fromkeys(message.input_op_names))
     if not inputs:
         raise UserError("the op has no inputs", where=where, remedy="Give it input_op_names")
     for given in inputs:
-        if given not in known:
+        if given not in defined:
             later = given in names
             raise UserError(
                 "an input op comes later, or is the op itself" if later else "there is no such input op",
                 where=where, value=given,
-                remedy="Order the ops so that each is after its inputs" if later else nearest(given, sorted(known)),
+                remedy="Order the ops so that each is after its inputs" if later else nearest(given, sorted(defined)),
             )  # fmt: skip
     if not message.edge_set_name:
         raise UserError("the op has no edge set", where=where, remedy="Give it an edge_set_name")

@@ -16,16 +16,11 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
-
-class ScoreParams(StageParams):
-    """Parameters of the stage score: there are none."""
-
-
 _PROCESS_BYTES = 110 << 20
 _START_S = 0.4
 
 
-def estimate(params: ScoreParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Four columns of text, and a table of nodes and classes."""
     nodes = int(inputs.get("predictions", {}).get("nodes") or 0)
     return Estimate(
@@ -37,7 +32,7 @@ def estimate(params: ScoreParams, inputs: Mapping[str, Stats], resources: Resour
 STAGE = Stage(
     name="score",
     version="1",
-    params=ScoreParams,
+    params=StageParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to judge"),
         "seen": Input("infer dataset: nodes that it has in train and validation are not judged by", optional=True),

@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.score import ScoreParams
 
 JUDGED = ("validation", "test")
 
 
-def run(job: StageRun[ScoreParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Judge predictions; see `tasks.score`.
 
     Raises:

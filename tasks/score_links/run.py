@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve
 from superworkflow.tasks.score_links import ScoreLinksParams
@@ -35,8 +36,8 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         targets = _vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
     factors = predictions.array("factors.npy", mmap=False)
     if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
-        raise _unfit(predictions, "factors.npy", "vectors have other widths")
-    known = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
+        raise damaged(predictions, "factors.npy", "vectors have other widths")
+    true_links = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
     metrics: dict[str, float] = {}
     for split in HELD_OUT:
         links, others = held_out.links[split], held_out.others[split]
@@ -46,8 +47,8 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
         ranked = links[: params.ranked]
         ranks = np.concatenate([
-            filtered_ranks(sources * factors, targets, ranked, known, one_set),
-            filtered_ranks(targets * factors, sources, ranked[:, ::-1], known[:, ::-1], one_set),
+            filtered_ranks(sources * factors, targets, ranked, true_links, one_set),
+            filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set),
         ])  # fmt: skip
         metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
     job.output.json("metrics.json", metrics)
@@ -66,14 +67,14 @@ def average_precision(positives: Vectors, negatives: Vectors) -> float:
 
 
 def filtered_ranks(
-    sources: Vectors, targets: Vectors, links: Pairs, known: Pairs, one_set: bool
+    sources: Vectors, targets: Vectors, links: Pairs, true_links: Pairs, one_set: bool
 ) -> NDArray[np.float64]:
     """Rank of each link among the pairs of its source with all targets but those that are links.
 
     Args:
         sources, targets: vectors of the nodes, of which a pair's score is the product.
         links: int64 [n, 2].
-        known: all links, int64 [m, 2].
+        true_links: all links, int64 [m, 2].
         one_set: sources are targets: links have no direction, and a node is no target of its own.
 
     Returns:
@@ -81,10 +82,10 @@ def filtered_ranks(
     """
     if one_set:
         nodes = np.arange(len(sources))
-        known = np.concatenate([known, known[:, ::-1], np.stack([nodes, nodes], 1)])
-    order = np.lexsort((known[:, 1], known[:, 0]))
-    ends = known[order, 1]
-    starts = np.searchsorted(known[order, 0], np.arange(len(sources) + 1))
+        true_links = np.concatenate([true_links, true_links[:, ::-1], np.stack([nodes, nodes], 1)])
+    order = np.lexsort((true_links[:, 1], true_links[:, 0]))
+    ends = true_links[order, 1]
+    starts = np.searchsorted(true_links[order, 0], np.arange(len(sources) + 1))
     ranks = np.empty(len(links))
     size = max(1, _BLOCK_BYTES // (4 * len(targets)))
     for first in range(0, len(links), size):
@@ -105,13 +106,8 @@ def _vectors(predictions: Dataset, name: str, nodes: int) -> Vectors:
     with predictions.parquet(name) as file:
         column = file.read(["vector"])["vector"].combine_chunks()
     if len(column) != nodes:
-        raise _unfit(predictions, name, f"{nodes} vectors for as many nodes")
+        raise damaged(predictions, name, f"{nodes} vectors for as many nodes")
     vectors: Vectors = column.flatten().to_numpy().reshape(nodes, -1)
     if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise _unfit(predictions, name, "vectors are finite numbers")
+        raise damaged(predictions, name, "vectors are finite numbers")
     return vectors
-
-
-def _unfit(predictions: Dataset, name: str, what: str) -> DatasetDamaged:
-    return DatasetDamaged(f"files do not fit each other: {what}", where=f"{predictions.uri}/{name}",
-                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

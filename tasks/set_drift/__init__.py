@@ -16,11 +16,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
 
-class SetDriftParams(StageParams):
-    """Nothing to choose."""
-
-
-def estimate(params: SetDriftParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The interpreter; sizes are known without the tables."""
     return Estimate(
         memory_bytes=180 << 20, cpu_s=0.6, output_bytes=4 << 10, parallel=0.0, start_s=0.6, base_bytes=180 << 20
@@ -30,7 +26,7 @@ def estimate(params: SetDriftParams, inputs: Mapping[str, Stats], resources: Res
 STAGE = Stage(
     name="set_drift",
     version="1",
-    params=SetDriftParams,
+    params=StageParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),
         "earlier_graph": Input("heterograph dataset: the earlier graph"),

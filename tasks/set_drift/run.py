@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, NodeSet
-from superworkflow.tasks.set_drift import SetDriftParams
 
 Sets = Mapping[str, NodeSet] | Mapping[str, EdgeSet]
 
 
-def run(job: StageRun[SetDriftParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Compare the sizes of sets; see `tasks.set_drift`.
 
     Raises:

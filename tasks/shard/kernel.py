@@ -38,13 +38,13 @@ def renumber_rows(
     Returns:
         How many are in `halo`.
     """
-    at = met = 0
+    edge = met = 0
     for i in range(len(owned)):
         u = owned[i]
         for e in range(indptr[u], indptr[u + 1]):
             node = places[indices[e]]
-            out[at] = node
-            at += 1
+            out[edge] = node
+            edge += 1
             if (node < low or node >= high) and stamps[node] != stamp:
                 stamps[node] = stamp
                 halo[met] = node

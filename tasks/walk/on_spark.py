@@ -47,5 +47,5 @@ def mode(params: WalkParams, graph: Stats, resources: Resources) -> Mode:
 
 
 def memory_for_walks(resources: Resources) -> int:
-    """Bytes that whoever walks may fill."""
+    """Bytes that the process of a walker may use."""
     return python_memory(resources)

@@ -1,4 +1,4 @@
-"""The work of stage `walk`: read the graph, make the walks shard by shard."""
+"""Run of stage `walk`: read the graph, make the walks shard by shard."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string())
-    found = pc.index_in(pa.array(labels, pa.string()), value_set=known)
+    nodes = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string())
+    found = pc.index_in(pa.array(labels, pa.string()), value_set=nodes)
     if found.null_count:
         unknown = labels[found.is_null().index(True).as_py()]
         raise UserError(
-            f"{found.null_count} of {len(labels)} start vertices are not in the graph, the first one is given",
+            f"{found.null_count} of {len(labels)} start vertices are not in the graph, here is the first one",
             where="walk.start_vertices", value=unknown,
             remedy="Give labels as they stand in the edge list, of vertices that index has kept",
         )  # fmt: skip
@@ -169,5 +169,5 @@ def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64
 
 
 def padded_indices(graph: Dataset) -> npt.NDArray[Any]:
-    """The neighbours of an index dataset with `PADDING` entries of -1 behind them, read straight into their place."""
+    """The neighbours of an index dataset followed by `PADDING` entries of -1, read without a copy."""
     return read_slice(Location.of(str(graph.local("indices.npy"))), padding=PADDING)

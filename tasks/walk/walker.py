@@ -26,7 +26,7 @@ class Walker:
     """Biased second-order random walks, the same for any number of threads and any split into ranges.
 
     Walk ``w = r * n_starts + k`` is the ``k``-th of round ``r``. It depends on the graph, p, q, the starts, the
-    walk length, the seed and w, and on nothing else, so ``walk(a, b)`` may be asked for any range, anywhere.
+    walk length, the seed and w, and on nothing else, so any process can make any range of them by ``walk(a, b)``.
 
     Args:
         indptr: int64[n + 1], where the row of each vertex begins in ``indices``.
@@ -82,7 +82,7 @@ class Walker:
         if not padded:
             indices = np.concatenate([indices, np.full(PADDING, -1, indices.dtype)])
         if len(indices) != edges + PADDING:
-            raise ValueError(f"indptr tells of {edges} edges, indices has {len(indices) - PADDING}")
+            raise ValueError(f"indptr counts {edges} edges, indices has {len(indices) - PADDING}")
         self._indices = indices
         self._weights = np.empty(0, np.float32)
         self._alias: npt.NDArray[Any] = np.empty(0, np.uint32)
@@ -103,7 +103,7 @@ class Walker:
     ) -> None:
         wide = self._second_order
         if wide and self.vertices > 2**31:
-            raise ValueError(f"weighted second-order walks take graphs of up to 2**31 vertices, got {self.vertices}")
+            raise ValueError(f"weighted second-order walks need a graph of at most 2**31 vertices, got {self.vertices}")
         self._alias = np.zeros(WIDE * (len(weights) + 1), np.uint32) if wide else np.zeros(len(weights) + 1, np.uint64)
         totals = np.zeros(self.vertices + 1)
         parts = 8 * threads

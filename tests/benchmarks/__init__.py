@@ -1,1 +1,1 @@
-"""What the project is measured against: `make bench` runs it beside its peers; `.scaling` shows the cost by size."""
+"""Benchmarks: `make bench` measures the project and its peers; `.scaling` shows the cost by size."""

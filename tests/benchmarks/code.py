@@ -1,7 +1,6 @@
-"""What a kept graph was made by: a digest of the code and the parameters, which its folder's name ends in.
+"""Digest of the code and parameters that made a cached graph; the name of its folder ends in it.
 
-A graph that older code made may differ from what the present code would make, or hide that the present code cannot
-make it at all.
+Otherwise a graph that older code made could hide that the current code makes another one, or fails.
 """
 
 from __future__ import annotations

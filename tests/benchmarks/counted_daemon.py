@@ -29,8 +29,8 @@ def counted(sock: Any, authenticated: bool) -> int:
         return _work(sock, authenticated)
     finally:
         own = resource.getrusage(resource.RUSAGE_SELF)
-        told = {"cpu_s": own.ru_utime + own.ru_stime, "java_s": _java_used()}
-        (_folder / f"{os.getpid()}.cpu").write_text(json.dumps(told))
+        used = {"cpu_s": own.ru_utime + own.ru_stime, "java_s": _java_used()}
+        (_folder / f"{os.getpid()}.cpu").write_text(json.dumps(used))
 
 
 if __name__ == "__main__":

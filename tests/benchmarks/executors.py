@@ -39,7 +39,7 @@ MEMORY = 2 << 30
 
 @dataclass(frozen=True)
 class Executor:
-    """What one executor did.
+    """Work of one executor.
 
     Args:
         tasks: how many.
@@ -80,7 +80,7 @@ class Run:
 
 
 def read_run(events: Sequence[str], counted: Mapping[str, Sequence[str]], edges: int) -> Run:
-    """What executors did, from the lines of Spark's log of events, and by executor from what Python's processes left.
+    """Work of executors, from the lines of Spark's event log and from the files of Python's processes.
 
     Raises:
         Failed: a task did not end well, so that some of the work was done twice.
@@ -91,21 +91,21 @@ def read_run(events: Sequence[str], counted: Mapping[str, Sequence[str]], edges:
             continue
         if event["Task End Reason"]["Reason"] != "Success":
             raise Failed(f"a task failed: {event['Task End Reason']}")
-        of = java.setdefault(event["Task Info"]["Executor ID"], {"tasks": 0, "ns": 0, "shuffled": 0})
-        told = event["Task Metrics"]
-        of["tasks"] += 1
-        of["ns"] += told["Executor CPU Time"] + told["Executor Deserialize CPU Time"]
-        of["shuffled"] += told["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+        totals = java.setdefault(event["Task Info"]["Executor ID"], {"tasks": 0, "ns": 0, "shuffled": 0})
+        metrics = event["Task Metrics"]
+        totals["tasks"] += 1
+        totals["ns"] += metrics["Executor CPU Time"] + metrics["Executor Deserialize CPU Time"]
+        totals["shuffled"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
     found = []
-    for name, of in sorted(java.items()):
+    for name, totals in sorted(java.items()):
         python = [json.loads(text) for text in counted[name]]
         used, whole = sum(each["cpu_s"] for each in python), max(each["java_s"] for each in python)
-        found.append(Executor(int(of["tasks"]), of["ns"] / 1e9, used, whole, int(of["shuffled"])))
+        found.append(Executor(int(totals["tasks"]), totals["ns"] / 1e9, used, whole, int(totals["shuffled"])))
     return Run(tuple(found), edges)
 
 
 class Sample(NamedTuple):
-    """What is sampled, and the files that come of it."""
+    """Input files of a sampling run, and the expected result."""
 
     inputs: Mapping[str, Path]
     wanted: Any
@@ -159,11 +159,11 @@ def _run(setting: Setting, folder: Path, sample: Sample, count: int) -> Run:
     if _files(output) != sample.wanted:
         raise Failed(f"{count} executors made other files than one process")
     (log,) = events.glob("[!.]*")
-    told: dict[str, list[str]] = {}
+    reports: dict[str, list[str]] = {}
     for path in home.glob("work/*/*/*.cpu"):
-        told.setdefault(path.parent.name, []).append(path.read_text())
+        reports.setdefault(path.parent.name, []).append(path.read_text())
     edges = int(json.loads((output / MANIFEST).read_text())["stats"]["edges"])
-    run = read_run(log.read_text().splitlines(), told, edges)
+    run = read_run(log.read_text().splitlines(), reports, edges)
     if len(run.executors) != count:
         raise Failed(f"{len(run.executors)} executors had work, of {count}")
     return run
@@ -207,10 +207,10 @@ def table(start_s: float, runs: Mapping[int, Sequence[Run]]) -> str:
         "| executors | CPU s of the slowest | against one | bytes sent, an edge |",
         "| ---: | ---: | ---: | ---: |",
     ]
-    for count, of in runs.items():
+    for count, found in runs.items():
         one, some = ([run.slowest_s for run in runs[each]] for each in (min(runs), count))
         ratio = (sum(one) / len(one)) / (sum(some) / len(some))
-        lines.append(f"| {count} | {_span(some)} | {ratio:.1f}× | {_span([run.sent for run in of])} |")
+        lines.append(f"| {count} | {_span(some)} | {ratio:.1f}× | {_span([run.sent for run in found])} |")
     return "\n".join([*lines, "", f"One executor takes {start_s:.1f} CPU seconds for {FEW} papers."])
 
 
@@ -230,7 +230,7 @@ def main() -> int:
     start_s, runs = measure(setting, options.papers, options.executors, options.rounds)
     document = {
         "papers": options.papers, "start_s": start_s,
-        "runs": {count: [asdict(run) for run in of] for count, of in runs.items()},
+        "runs": {count: [asdict(run) for run in found] for count, found in runs.items()},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "machine": machine(),
         "versions": own_versions(),
     }  # fmt: skip

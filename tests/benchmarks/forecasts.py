@@ -47,7 +47,7 @@ class Graph:
 
 @dataclass
 class Setting:
-    """What all runs share."""
+    """Settings that all runs share."""
 
     folder: Path
     profile: str

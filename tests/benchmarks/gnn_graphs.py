@@ -1,9 +1,9 @@
 """Graphs to train on, as arrays that both sides read, kept for the code that made them.
 
 `graph.json` names node sets with their sizes, the set that is classified, and relations in the order of their numbers,
-each with the sets of its receivers and senders. Beside it `indptr-<number>.npy` and `indices-<number>.npy`, the senders
-of each receiver; `features-<set>.npy`, float32 [nodes, values]; `labels.npy`, int64, and `splits.npy`, int8, of the
-classified set: 0 to train on, 1 to validate on, 2 to test, -1 for none.
+each with the sets of its receivers and senders. Other files: `indptr-<number>.npy` and `indices-<number>.npy`, the
+senders of each receiver; `features-<set>.npy`, float32 [nodes, values]; `labels.npy`, int64, and `splits.npy`, int8, of
+the classified set: 0 for training, 1 for validation, 2 for test, -1 for none.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class GnnGraph:
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Steps of an epoch."""
         return -(-int((self.splits == 0).sum()) // self.batch)
 
     def some(self, split: int, count: int) -> list[int]:
-        """So many nodes of a split, drawn at random, ascending."""
+        """`count` random nodes of a split, ascending."""
         nodes = np.flatnonzero(self.splits == split)
         return sorted(np.random.default_rng(1).choice(nodes, min(count, len(nodes)), replace=False).tolist())
 
@@ -129,7 +129,7 @@ def communities_in_parts(setting: Setting, nodes: int, edges: int) -> Path:
 
 
 def bare_communities(setting: Setting, nodes: int, degree: int, batch: int) -> GnnGraph:
-    """The same of so many nodes that features have no room on the disk: who needs any makes them up."""
+    """Communities too large for features on disk: callers make features up."""
     name = f"bare-{nodes // 1000}k"
     folder = kept_folder(setting.data, name, key((__name__, stage_module("index")), nodes=nodes, degree=degree))
     graph = GnnGraph(f"communities {short(nodes)}/{short(nodes * degree)}", folder, batch)

@@ -25,7 +25,7 @@ def mag_tables(setting: Setting, scale: float) -> Path:
 
 
 def write_seeds(tables: Path, count: int, path: Path) -> Path:
-    """A table of so many papers, drawn at random."""
+    """Table of `count` random papers."""
     ids = pq.read_table(next(iter(sorted(tables.glob("nodes-paper*.parquet")))), columns=["id"])["id"]
     chosen = np.random.default_rng(1).choice(len(ids), count, replace=False)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ class Failed(Exception):
 
 
 class PeerFailed(Failed):
-    """It was a peer's: the row tells why it is empty, and the others go on."""
+    """A peer failed: its row says why it is empty, and the other rows are measured."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Worker:
         failure: what is raised when it ends.
 
     Attributes:
-        facts: what it told when it was ready.
+        facts: reported by the process when it was ready.
     """
 
     def __init__(self, command: Sequence[str], threads: int, log: Path, failure: type[Failed] = Failed):
@@ -123,7 +123,7 @@ class Worker:
             self._stdin.write(json.dumps(request) + "\n")
             self._stdin.flush()
         except BrokenPipeError:
-            pass  # told by the read
+            pass  # the read reports it
         return self._read()
 
     @property

@@ -90,15 +90,15 @@ def run(folder: Path) -> list[dict[str, Any]]:
 
 
 def _figures(uri: str, flow_run: str) -> dict[str, Any]:
-    """What the night's run recorded; none of one that had nothing to do."""
+    """Figures that the night's run recorded; none if it had nothing to do."""
     client = MlflowClient(uri)
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
     found = client.search_runs([experiment.experiment_id], f"tags.`superworkflow.flow_run_id` = '{flow_run}'")
     metrics = found[0].data.metrics if found else {}
-    known = {"quality": "promotion/quality", "champion": "promotion/champion_quality", "cost_usd": "cost/total_usd"}
+    columns = {"quality": "promotion/quality", "champion": "promotion/champion_quality", "cost_usd": "cost/total_usd"}
     drift = ("edges_added_share", "edges_gone_share", "degree_psi", "neighbours_changed", "labels_unknown_share")
-    known |= {name: f"drift/{name}" for name in drift}
-    return {name: metrics[key] for name, key in known.items() if key in metrics}
+    columns |= {name: f"drift/{name}" for name in drift}
+    return {name: metrics[key] for name, key in columns.items() if key in metrics}
 
 
 COLUMNS = ("night", "state", "quality", "champion", "edges_added_share", "edges_gone_share", "degree_psi",

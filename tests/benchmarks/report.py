@@ -45,7 +45,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is; None when a figure is missing."""
+        """Ratio by which ours is better; None if a figure is missing."""
         if not self.ours or not self.peer:
             return None
         return self.peer / self.ours if self.unit in LOWER_IS_BETTER else self.ours / self.peer
@@ -57,12 +57,12 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether there is nothing to compare."""
+        """True if there is nothing to compare."""
         return self.ratio is None or not math.isfinite(self.ratio)
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is; None where there is none."""
+        """True if the target is met; None if the row has none."""
         if self.failed or self.target is None:
             return False if self.failed else None
         return self.ratio is not None and self.ratio >= self.target
@@ -189,7 +189,7 @@ def own_versions() -> dict[str, str]:
 
 
 def peer_versions(requirements: str) -> dict[str, str]:
-    """Of the peers that people ask for, from the pinned file."""
+    """Versions of the best-known peers, from the pinned file."""
     pinned = dict(line.split("==") for line in requirements.splitlines() if "==" in line)
     return {name: pinned[name] for name in _PEERS if name in pinned}
 

@@ -49,8 +49,8 @@ def batches(setting: Setting) -> list[Row]:
         Row(f"batches ready, {graph.name}{more}", PEER, "batches/CPU s", setting.target(target))
         for more, _, target in cases
     ]
-    asked = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _ in cases]
-    return _of_peer(setting, rows, "batches", graph, [(each, each) for each in asked], 12)
+    requested = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _ in cases]
+    return _of_peer(setting, rows, "batches", graph, [(each, each) for each in requested], 12)
 
 
 def epochs(setting: Setting) -> list[Row]:
@@ -64,8 +64,8 @@ def epochs(setting: Setting) -> list[Row]:
         Row(f"training, {graph.name}{more}", PEER, "steps/CPU s", setting.target(target))
         for more, _, target, _ in cases
     ]
-    asked = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _, _ in cases]
-    pairs = [({**each, **more}, each) for each, (_, _, _, more) in zip(asked, cases, strict=True)]
+    requested = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _, _ in cases]
+    pairs = [({**each, **more}, each) for each, (_, _, _, more) in zip(requested, cases, strict=True)]
     return _of_peer(setting, rows, "train", graph, pairs, 8)
 
 
@@ -98,8 +98,8 @@ def rgcn(setting: Setting) -> list[Row]:
         return []
     cases = ((", all neighbours outermost", "15,all"), ("", "15,10"))
     rows = [Row(f"training, R-GCN, {graph.name}{more}", PEER, "steps/CPU s", setting.target(3)) for more, _ in cases]
-    asked = [{**RGCN, "fanouts": fanouts, "batch": graph.batch} for _, fanouts in cases]
-    return _of_peer(setting, rows, "train", graph, [(each, each) for each in asked], 2 * graph.steps)
+    requested = [{**RGCN, "fanouts": fanouts, "batch": graph.batch} for _, fanouts in cases]
+    return _of_peer(setting, rows, "train", graph, [(each, each) for each in requested], 2 * graph.steps)
 
 
 def inference(setting: Setting) -> list[Row]:
@@ -136,8 +136,8 @@ def _inferred(
         peer.ask(**request, how=how, to=theirs)
         apart[how] = float(np.abs(np.load(ours) - np.load(theirs)).max())
     sides = {how: lambda how=how: peer.ask(**request, how=how) for how in rows}
-    told = alternate({"own": lambda: own.ask(**request), **sides}, setting.rounds)
-    cost = {side: median([each["cpu_s"] for each in of]) for side, of in told.items()}
+    answers = alternate({"own": lambda: own.ask(**request), **sides}, setting.rounds)
+    cost = {side: median([each["cpu_s"] for each in found]) for side, found in answers.items()}
     found = []
     for how, row in rows.items():
         note = f"the largest difference of a number is {apart[how]:.1g}; one thread each"
@@ -167,14 +167,14 @@ def _sides(setting: Setting, graph: GnnGraph) -> Iterator[tuple[Worker, Worker]]
 
 
 def _of_peer(
-    setting: Setting, rows: list[Row], work: str, graph: GnnGraph, asked: list[tuple[Params, Params]], steps: int
+    setting: Setting, rows: list[Row], work: str, graph: GnnGraph, requested: list[tuple[Params, Params]], steps: int
 ) -> list[Row]:
-    """Rows of so many steps of both sides, with parameters of ours and of the peer for each."""
+    """Rows of `steps` steps of both sides, with parameters of ours and of the peer for each."""
     try:
         with _sides(setting, graph) as (own, peer):
             return [
                 _compared(setting, row, work, graph, {"own": (own, ours), "peer": (peer, theirs)}, steps)
-                for row, (ours, theirs) in zip(rows, asked, strict=True)
+                for row, (ours, theirs) in zip(rows, requested, strict=True)
             ]
     except PeerFailed as error:
         return [replace(row, note=f"no figure of the peer: {error}") for row in rows]

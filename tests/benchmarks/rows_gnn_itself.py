@@ -45,8 +45,8 @@ def by_size(setting: Setting) -> list[Row]:
                 for name, worker in workers.items()
             }
             rates = {
-                name: median([each["edges"] / each["cpu_s"] for each in told])
-                for name, told in alternate(sides, setting.rounds).items()
+                name: median([each["edges"] / each["cpu_s"] for each in answers])
+                for name, answers in alternate(sides, setting.rounds).items()
             }
             note = "; ".join(f"{name} {1e9 / rate:.1f} CPU ns an edge" for name, rate in rates.items())
             setting.say(f"{what}: {note}")
@@ -66,13 +66,13 @@ def to_accuracy(setting: Setting) -> list[Row]:
     }
     with setting.own("gnn_training", graph.folder) as own:
         own.ask(work="train_on", params={"fanouts": "10,all", "epochs": 1})
-        told = {way: own.ask(work="train_on", params=params) for way, params in ways.items()}
-    best = {way: max(each["accuracy"]) for way, each in told.items()}
+        answers = {way: own.ask(work="train_on", params=params) for way, params in ways.items()}
+    best = {way: max(each["accuracy"]) for way, each in answers.items()}
     wanted = 0.99 * best["full"]
     cost, epochs_of = {}, {}
-    for way, each in told.items():
-        at = next((place for place, figure in enumerate(each["accuracy"]) if figure >= wanted), None)
-        cost[way], epochs_of[way] = (each["cpu_s"][at], at + 1) if at is not None else (None, None)
+    for way, each in answers.items():
+        epoch = next((place for place, figure in enumerate(each["accuracy"]) if figure >= wanted), None)
+        cost[way], epochs_of[way] = (each["cpu_s"][epoch], epoch + 1) if epoch is not None else (None, None)
     note = (
         f"99% of {best['full']:.4f}, the best of {ways['full']['epochs']} epochs on the full graph: "
         f"{epochs_of['mini']} epochs of mini-batches, whose best is {best['mini']:.4f}, against {epochs_of['full']}; "
@@ -93,11 +93,11 @@ def look_ahead(setting: Setting) -> list[Row]:
     command = [sys.executable, "-m", "tests.benchmarks.own.gnn_look_ahead", str(folder), *given]
     measured = run_command(command, 1, setting.folder / "logs" / "own-gnn_look_ahead.log").document()
     rows = []
-    for name, of in measured["models"].items():
-        ms = of["ms_a_step"]
+    for name, model in measured["models"].items():
+        ms = model["ms_a_step"]
         note = (
-            f"without look-ahead {of['kept_without_look_ahead']:.0%} of {1000 / ms['alone']:.1f} steps/s is kept, with "
-            f"look-ahead and no delay of the sums of gradients {of['kept_sums_apart']:.0%}"
+            f"without look-ahead {model['kept_without_look_ahead']:.0%} of {1000 / ms['alone']:.1f} steps/s is kept, "
+            f"with look-ahead and no delay of the sums of gradients {model['kept_sums_apart']:.0%}"
         )
         rows.append(
             Row(

@@ -33,7 +33,7 @@ STEPS = 8
 WARM_UP = 32
 """Steps until a process gets hardly any memory anew from the system."""
 WORKERS = {2: 1.7, 4: 1 / 0.3}
-"""How many times fewer CPU seconds the slowest of so many is to take than one alone."""
+"""Least ratio of the CPU seconds of one worker to those of the slowest, by number of workers."""
 HALF = 2.0
 """Bytes of `contiguous` over those of METIS, at least."""
 PEER = "DistDGL"
@@ -48,14 +48,16 @@ def workers(setting: Setting) -> list[Row]:
         counts, paths = (1, *WORKERS), (folder / "graph", folder / "shards-metis", folder / "means")
         groups = {count: stack.enter_context(setting.own("gnn_workers", *paths, count)) for count in counts}
         for more, fanouts in CASES:
-            asked = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": STEPS}
-            first = {count: each.ask(**asked) for count, each in groups.items()}
+            request = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": STEPS}
+            first = {count: each.ask(**request) for count, each in groups.items()}
             for each in groups.values():
-                each.ask(**{**asked, "steps": WARM_UP})
-            sides = {str(count): lambda each=each, asked=asked: each.ask(**asked) for count, each in groups.items()}  # type: ignore[misc]
-            told = alternate(sides, setting.rounds)
-            cost = {count: median([max(each["cpu_s"]) / STEPS for each in told[str(count)]]) for count in counts}
-            wall = {count: median([max(each["wall_s"]) / STEPS for each in told[str(count)]]) for count in counts}
+                each.ask(**{**request, "steps": WARM_UP})
+            sides = {
+                str(count): lambda each=each, request=request: each.ask(**request) for count, each in groups.items()
+            }  # type: ignore[misc]
+            answers = alternate(sides, setting.rounds)
+            cost = {count: median([max(each["cpu_s"]) / STEPS for each in answers[str(count)]]) for count in counts}
+            wall = {count: median([max(each["wall_s"]) / STEPS for each in answers[str(count)]]) for count in counts}
             for count, target in WORKERS.items():
                 apart = _apart(first[1]["losses"], first[count]["losses"])
                 note = (
@@ -81,10 +83,10 @@ def sent(setting: Setting) -> list[Row]:
                 paths = folder / "graph", folder / f"shards-{method}", folder / "means"
                 groups[method] = stack.enter_context(setting.own("gnn_workers", *paths, count))
             for more, fanouts in CASES:
-                asked = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": 3 * STEPS}
+                request = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": 3 * STEPS}
                 for each in groups.values():
-                    each.ask(**asked)  # what the first request has prepared ahead comes on top of its own steps
-                bytes_of = {method: _sent(each.ask(**asked)["sent"]) for method, each in groups.items()}
+                    each.ask(**request)  # what the first request has prepared ahead comes on top of its own steps
+                bytes_of = {method: _sent(each.ask(**request)["sent"]) for method, each in groups.items()}
                 metis, contiguous = (bytes_of[method] for method in METHODS)
                 ours, theirs = (sum(each[kind] for kind in each if kind != "gradients") for each in (metis, contiguous))
                 kinds = "; ".join(f"{kind} {metis[kind] / 1e6:.1f} MB ({contiguous[kind] / 1e6:.1f})" for kind in metis)
@@ -130,22 +132,22 @@ def distributed(setting: Setting) -> list[Row]:
 def _against(
     setting: Setting, row: Row, own: Worker, peer: Worker, work: str, params: dict[str, Any], more: Mapping[str, str]
 ) -> Row:
-    asked = {"own": (own, {**params, **more}, STEPS), "peer": (peer, params, STEPS // 2)}
-    for side, given, _ in asked.values():
+    calls = {"own": (own, {**params, **more}, STEPS), "peer": (peer, params, STEPS // 2)}
+    for side, given, _ in calls.values():
         side.ask(work=work, params=given, steps=4)
     sides = {
         name: lambda side=side, given=given, steps=steps: side.ask(work=work, params=given, steps=steps)  # type: ignore[misc]
-        for name, (side, given, steps) in asked.items()
+        for name, (side, given, steps) in calls.items()
     }
-    told = alternate(sides, setting.rounds)
-    steps = {name: of[2] for name, of in asked.items()}
+    answers = alternate(sides, setting.rounds)
+    steps = {name: call[2] for name, call in calls.items()}
     cost = {
         name: median([sum(each["cpu_s"]) + sum(each.get("servers_cpu_s", ())) for each in found]) / steps[name]
-        for name, found in told.items()
+        for name, found in answers.items()
     }
-    wall = {name: median([max(each["wall_s"]) for each in found]) / steps[name] for name, found in told.items()}
-    edges = {name: median([sum(each["edges"]) for each in found]) / steps[name] for name, found in told.items()}
-    servers = median([sum(each["servers_cpu_s"]) for each in told["peer"]]) / steps["peer"]
+    wall = {name: median([max(each["wall_s"]) for each in found]) / steps[name] for name, found in answers.items()}
+    edges = {name: median([sum(each["edges"]) for each in found]) / steps[name] for name, found in answers.items()}
+    servers = median([sum(each["servers_cpu_s"]) for each in answers["peer"]]) / steps["peer"]
     note = (
         f"CPU seconds of a step, all processes: {cost['own']:.3f} and {cost['peer']:.3f}, of which servers "
         f"{servers:.3f}; {wall['own']:.3f} and {wall['peer']:.3f} s on the clock; {edges['own']:.0f} and "

@@ -109,7 +109,7 @@ def sampling_pyg(setting: Setting) -> list[Row]:
 def _rooted(
     setting: Setting, graph: Path, name: str, target: float, start: Callable[[], Worker], subgraphs: int
 ) -> Row:
-    """Rooted subgraphs of a peer, so many in a round, and ours."""
+    """Rooted subgraphs of a peer and ours, in rounds of equal size."""
     what = f"sampling, MAG's sizes{' / 50' if setting.quick else ''}, rooted subgraphs"
     row = Row(what, name, "subgraphs/CPU s", setting.target(target))
     many = 256 if setting.quick else 2048
@@ -136,7 +136,7 @@ ROWS: dict[str, Callable[[Setting], list[Row]]] = {
 
 
 def mag_sized(setting: Setting) -> Path:
-    """A heterograph dataset with random edges, more at some nodes than at others, and its spec beside it."""
+    """A heterograph dataset with random edges, more at some nodes than at others, and its spec."""
     share = 50 if setting.quick else 1
     folder = kept_folder(setting.data, "mag-sized", key((__name__,), share=share))
     if (folder / "manifest.json").exists():
@@ -156,9 +156,9 @@ def mag_sized(setting: Setting) -> Path:
         for end, power in ((each.source, 1.5), (each.target, 2.5)):
             order = rng.permutation(counts[end])
             ends.append(order[(counts[end] * rng.random(each.count) ** power).astype(np.int64)])
-        at = np.lexsort(ends[::-1])
+        order = np.lexsort(ends[::-1])
         indptr = np.concatenate([[0], np.cumsum(np.bincount(ends[0], minlength=counts[each.source]))])
-        write_rows(output, number, indptr.astype(np.int64), ends[1][at].astype(np.int32))
+        write_rows(output, number, indptr.astype(np.int64), ends[1][order].astype(np.int32))
     write_graph_file(output, nodes, edges)
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0)
     output.commit(

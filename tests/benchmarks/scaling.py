@@ -3,8 +3,8 @@
 Chung-Lu graphs with exponent 2.5 and average degree 60, of 10k, 100k, 1M and with `--large` 10M vertices, through the
 stage commands index, walk, prepare and embed with the defaults (walks of 80, 128 dimensions, window 10, 5 negatives).
 Each size gets as many walks per vertex as training takes about the time limit for, 1 to 100: more than the usual 10
-where the work would vanish beside the start of a process, fewer on large graphs. The time of the job with 10 walks is
-computed from that, and the table says so. What a stage takes on a graph of 100 vertices, its start, is subtracted
+where the start of a process would dominate, fewer on large graphs. The time of the job with 10 walks is computed from
+that, and the table says so. What a stage takes on a graph of 100 vertices, its start, is subtracted
 before dividing by edges or tokens.
 
 Writes `.bench/scaling.json`, `.md` and `.png`; `--publish` copies the first and the last to `docs/`.
@@ -30,7 +30,7 @@ from tests.benchmarks.stages import INDEX, StageResult, embed_graph, run_stage, 
 
 DEGREE, WALK_LENGTH, NUM_WALKS, MOST_WALKS = 60, 80, 10, 100
 _REPEATED = 100_000
-"""Up to so many vertices, index runs three times and the median counts."""
+"""Number of vertices up to which index runs three times, and the median counts."""
 STAGES = {"index": "edge", "walk": "token", "prepare": "token", "embed": "token"}
 COLORS = {"index": "#2b5f8a", "walk": "#2b7a4b", "prepare": "#8a6d2b", "embed": "#c2571a"}
 _FIRST_GUESS_S = 2e-6  # of a token in training
@@ -120,7 +120,7 @@ def _point(name: str, unit: str, vertices: int, walks: int, result: StageResult,
 
 
 def spread(points: list[Point], stage: str, cost: str = "ns") -> float | None:
-    """Largest cost of a unit (`ns` or `cpu_ns`) over the smallest; None where one vanishes beside the start."""
+    """Largest cost of a unit (`ns` or `cpu_ns`) over the smallest; None if one is negligible against the start."""
     costs = [getattr(point, cost) for point in points if point.stage == stage]
     return max(costs) / min(costs) if costs and min(costs) > 0 else None
 

@@ -1,4 +1,4 @@
-"""Where and how a benchmark runs: folders, interpreters, sizes, and what is shown on the way."""
+"""Settings of a benchmark: folders, interpreters, sizes and progress output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements-peers.txt")
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows share.
+    """Settings that all rows share.
 
     Args:
         folder: graphs, logs and the peers' environment.

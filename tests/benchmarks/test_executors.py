@@ -1,4 +1,4 @@
-"""What Spark's log of events and Python's processes tell of executors, added up."""
+"""Work of executors, summed from Spark's event log and the files of Python's processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def task(executor: str, cpu_s: float, shuffled: int, reason: str = "Success") ->
         "Executor CPU Time": int(cpu_s * 1e9), "Executor Deserialize CPU Time": 500_000_000,
         "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
     }  # fmt: skip
-    told: dict[str, Any] = {
+    event: dict[str, Any] = {
         "Event": "SparkListenerTaskEnd", "Task End Reason": {"Reason": reason},
         "Task Info": {"Executor ID": executor}, "Task Metrics": metrics,
     }  # fmt: skip
-    return json.dumps(told)
+    return json.dumps(event)
 
 
 def process(cpu_s: float, java_s: float) -> str:

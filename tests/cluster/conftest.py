@@ -1,7 +1,7 @@
 """A real cluster for all tests of this room, and stages that run in it without an image of their own.
 
-`SUPERWORKFLOW_TEST_CLUSTER` names a script: `SCRIPT FOLDER` starts a cluster whose node is this machine and prints the
-path of its kubeconfig last; `down.sh FOLDER --purge` beside it stops the cluster again. `SUPERWORKFLOW_TEST_KUBECONFIG`
+`SUPERWORKFLOW_TEST_CLUSTER` names a script: `SCRIPT FOLDER` starts a cluster whose node is this machine and prints its
+kubeconfig's path last; `down.sh FOLDER --purge` in its folder stops it again. `SUPERWORKFLOW_TEST_KUBECONFIG`
 names the kubeconfig of one that runs already, `SUPERWORKFLOW_TEST_NAMESPACE` the namespace to work in. Pods see Python
 and the project through volumes of the node.
 """
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kubernetes)
-    # Images are built when the tests that run beside these ones are over and have left the processor to them.
+    # Images are built last, when the tests that run in parallel are over and leave the processor to them.
     items.sort(key=lambda item: item.path.name == "test_images.py")
 
 
@@ -128,7 +128,7 @@ async def _make_namespace(api: KubernetesApi) -> None:
 
 
 def left_over(cluster: Cluster, looks: int) -> list[str]:
-    """Names of our Jobs and pods, as soon as there are none or after so many looks."""
+    """Names of our Jobs and pods, as soon as there are none or after this number of looks."""
     left: list[str] = []
     for _ in range(looks):
         left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods()]

@@ -1,4 +1,4 @@
-"""What tests of Spark on a cluster have in common: Java for pods, the size of executors, and a look at them."""
+"""Helpers for tests of Spark on a cluster: Java for pods, the size of executors, and a look at them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def executors_of(cluster: Cluster) -> list[Json]:
 
 
 def running(cluster: Cluster, count: int) -> list[Json]:
-    """The executors, as soon as so many run."""
+    """The executors, as soon as this many run."""
     for _ in range(600):
         found = [pod for pod in executors_of(cluster) if pod["status"].get("phase") == "Running"]
         if len(found) >= count:

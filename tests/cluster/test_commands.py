@@ -121,7 +121,7 @@ def test_run_is_as_on_this_machine(
     settings: Settings, shared_folder: Path, tmp_path: Path, graph_files: tuple[Path, Path], prefect_api: str
 ) -> None:
     edges, labels = graph_files
-    asked = [
+    arguments = [
         "run",
         "node2vec",
         "--edges",
@@ -138,10 +138,10 @@ def test_run_is_as_on_this_machine(
     profile, store = _profile(tmp_path, settings), shared_folder / "flow"
     store.mkdir()
     store.chmod(0o777)  # pods write as another user than the one who runs the flow
-    one = json.loads(_command(*asked, "--profile", profile, "--store", str(store), **environment))
+    one = json.loads(_command(*arguments, "--profile", profile, "--store", str(store), **environment))
     here = tmp_path / "here.yaml"
     here.write_text("default: {resources: {cpu: 0.5, memory: 1Gi}}")
-    two = json.loads(_command(*asked, "--profile", str(here), "--store", f"{tmp_path}/store", **environment))
+    two = json.loads(_command(*arguments, "--profile", str(here), "--store", f"{tmp_path}/store", **environment))
     assert one["metrics"] == two["metrics"]
     assert [stage["digest"] for stage in one["stages"]] == [stage["digest"] for stage in two["stages"]]
     assert [stage["name"] for stage in one["stages"]] == STAGES

@@ -2,7 +2,7 @@
 
 `tests/docker.py` says how Docker is found. `SUPERWORKFLOW_TEST_IMPORT` names a command that reads an
 archive of images and shows them to the nodes, such as `kind load image-archive /dev/stdin`; the cluster's containerd
-is asked when it listens beside the kubeconfig.
+is asked when its socket is in the folder of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def test_a_run_on_images_is_as_on_this_machine(
         process = warm.Popen(arguments, env=os.environ | environment, stdout=subprocess.PIPE, stderr=err)
         pods = {pod["metadata"]["name"]: pod for pod in _pods_while(process, cluster)}
         out, _ = process.communicate()
-    told = (tmp_path / "err").read_text()
-    assert process.returncode == 0, told[-4000:]
+    errors = (tmp_path / "err").read_text()
+    assert process.returncode == 0, errors[-4000:]
     there = json.loads(out)
 
     assert [stage["name"] for stage in there["stages"]] == list(KIND_OF)
@@ -139,7 +139,7 @@ def test_a_run_on_images_is_as_on_this_machine(
     }
     assert ran == {stage: images[kind] for stage, kind in KIND_OF.items()}
     _assert_confined(list(pods.values()), images)
-    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in out + told + json.dumps(list(pods.values()))
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in out + errors + json.dumps(list(pods.values()))
 
 
 def _files(uri: str) -> list[Any]:

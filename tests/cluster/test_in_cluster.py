@@ -141,7 +141,7 @@ def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> N
 def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(ground: Pods, gate: Path, bucket: str) -> None:
     """Killed without a moment to let go, as by the kernel for lack of memory; a lease lasts for a minute."""
     there = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")}
-    launcher, killed, told = ground.launcher(env_secrets=["s3"], env=there), set[int](), list[Event]()
+    launcher, killed, events = ground.launcher(env_secrets=["s3"], env=there), set[int](), list[Event]()
     call = replace(ground.call(gate), output=f"{bucket}/s/gated/{'e' * 32}")
 
     def kill() -> None:
@@ -153,16 +153,17 @@ def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(ground: Pods, gat
         elif not killed & {process.pid for process in stages}:
             gate.touch()  # the second attempt is at work
 
-    assert launcher.launch(call, at_work(kill, told)).measured.rows == 2
+    assert launcher.launch(call, at_work(kill, events)).measured.rows == 2
     assert killed
-    assert says(told, "retrying once")
-    assert not says(told, "another run is making this dataset")
+    assert says(events, "retrying once")
+
+    assert not says(events, "another run is making this dataset")
 
 
 def test_check_finds_wrong_credentials(settings: Settings, bucket: str, tmp_path: Path) -> None:
     """The server looks at credentials from now on, and knows none."""
     if KIND != "moto":
-        pytest.skip("only moto can be told to")
+        pytest.skip("only moto has an API to reset its credentials")
     request = urllib.request.Request(
         f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}
     )

@@ -37,7 +37,7 @@ OVERLAY = re.compile(r"```yaml\n(apiVersion: kustomize.*?)```", re.DOTALL)
 
 @dataclass
 class Servers:
-    """What was applied, and where MLflow answers."""
+    """The applied servers, and the address of MLflow."""
 
     namespace: str
     mlflow: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +14,19 @@ import pytest
 
 from superworkflow.infra.base.errors import StageFailed, UserError
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.base import Event, Launched, StageCall
 from superworkflow.infra.launch.kubernetes import job_follower, launcher
+from superworkflow.infra.launch.kubernetes.api import KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest
 from superworkflow.infra.process.exit_status import Reason
-from tests.cluster.conftest import Cluster, Pods, Settings, left_over
+from tests.cluster.conftest import NAMESPACE, SELECTOR, Cluster, Pods, Settings, left_over
 from tests.launcher_cases import LauncherCases, at_work, ignore, says, steps
 
 MIB = 1 << 20
 
 
 class TestPromises(LauncherCases):
-    """Of every launcher."""
+    """The tests of every launcher, on Kubernetes."""
 
 
 def test_what_is_measured_of_a_job(ground: Pods) -> None:
@@ -42,9 +45,13 @@ def test_what_is_measured_of_a_job(ground: Pods) -> None:
 
 def test_manifest_with_all_settings_is_accepted(settings: Settings, ground: Pods, cluster: Cluster) -> None:
     rich = settings(
-        service_account="default", image_pull_secret="registry", env_secrets=["s3"], node_selector={"pool": "a"},
+        service_account="default", image_pull_secrets=["registry"], env_secrets=["s3"], node_selector={"pool": "a"},
         tolerations=[{"key": "graphs", "effect": "NoSchedule"}], gpu_selectors={"T4": {"accelerator": "t4"}},
-        volumes=[{"mount_path": "/m", "claim": "m"}],
+        volumes=[{"mount_path": "/m", "claim": "m"}], annotations={"a.b/c": "d"}, cpu_limit=2,
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}]}]}}},
+        topology_spread_constraints=[{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        priority_class="system-cluster-critical",
     )  # fmt: skip
     resources = Resources.model_validate(
         {"cpu": 1.5, "memory": "2Gi", "gpu": {"count": 1, "type": "T4"}, "ephemeral_storage": "1Gi", "shm": "1Gi"}
@@ -52,11 +59,11 @@ def test_manifest_with_all_settings_is_accepted(settings: Settings, ground: Pods
     manifest = job_manifest(ground.call(), rich, resources, launcher="x", owner=OwnerPod("flow", "0-1-2"))
     created = cluster.do(lambda api: api.create(api.jobs, manifest, dryRun="All"))
     pod = created["spec"]["template"]["spec"]
-    asked = manifest["spec"]["template"]["spec"]
-    assert {key: pod[key] for key in asked if key not in ("containers", "volumes")} == {
-        key: value for key, value in asked.items() if key not in ("containers", "volumes")
+    wanted = manifest["spec"]["template"]["spec"]
+    assert {key: pod[key] for key in wanted if key not in ("containers", "volumes")} == {
+        key: value for key, value in wanted.items() if key not in ("containers", "volumes")
     }
-    assert pod["containers"][0].items() >= {"securityContext": asked["containers"][0]["securityContext"]}.items()
+    assert pod["containers"][0].items() >= {"securityContext": wanted["containers"][0]["securityContext"]}.items()
 
 
 def test_exit_status(ground: Pods) -> None:
@@ -80,7 +87,7 @@ def test_out_of_memory_then_success_and_remembered(ground: Pods) -> None:
     assert launched.measured.container_peak_memory_bytes is not None
     remembered = min(160 * MIB, 2 * launched.measured.container_peak_memory_bytes)
     assert attempt.resources.memory == remembered > 40 * MIB
-    assert says(events, "less was not enough")
+    assert says(events, "ran out of memory with less")
 
 
 def test_out_of_memory_up_to_the_cap(ground: Pods) -> None:
@@ -150,6 +157,100 @@ def test_deleted_from_outside(ground: Pods, gate: Path, cluster: Cluster) -> Non
         ground.launcher().launch(ground.call(gate), at_work(delete))
 
 
+def _evict(cluster: Cluster) -> None:
+    """Evict the pods that run, as the drain of a node does."""
+
+    async def evict(api: KubernetesApi) -> None:
+        for pod in await api.items(api.pods, labelSelector=SELECTOR):
+            if "deletionTimestamp" not in pod["metadata"]:
+                metadata = {"name": pod["metadata"]["name"], "namespace": api.namespace}
+                body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": metadata}
+                await api.create(f"{api.pods}/{metadata['name']}/eviction", body)
+
+    cluster.do(evict)
+
+
+def test_evicted_pods_get_a_new_job_of_the_same_size(ground: Pods, gate: Path, cluster: Cluster) -> None:
+    events: list[Event] = []
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if says([event], "continuing in a new Job"):
+            gate.touch()
+        evict(event)
+
+    evict = at_work(lambda: None if gate.exists() else _evict(cluster))
+    launched = ground.launcher(grace_s=1).launch(ground.call(gate), listen)
+    assert [attempt.reason for attempt in launched.attempts] == [Reason.EVICTED, None]
+    assert len({attempt.resources.memory for attempt in launched.attempts}) == 1
+    assert all(attempt.seconds > 0 for attempt in launched.attempts)
+    assert launched.seconds == sum(attempt.seconds for attempt in launched.attempts)
+    assert says(events, "continuing in a new Job with the same resources (1 of at most 5)")
+
+
+def test_evictions_are_bounded(ground: Pods, gate: Path, cluster: Cluster) -> None:
+    with pytest.raises(StageFailed, match="its pod was deleted while it ran") as raised:
+        ground.launcher(grace_s=1, disruption_retries=0).launch(ground.call(gate), at_work(lambda: _evict(cluster)))
+    assert [attempt.reason for attempt in raised.value.attempts] == [Reason.EVICTED]
+
+
+@pytest.fixture
+def quota(cluster: Cluster) -> Iterator[Callable[[dict[str, str]], None]]:
+    """A quota of the namespace, until the test ends."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+
+    def limit(hard: dict[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
+        cluster.do(lambda api: api.create(path, body))
+        until = time.monotonic() + 60
+        while time.monotonic() < until:  # pods are refused until the controller has counted those that are there
+            seen = cluster.do(lambda api: api.get(f"{path}/q")) or {}
+            if (seen.get("status") or {}).get("hard") == hard:
+                return
+            time.sleep(0.2)
+
+    yield limit
+    cluster.do(lambda api: api.delete(f"{path}/q"))
+
+
+def test_a_quota_in_use_is_a_queue(
+    ground: Pods, gate: Path, cluster: Cluster, quota: Callable[[dict[str, str]], None]
+) -> None:
+    """The second Job waits for longer than a pod may be kept from starting, and runs once the first has ended."""
+    quota({"pods": "1"})
+    first: list[Launched] = []
+    begun = threading.Event()
+    thread = threading.Thread(
+        target=lambda: first.append(ground.launcher().launch(ground.call(gate), at_work(begun.set)))
+    )
+    thread.start()
+    assert begun.wait(60)
+    events: list[Event] = []
+
+    def second(event: Event) -> None:
+        events.append(event)
+        if says(events, "the namespace's quota is in use"):
+            gate.touch()
+
+    launched = ground.launcher(start_patience_s=0).launch(ground.call(seed=7), second)
+    thread.join(60)
+    assert first
+    assert [attempt.reason for attempt in launched.attempts] == [None]
+    assert says(events, "waiting: the namespace's quota is in use")
+
+
+@pytest.mark.parametrize(
+    ("hard", "words"),
+    [({"limits.cpu": "4"}, "requires a CPU limit .*kubernetes.cpu_limit"), ({"memory": "1Mi"}, "refuses the pod")],
+)
+def test_what_no_quota_admits_is_refused(
+    ground: Pods, quota: Callable[[dict[str, str]], None], hard: dict[str, str], words: str
+) -> None:
+    quota(hard)
+    with pytest.raises(StageFailed, match=words):
+        ground.launcher(start_patience_s=1).launch(ground.call(), ignore)
+
+
 def test_store_that_pods_do_not_see(ground: Pods, tmp_path: Path) -> None:
     there = replace(ground.call(), output=f"{tmp_path}/gated/x")
     with pytest.raises(UserError, match="this folder is not visible to pods"):
@@ -169,7 +270,7 @@ def test_source_of_this_machine_goes_through_the_store(ground: Pods, tmp_path: P
 
 
 def test_api_server_unreachable(ground: Pods, gate: Path, cluster: Cluster) -> None:
-    """The stage goes on, and ends while nobody can see it; its log is complete, each line once."""
+    """The stage continues, and ends while the API is away; its log is complete, each line once."""
     server, events, stopped = cluster.process("kube-apiserver"), list[Event](), list[threading.Timer]()
 
     def stop() -> None:

@@ -90,15 +90,15 @@ def test_a_job_that_outlived_its_orchestrator_is_paid_for_once(
 def test_of_runs_that_begin_at_once_one_makes_a_job(ground: Pods, gate: Path, pool: ThreadPoolExecutor) -> None:
     """Those of one process, as trials of a sweep: the others hold nothing while they wait."""
     call = ground.call(gate)
-    together, told = threading.Barrier(4), [list[Event]() for _ in range(4)]
+    together, logs = threading.Barrier(4), [list[Event]() for _ in range(4)]
 
     def launch(events: list[Event]) -> Launched:
         launcher = ground.launcher()
         together.wait()
         return launcher.launch(call, events.append)
 
-    runs = [pool.submit(launch, events) for events in told]
-    until(lambda: sum(says(events, "following another run's Job") for events in told) == 3)
+    runs = [pool.submit(launch, events) for events in logs]
+    until(lambda: sum(says(events, "following another run's Job") for events in logs) == 3)
     assert len(ground.running(call)) == 1
     gate.touch()
     done = [run.result() for run in runs]
@@ -138,7 +138,7 @@ def test_a_killed_stage_is_tried_once_more_with_the_same_memory(ground: Pods, ga
     assert steps(events) == [1, 1, 2]
     assert [attempt.reason for attempt in launched.attempts] == [Reason.KILLED, None]
     assert {attempt.resources.memory for attempt in launched.attempts} == {260 * MIB}
-    assert says(events, "not for lack of memory so far as the cluster tells; retrying once, with the same memory")
+    assert says(events, "the cluster reports no lack of memory; retrying once, with the same memory")
     again = ground.launcher().launch(ground.call(memory=260 * MIB, seed=7), events.append)
     assert [attempt.resources.memory for attempt in again.attempts] == [260 * MIB]  # nothing was learnt of memory
 

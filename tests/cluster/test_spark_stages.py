@@ -32,7 +32,7 @@ def _ignore(event: Event) -> None: ...
 
 @pytest.fixture(scope="module")
 def in_process(shared_folder: Path) -> dict[str, Dataset]:
-    """What stages make of a small graph in process, by one thread."""
+    """Datasets of a small graph that stages make in process, by one thread."""
     edges, store = shared_folder / "spark-edges.csv", shared_folder / "store"
     pairs = np.random.default_rng(1).integers(0, 300, (3000, 2))
     edges.write_text("".join(f"n{u},n{v}\n" for u, v in pairs))
@@ -47,7 +47,7 @@ def in_process(shared_folder: Path) -> dict[str, Dataset]:
 
 
 def _open(folder: Path | str) -> None:
-    """Let pods, whose user is another, write beside what was made here."""
+    """Let pods, whose user is another, write into the same folders."""
     subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
 
 
@@ -71,14 +71,14 @@ def _real(
     stage: str, params: dict[str, Any], made: dict[str, Dataset], output: str, placed: Placement | None = None
 ) -> StageCall:  # fmt: skip
     folder = output.split("/store/")[0]
-    inputs = {name: made[of].uri for name, of in _INPUTS.get(stage, {}).items()}
+    inputs = {name: made[maker].uri for name, maker in _INPUTS.get(stage, {}).items()}
     inputs |= {name: f"{folder}/{file}" for name, file in _FILES.get(stage, {}).items()}
     placed = placed or Placement(resources=Resources(cpu=1))
     return StageCall(stage, stage, params, inputs, output, placed, {"flow-run": "tests"}, "spark")
 
 
 def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dataset], shared_folder: Path) -> None:
-    """Of index; prepare goes the same way, walk and sample below."""
+    """The files of `index`; `prepare` takes the same path, and `walk` and `sample` are tested below."""
     output = f"{shared_folder}/store/index/{'2' * 32}"
     call = _real("index", REAL["index"], in_process, output, placement(memory="1Gi"))
     events = list[Event]()

@@ -64,17 +64,17 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
             pods.extend(cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=graph")))
             name = pods[1]["metadata"]["name"]
             cluster.do(lambda api: api.delete(f"{api.pods}/{name}", gracePeriodSeconds="0"))
-        told.append(str(event.get("message")))
+        log.append(str(event.get("message")))
 
-    told: list[str] = []
+    log: list[str] = []
     output = shared_folder / "store" / "relax" / DIGEST
     launched = KubernetesLauncher(workers).launch(_call(output, seconds=0.5, fill_mib=800), on_event)
     made = Dataset.open(Location.of(str(output)))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)
     assert int(made.stats["resumed"] or 0) >= 2
-    assert any("worker of role graph" in line and "ran out of memory" in line for line in told)
-    assert any("was lost; starting another" in line for line in told)
+    assert any("worker of role graph" in line and "ran out of memory" in line for line in log)
+    assert any("was lost; starting another" in line for line in log)
     assert [attempt.reason for attempt in launched.attempts] == [Reason.OUT_OF_MEMORY, None]
     assert len(pods) == 2
     for pod in pods:
@@ -95,7 +95,7 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
 def test_pods_of_an_elastic_role_join_and_leave_at_work(
     cluster: Cluster, workers: KubernetesSettings, shared_folder: Path, tmp_path: Path
 ) -> None:
-    """The stage goes on when as many members have joined or left as it has asked for."""
+    """The stage continues when as many members have joined or left as it has asked for."""
     tensor = {"count": 1, "most": 3, "cpu": 0.1, "memory": "192Mi"}
     here = execute(
         toy_workers.POOL, {}, {}, str(tmp_path / "here"),

@@ -1,4 +1,4 @@
-"""The command line with the stages of `more_tasks` beside the project's own: what pods of some tests run."""
+"""The command line with the project's stages and those of `more_tasks`, for pods of some tests."""
 
 import sys
 from pathlib import Path

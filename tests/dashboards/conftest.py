@@ -1,4 +1,4 @@
-"""What pages and reports are tested on: a deployment of two nights, a sweep, and the dashboard that shows them."""
+"""Fixtures of pages and reports: a deployment of two nights, a sweep, and the dashboard that shows them."""
 
 from __future__ import annotations
 

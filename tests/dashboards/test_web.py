@@ -118,7 +118,7 @@ def test_page_opens_fits_and_can_be_read(show: Open, said: list[str], name: str)
 
 
 def _overflow(page: Page) -> list[str]:
-    """What is wider than the window and lies in nothing that scrolls."""
+    """Elements that are wider than the window and lie in nothing that scrolls."""
     found: list[str] = page.evaluate(
         """() => document.documentElement.scrollWidth <= innerWidth ? [] :
         [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth + 1
@@ -212,13 +212,13 @@ def test_report_of_a_run_is_one_file(browser: Browser, recorded: Recorded, tmp_p
     assert path.stat().st_size < 2_500_000
     with browser.new_page(viewport={"width": 390, "height": 844}) as page:
         said: list[str] = []
-        asked: list[str] = []
+        requested: list[str] = []
         _listen(page, said)
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.goto(path.as_uri())
         _drawn(page, "light")
         assert said == []
-        assert asked == [path.as_uri()]
+        assert requested == [path.as_uri()]
         assert _overflow(page) == []
         assert _value(page, "cost") == format_usd(run.figures["cost/total_usd"])
         assert page.locator("[data-figure=gantt] .main-svg").first.is_visible()
@@ -257,11 +257,11 @@ def test_costs_add_up_to_what_mlflow_has(recorded: Recorded) -> None:
     assert (together.cost_usd, together.saved_usd) == (pytest.approx(paid), pytest.approx(saved))
     assert (together.ended_well, together.failed, together.success) == (2, 0, 1.0)
     today = recorded.runs[0].started.date()
-    for of in ("superworkflow", "stage"):
-        table = frames.by_day(costs, of, 30, today)
+    for key in ("superworkflow", "stage"):
+        table = frames.by_day(costs, key, 30, today)
         assert len(table) == 30
         assert table.to_numpy().sum() == pytest.approx(paid)
-        assert set(table.columns) == set(costs[of])
+        assert set(table.columns) == set(costs[key])
     assert frames.since(recorded.runs, 1, today + timedelta(days=40)) == []
 
 

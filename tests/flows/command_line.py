@@ -40,7 +40,7 @@ STAGES = [
 
 @dataclass
 class Answer:
-    """How a command ended."""
+    """Result of a command."""
 
     status: int
     out: str
@@ -130,7 +130,7 @@ def await_stage(command: subprocess.Popen[str], store: Path, dataset: str) -> li
 
 
 def run_document(given: list[str], api: str) -> dict[str, Any]:
-    """What a run prints as JSON; it has to end well."""
+    """JSON document that a successful run prints."""
     done = warm.run(["run", *given, "--json"], timeout=600, env=os.environ | {"PREFECT_API_URL": api})
     assert done.returncode == 0, done.stderr[-4000:]
     document = json.loads(done.stdout)

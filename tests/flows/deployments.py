@@ -90,7 +90,7 @@ def assert_tasks(api: str, run: str, expected: Mapping[str, str]) -> None:
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 560) -> Any:
-    """What the condition says as soon as it says something."""
+    """The condition's first true value."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := condition():

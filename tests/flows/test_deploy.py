@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ def test_schema_has_descriptions_and_ranges() -> None:
         (["--cron", "0 2 * * *", "--timezone", "Mars/Base"], "--timezone: Invalid timezone"),
         (["--cron", "0 2 * * *", "--interval", "1h"], "not together with --cron"),
         (["--interval", "soon"], "--interval: not a duration"),
+        (["--interval", "0.5s"], "--interval: not between 10 s and 10 years (got '0.5 s'). Write one such as 6h"),
+        (["--interval", "0d"], "--interval: not between 10 s and 10 years (got '0 s')"),
+        (["--interval", "9" * 400 + "d"], "--interval: not between 10 s and 10 years (got 'inf s')"),
+        (["--cron", "*/5 0 2 * * *"], "--cron: has a field for seconds"),
+        (["--cron", "0 2 31 2 *"], "--cron: no day is in this schedule (got '0 2 31 2 *'). Write minute, hour"),
         (["--timezone", "Europe/Paris"], "only with --cron or --interval"),
         (["--edges", "nowhere.csv"], "--edges: no such file"),
         (["--type", "kubernetes", "--image", "x"], "not visible to the flow's pod"),
@@ -118,6 +124,13 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     found = ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").json()
     assert [schedule["schedule"]["interval"] for schedule in found["schedules"]] == [6 * 3600]
     assert found["paused"], "a pause is kept until --no-pause"
+    assert [each.partition(" ")[2][:8] for each in first.document["next"]] == ["02:00:00"] * 3
+    ask("POST", f"{prefect_api}/deployments/{found['id']}/schedule", {"min_runs": 3}).raise_for_status()
+    chosen = {"deployments": {"id": {"any_": [found["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 3}
+    due = ask("POST", f"{prefect_api}/flow_runs/filter", chosen).json()
+    assert again.document["next"] == [
+        datetime.fromisoformat(each["expected_start_time"]).isoformat(" ", "seconds") for each in due
+    ]
     assert found["entrypoint"] == "superworkflow.deployed.node2vec"
     # Without a step of our own, a worker would copy the folder in which it runs.
     assert found["pull_steps"] == [{"superworkflow.deployed.installed": {}}]
@@ -199,7 +212,7 @@ def test_scheduled_run_starts_by_itself(command_line: CommandLine, prefect_api: 
 
     first = eventually(lambda: runs("COMPLETED", "FAILED", "CRASHED"))[0]
     ask("PATCH", registered, {"paused": True}).raise_for_status()
-    with contextlib.suppress(AssertionError):  # one more may have been due meanwhile
+    with contextlib.suppress(AssertionError):  # one more may have been due by then
         eventually(lambda: not runs("PENDING", "RUNNING"), seconds=60)
     ask("DELETE", registered).raise_for_status()
     assert first["state_name"] == "Completed", first["state"]
@@ -223,7 +236,7 @@ def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str, tmp
 
 
 def _collision(api: str, deployment: str) -> str:
-    """Type of the state of a run that is to begin beside another; the server decides, no worker is asked."""
+    """State type of a run that would begin while another is running; the server decides, without a worker."""
     begin = {"state": {"type": "PENDING", "name": "Pending"}}
     runs = [start_run(api, deployment) for _ in range(2)]
     for run in runs:

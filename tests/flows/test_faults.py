@@ -16,7 +16,7 @@ def _outputs(command_line: CommandLine) -> dict[str, str]:
 
 
 def test_stages_killed_in_turn_then_resumed(command_line: CommandLine) -> None:
-    """Every run goes on where the last one was killed, and is killed some stages later."""
+    """Every run resumes where the last one was killed, and is killed some stages later."""
     outputs = _outputs(command_line)
     for victim in ("index", "embed", "publish"):
         process = command_line.start("run", "--no-tracking", "--json")

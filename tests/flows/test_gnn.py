@@ -15,8 +15,8 @@ from superworkflow.flows.gnn import SUPERWORKFLOW
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.sweeps.objective import choose_quality
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
-from superworkflow.tasks.publish_predictions.serving import load
 from tests.flows.command_line import run_document
 
 STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]
@@ -126,7 +126,7 @@ WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, m
 def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, weighted: str) -> None:
     """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
     lines = (files / "edges.csv").read_text().splitlines()
-    heavy = [f"{line},{1 + 7 * (at % 3)}\n" for at, line in enumerate(lines[1:])]
+    heavy = [f"{line},{1 + 7 * (row % 3)}\n" for row, line in enumerate(lines[1:])]
     (tmp_path / "edges.csv").write_text("source,target,weight\n" + "".join(heavy))
     profile = tmp_path / "workers.yaml"
     profile.write_text("stages:\n" + "".join(f"  {name}: {WORKERS}\n" for name in ("train", "infer")))
@@ -147,9 +147,9 @@ def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, p
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["edges"], "gnn needs labels"),
-        (["labels"], "gnn needs a graph"),
-        (["edges", "labels", "graph"], "in one form"),
+        (["edges"], "node classification needs labels"),
+        (["labels"], "gnn needs exactly one graph"),
+        (["edges", "labels", "graph"], "gnn needs exactly one graph"),
         (["graph", "labels"], "columns of its tables"),
     ],
 )

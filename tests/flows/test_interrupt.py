@@ -40,7 +40,7 @@ def sweeps(tmp_path: Path, graph_files: tuple[Path, Path], environment: dict[str
 
 
 def _stop(process: subprocess.Popen[str], number: signal.Signals, twice: bool = False) -> str:
-    """What the command said after its group got the signal."""
+    """Output of the command after its group got the signal."""
     os.killpg(process.pid, number)
     if twice:
         time.sleep(0.2)
@@ -139,4 +139,4 @@ def test_sweep(sweeps: SweepCommands) -> None:
     for status, reason in records.values():
         assert (status, reason.split()[0]) == ("KILLED", "interrupted")
     counts = sweeps("status", "mine", "--json").document["counts"]
-    assert set(counts) == {"waiting"}, "they are gone on with, and did not fail"
+    assert set(counts) == {"waiting"}, "they can be resumed, and did not fail"

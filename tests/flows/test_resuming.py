@@ -1,4 +1,4 @@
-"""Flow runs whose worker ended, on a real Prefect server: which go on, and which are closed."""
+"""Flow runs whose worker ended, on a real Prefect server: some are requeued, others closed."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Deployed:
         return self._night(self.id, parameters)
 
     def records(self) -> list[Run]:
-        """Of its runs in MLflow, newest first."""
+        """Records of its runs in MLflow, newest first."""
         client = MlflowClient(self.uri)
         (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
         which = f"tags.`superworkflow.deployment_id` = '{self.id}'"

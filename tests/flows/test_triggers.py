@@ -1,4 +1,4 @@
-"""What starts a deployment by itself, and who hears of it: on a real server, with a web server that hears."""
+"""Triggers and notifications of deployments, on a real Prefect server and a web server that receives the calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Hook:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    """What hears."""
+    """A web server that keeps the calls it receives."""
     made = Hook()
     yield made
     made.server.shutdown()
@@ -76,7 +76,7 @@ def test_word_of_runs_that_want_a_person(
     night: Nights, hook: Hook, proxy: S3Proxy, prefect_api: str, tmp_path: Path
 ) -> None:
     """The states are set as a run sets them; the server's automation does the rest."""
-    given = _arguments(tmp_path, "told")
+    given = _arguments(tmp_path, "notified")
     deployment = night.deploy(*given, "--notify", hook.url)
     assert night.deploy(*given) == deployment, "without --notify it stays as it is"
 
@@ -94,10 +94,10 @@ def test_word_of_runs_that_want_a_person(
     eventually(lambda: len(hook.heard) >= 3, seconds=120)
     assert {each["state"]: each["flow_run_id"] for each in hook.heard} == expected
     for each in hook.heard:
-        assert (each["deployment"], each["message"]) == ("told", f'for "{each["state"]}"')
-        assert each["text"].startswith("told: ")
+        assert (each["deployment"], each["message"]) == ("notified", f'for "{each["state"]}"')
+        assert each["text"].startswith("notified: ")
         assert each["url"] == f"{proxy.url}/runs/flow-run/{each['flow_run_id']}"
-    named = {"automations": {"name": {"any_": ["superworkflow node2vec/told"]}}}
+    named = {"automations": {"name": {"any_": ["superworkflow node2vec/notified"]}}}
     (automation,) = ask("POST", f"{prefect_api}/automations/filter", named).json()
     assert hook.url not in json.dumps(automation), "a webhook's address may be a secret"
     night.deploy(*given, "--notify", "none")
@@ -133,7 +133,7 @@ def test_a_run_starts_when_a_source_has_been_written(
     edges = tmp_path / "edges.csv"
     edges.write_text("a,b\nb,d\n")
     os.utime(edges, (1e9, 1e9))  # another time, also where clocks are coarse
-    assert look() == ("Waits", "sources have been written, and a run goes on already")
+    assert look() == ("Waits", "sources have been written, and a run is in progress")
     cancel_run(prefect_api, first["id"])
     state = {"type": "CANCELLED", "name": "Cancelled"}
     ask("POST", f"{prefect_api}/flow_runs/{first['id']}/set_state", {"state": state, "force": True}).raise_for_status()

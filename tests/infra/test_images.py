@@ -35,16 +35,16 @@ def test_pins_are_those_of_the_project(file: str) -> None:
 
 
 def test_sqlalchemy_stays_below_2_1() -> None:
-    """With 2.1 Prefect's scheduler cannot evaluate its own statements: no schedule fires, and nobody is told."""
+    """With 2.1 Prefect's scheduler cannot evaluate its own statements: no schedule fires, and nothing is reported."""
     pinned = {file.name: _pins(file).get("sqlalchemy") for file in [ROOT / "requirements.txt", *IMAGES.glob("*.txt")]}
     versions = {version for version in pinned.values() if version}
     assert pinned["requirements.txt"]
     assert pinned["flow.txt"]
     assert len(versions) == 1
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (asked,) = (Requirement(text) for text in extras["flow"] if text.startswith("sqlalchemy"))
-    assert "2.1" not in asked.specifier
-    assert versions <= set(asked.specifier.filter(versions))
+    (requirement,) = (Requirement(text) for text in extras["flow"] if text.startswith("sqlalchemy"))
+    assert "2.1" not in requirement.specifier
+    assert versions <= set(requirement.specifier.filter(versions))
 
 
 def test_worker_is_the_flow_with_stages_beside_it() -> None:

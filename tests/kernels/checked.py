@@ -19,7 +19,7 @@ PLAIN_CPU = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+sse4.2,+popcnt
 
 
 def is_checked() -> bool:
-    """Whether this process's kernels are compiled in this mode."""
+    """True if this process compiles its kernels in this mode."""
     return os.environ.get(VARIABLE) == "checked"
 
 

@@ -5,8 +5,8 @@ and no list of kernels: each call from Python of any kernel is made on copies, i
 wrote is copied back after the zones were looked at. Arrays that overlap do so in their copies as well. Calls are made
 one at a time, since threads may share what is copied.
 
-The poison differs from one call to the next, so that a kernel whose result depends on what lies beside an array gives
-another one when it is called again.
+The poison differs from one call to the next, so that a kernel whose result depends on bytes outside an array differs
+between calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ calls: dict[str, int] = {}
 
 
 class Overrun(AssertionError):
-    """A kernel wrote beside an array."""
+    """A kernel wrote outside an array."""
 
 
 class Room:
@@ -69,7 +69,7 @@ class Room:
         for bytes_at, side in ((before, "before"), (after, "behind")):
             if len(bytes_at):
                 where = f"bytes {bytes_at[0]} to {bytes_at[-1]} {side} it"
-                raise Overrun(f"{kernel} wrote beside {self.name}, {self.size} bytes: {where}")
+                raise Overrun(f"{kernel} wrote outside {self.name}, {self.size} bytes: {where}")
 
 
 def guarded_matrix(rows: int, columns: int) -> np.ndarray:
@@ -83,7 +83,7 @@ def guarded_matrix(rows: int, columns: int) -> np.ndarray:
 
 @contextmanager
 def guard_zones() -> Iterator[None]:
-    """All calls of kernels from Python are guarded meanwhile; those of one kernel by another are not."""
+    """Guard all calls of kernels from Python within the block; calls from one kernel to another are not guarded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "__call__", _call, raising=False)
         yield
@@ -120,19 +120,19 @@ class _Copies:
         spans = sorted(((*bounds(array), array) for array in found.values()), key=lambda span: span[:2])
         self.rooms: list[Room] = []
         self.pairs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        at = 0
-        while at < len(spans):
-            low, high, first = spans[at]
-            last = at
-            while last < len(spans) and (last == at or spans[last][0] < high):
+        span = 0
+        while span < len(spans):
+            low, high, first = spans[span]
+            last = span
+            while last < len(spans) and (last == span or spans[last][0] < high):
                 high, last = max(high, spans[last][1]), last + 1
             room = Room(f"{first.dtype}{list(first.shape)}", high - low, low)
             self.rooms.append(room)
-            for _, _, array in spans[at:last]:
+            for _, _, array in spans[span:last]:
                 view = room.view(array, array.__array_interface__["data"][0] - low)
                 view[...] = array
                 self.pairs[id(array)] = array, view
-            at = last
+            span = last
         for array, view in self.pairs.values():
             view.flags.writeable = array.flags.writeable
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks.embed import kernel
 from superworkflow.tasks.embed.tables import EmbeddingTables
-from superworkflow.tasks.embed.train import NORM_LIMIT, key
+from superworkflow.tasks.embed.train import NORM_LIMIT, Vocabulary, key
 from superworkflow.tasks.prepare.alias import alias_table
 from tests.kernels.checked import is_checked
 from tests.kernels.poisoned import poisoned_training
@@ -54,11 +54,10 @@ def test_training(
         for table, values in zip((tables.centre, tables.context), begin, strict=True):
             table[:] = 0
             table[:, :dimensions] = values
-        result = function(
-            given_walks, number, remap, keep, threshold, alias.astype(np.int32), tables.centre.reshape(-1),
-            tables.context.reshape(-1), tables.centre_sum, tables.context_sum, columns, window, float(negative),
-            shared, block, bound, adagrad, rate, rate / 2, np.uint64(key(seed, 0)), NORM_LIMIT**2,
-        )  # fmt: skip
+        vocabulary = Vocabulary(remap, threshold, alias.astype(np.int32), keep)
+        objective = kernel.SkipGramLoss(window, float(negative), shared, block)
+        steps = kernel.Steps(bound, rate, rate / 2, NORM_LIMIT**2)
+        result = function(given_walks, number, np.uint64(key(seed, 0)), vocabulary, tables, objective, steps)
         return tables, result
 
     tables, result = run(train, dimensions)

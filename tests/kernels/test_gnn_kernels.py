@@ -75,10 +75,10 @@ def test_draws(receivers, senders, most, size, labor, seed, share):
     frontier[: len(first)] = first
     enter(first, places)
     found = np.empty(len(positions), np.int32)
-    known = compact(indices, positions, places, frontier, len(first), found)
+    distinct = compact(indices, positions, places, frontier, len(first), found)
     assert (frontier[found] == indices[positions]).all()
-    assert len(set(frontier[:known].tolist())) == known
-    leave(frontier[:known].copy(), places)
+    assert len(set(frontier[:distinct].tolist())) == distinct
+    leave(frontier[:distinct].copy(), places)
     assert (places == -1).all()
 
 
@@ -174,22 +174,22 @@ def test_a_part_draws_what_the_whole_graph_does(nodes, most, size, seed, share, 
     part = Renumbered(order, read_only(indptr[mine]))
     longest = int(np.diff(indptr).max(initial=0))
     found = []
-    for of, ends, heavy, where, by in (
+    for bounds, ends, heavy, where, by in (
         (indptr, indices, weights, mine[rows], None),
         (read_only(starts), renumbered, read_only(weights[edges]), rows, part),
     ):
         begins, receivers = np.empty(len(rows) + 1, np.int64), read_only(mine[rows])
         if by_weight:
-            count_weighted(of, heavy, where, size, lost, begins, by)
+            count_weighted(bounds, heavy, where, size, lost, begins, by)
             positions = np.empty(begins[-1], np.int64)
             work = DrawScratch(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
             how = size, np.uint64(seed), lost, begins, by, work, np.empty(longest, np.float32)
-            draw_by_weight(of, heavy, where, receivers, *how, positions)
+            draw_by_weight(bounds, heavy, where, receivers, *how, positions)
         else:
             how = size, False, np.uint64(seed), lost, begins, by
-            count_draws(of, ends, where, *how)
+            count_draws(bounds, ends, where, *how)
             positions = np.empty(begins[-1], np.int64)
-            draw_edges(of, ends, where, receivers, *how, np.zeros((longest >> 6) + 1, np.uint64), positions)
+            draw_edges(bounds, ends, where, receivers, *how, np.zeros((longest >> 6) + 1, np.uint64), positions)
         found.append((begins.tolist(), positions.tolist()))
     assert found[0] == found[1]
 
@@ -219,8 +219,8 @@ def test_masks_drop_the_share_that_is_asked_for():
 
 @pytest.mark.parametrize("labor", [False, True])
 def test_each_neighbour_is_drawn_as_often(labor):
-    """Of 12 neighbours 3, beside 3 lost ones: over 1,200 draws each is among them a quarter of the time; chi-square,
-    11 degrees.
+    """Three of 12 neighbours (and 3 lost ones): in 1,200 draws each is drawn a quarter of the time; chi-square, 11
+    degrees of freedom.
     """
     indptr, indices = read_only(np.array([0, 15], np.int64)), read_only(np.arange(15, dtype=np.int32))
     lost = read_only(np.array([0, 7, 8]))
@@ -241,10 +241,10 @@ def test_each_neighbour_is_drawn_as_often(labor):
 
 @given(
     receivers=st.integers(0, 7), more=st.integers(1, 9), width=st.sampled_from([1, 3, 16, 17, 40]),
-    dropped=st.sampled_from([0, 32768]), at=st.sampled_from([0, 5]), seed=st.integers(0, 2**20),
+    dropped=st.sampled_from([0, 32768]), column=st.sampled_from([0, 5]), seed=st.integers(0, 2**20),
 )  # fmt: skip
 @settings(max_examples=20, deadline=None, print_blob=True)
-def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
+def test_means_and_their_transpose(receivers, more, width, dropped, column, seed):
     """From a table, from rows, and what a dense matrix of shares makes of them."""
     rng, senders = np.random.default_rng(seed), receivers + more
     starts, indices = rows_of(rng, receivers, senders, 9)
@@ -255,36 +255,36 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     dense = np.zeros((receivers, senders))
     np.add.at(dense, (np.repeat(np.arange(receivers), np.diff(starts)), indices), 1)
     dense /= np.maximum(1, dense.sum(1, keepdims=True))
-    out = np.full((receivers, at + width + 1), 7, np.float32)
+    out = np.full((receivers, column + width + 1), 7, np.float32)
     positions, nodes = read_only(np.arange(len(indices))), read_only(rng.permutation(senders)[:receivers])
-    given = dropped, np.uint64(seed), out, at
+    given = dropped, np.uint64(seed), out, column
     mean_kernels.gather_means(read_only(table), indices, positions, starts, *given)
-    assert out[:, at : at + width] == pytest.approx(dense @ (table * mask), abs=1e-5)
+    assert out[:, column : column + width] == pytest.approx(dense @ (table * mask), abs=1e-5)
     mean_kernels.gather_rows(read_only(table), nodes, *given)
-    assert (out[:, at : at + width] == (table * mask)[nodes]).all()
+    assert (out[:, column : column + width] == (table * mask)[nodes]).all()
     half, found = table.astype(np.float16), out.copy()
-    RowsPart(half, nodes, RowDropout(dropped, seed)).fill(found, at)
-    np.testing.assert_array_equal(found[:, at : at + width], (half.astype(np.float32) * mask)[nodes])
+    RowsPart(half, nodes, RowDropout(dropped, seed)).fill(found, column)
+    np.testing.assert_array_equal(found[:, column : column + width], (half.astype(np.float32) * mask)[nodes])
     for values, rows in ((half, found), (half.astype(np.float32), out)):
-        RowMeansPart(values, indices, positions, starts, RowDropout(dropped, seed)).fill(rows, at)
+        RowMeansPart(values, indices, positions, starts, RowDropout(dropped, seed)).fill(rows, column)
     np.testing.assert_array_equal(found, out)
-    mean_kernels.mean_rows(read_only(table), starts, indices, out, at)
-    assert out[:, at : at + width] == pytest.approx(dense @ table, abs=1e-5)
-    assert (np.delete(out, np.s_[at : at + width], 1) == 7).all()
+    mean_kernels.mean_rows(read_only(table), starts, indices, out, column)
+    assert out[:, column : column + width] == pytest.approx(dense @ table, abs=1e-5)
+    assert (np.delete(out, np.s_[column : column + width], 1) == 7).all()
     begins, ends = np.zeros(senders + 2, np.int64), np.empty(len(indices), np.int32)
     mean_kernels.transpose(starts, indices, begins, ends)
     ends_of = starts, read_only(begins), read_only(ends)
-    mine = out[:, at : at + width]
-    for own in (at, -1):
+    mine = out[:, column : column + width]
+    for own in (column, -1):
         back = np.empty((senders, width), np.float32)
-        mean_kernels.spread_back(read_only(out), own, at, *ends_of, read_only(table[:0]), False, back)
+        mean_kernels.spread_back(read_only(out), own, column, *ends_of, read_only(table[:0]), False, back)
         wanted = dense.T @ mine
-        wanted[:receivers] += mine if own == at else 0
+        wanted[:receivers] += mine if own == column else 0
         assert back == pytest.approx(wanted, abs=1e-4)
         kept = back.copy()
-        mean_kernels.spread_back(read_only(out), own, at, *ends_of, read_only(table), True, kept)
+        mean_kernels.spread_back(read_only(out), own, column, *ends_of, read_only(table), True, kept)
         assert kept == pytest.approx(np.where(table > 0, back + wanted, 0), abs=1e-4)
     nowhere = read_only(np.zeros(1, np.int64)), read_only(np.zeros(senders + 2, np.int64)), read_only(ends[:0])
-    mean_kernels.spread_back(read_only(out), at, 0, *nowhere, read_only(table), False, kept)
+    mean_kernels.spread_back(read_only(out), column, 0, *nowhere, read_only(table), False, kept)
     assert (kept[:receivers] == np.where(table[:receivers] > 0, mine, 0)).all()
     assert not kept[receivers:].any()

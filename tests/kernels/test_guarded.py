@@ -43,7 +43,7 @@ def test_a_write_of_an_intrinsic_behind_an_array() -> None:
     row, other = np.zeros(32, np.float32), np.ones(48, np.float32)
     add_floats(row, 0, 32, other)
     assert (row == 1).all()
-    with pytest.raises(Overrun, match=r"add_floats wrote beside float32\[32\], 128 bytes: bytes \d+ to \d+ behind it"):
+    with pytest.raises(Overrun, match=r"add_floats wrote outside float32\[32\], 128 bytes: bytes \d+ to \d+ behind it"):
         add_floats(row, 0, 48, other)
 
 

@@ -122,8 +122,8 @@ def test_vertices_are_in_order_and_edges_follow_them(
         patch.setattr(vertex_order, "_PARTS", parts)
         nb.set_num_threads(min(threads, nb.config.NUMBA_NUM_THREADS))
         encoder = Encoder(threads, False)
-        for at in range(0, len(labels), at_a_time):
-            encoder.add_columns([pa.array(labels[at : at + at_a_time], pa.string())] * 2, None, 0)
+        for start in range(0, len(labels), at_a_time):
+            encoder.add_columns([pa.array(labels[start : start + at_a_time], pa.string())] * 2, None, 0)
         _, _, _, keys, arena = encoder.result()
         names = label_names(keys, arena)
         assert sorted(names) == sorted(labels)

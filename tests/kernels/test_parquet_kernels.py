@@ -33,7 +33,7 @@ def written(sizes: list[int], values: np.ndarray, encoding: str = "DELTA_BINARY_
 
 
 def drawn(rng: np.random.Generator, size: int, dtype: Any, most: int) -> np.ndarray:
-    """Of little and much variation, in stretches, so that blocks take all numbers of bits."""
+    """Values of little and of much variation, in stretches, so that blocks take all numbers of bits."""
     spread = np.repeat(rng.integers(0, most + 1, -(-size // 50)), 50)[:size]
     low = np.iinfo(dtype).min if most >= 30 else 0
     bits = np.left_shift(np.int64(1), np.minimum(spread, 62))

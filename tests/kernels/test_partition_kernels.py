@@ -26,7 +26,7 @@ SIZES = {"sources": st.integers(0, 9), "targets": st.integers(1, 9), "most": st.
 @given(**SIZES, seed=st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None, print_blob=True)
 def test_symmetric_graph(sources, targets, most, seed):
-    """Of an edge set between two node sets and one within the second; loops and repeated edges among them."""
+    """Two edge sets, one between two node sets and one within the second, with loops and repeated edges."""
     rng = np.random.default_rng(seed)
     sets = [(*rows_of(rng, sources, targets, most), 0, sources), (*rows_of(rng, targets, targets, 3), sources, sources)]
     dense = np.zeros((sources + targets,) * 2, int)
@@ -38,9 +38,9 @@ def test_symmetric_graph(sources, targets, most, seed):
     np.fill_diagonal(dense, 0)
     np.cumsum(starts, out=starts)
     assert np.diff(starts).tolist() == dense.sum(1).tolist()
-    adjacency, at = np.empty(starts[-1], np.int32), starts[:-1].copy()
+    adjacency, filled = np.empty(starts[-1], np.int32), starts[:-1].copy()
     for each in sets:
-        fill_ends(*each, at, adjacency)
+        fill_ends(*each, filled, adjacency)
     merged = np.empty_like(starts)
     sort_rows(starts, adjacency, merged)
     weights = np.empty(merged[-1], np.int32)
@@ -169,16 +169,16 @@ def test_draws_of_a_part_are_those_of_the_graph(sources, targets, most, size, la
     rows = [places[indices[indptr[u] : indptr[u + 1]]] for u in owned]
     own = read_only(np.concatenate([[0], np.cumsum([len(each) for each in rows])]).astype(np.int64))
     near = read_only(np.concatenate([*rows, np.empty(0)]).astype(np.int32))
-    asked = rng.permutation(len(owned))[: rng.integers(0, len(owned) + 1)]
-    nodes, state = owned[asked], np.uint64(seed)
+    requested = rng.permutation(len(owned))[: rng.integers(0, len(owned) + 1)]
+    nodes, state = owned[requested], np.uint64(seed)
     wanted, lost = np.empty(len(nodes) + 1, np.int64), read_only(np.flatnonzero(rng.random(len(indices)) < share))
     count_draws(indptr, indices, nodes, size, labor, state, lost, wanted, None)
     positions, marks = np.empty(wanted[-1], np.int64), np.zeros(4, np.uint64)
     draw_edges(indptr, indices, nodes, nodes, size, labor, state, lost, wanted, None, marks, positions)
     starts, whole = np.empty(len(nodes) + 1, np.int64), Renumbered(read_only(order), read_only(indptr[owned]))
-    count_draws(own, near, asked, size, labor, state, lost, starts, whole)
+    count_draws(own, near, requested, size, labor, state, lost, starts, whole)
     assert starts.tolist() == wanted.tolist()
     found = np.empty(starts[-1], np.int64)
-    draw_edges(own, near, asked, nodes, size, labor, state, lost, starts, whole, marks, found)
+    draw_edges(own, near, requested, nodes, size, labor, state, lost, starts, whole, marks, found)
     assert not marks.any()
     assert found.tolist() == positions.tolist()

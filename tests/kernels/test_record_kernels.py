@@ -101,9 +101,9 @@ def test_lists_rows_and_places_of_batches(counts, width, wrong, seed):
     places = np.array([rng.integers(n) for n, e in counts for _ in range(e)], np.int32)
     expected = places + np.repeat(nodes[:-1], np.diff(edges))
     if wrong and len(places):
-        at = int(rng.integers(len(places)))
-        size = np.repeat(np.diff(nodes), np.diff(edges))[at]
-        places[at] = -1 if wrong < 0 else size
+        wrong_place = int(rng.integers(len(places)))
+        size = np.repeat(np.diff(nodes), np.diff(edges))[wrong_place]
+        places[wrong_place] = -1 if wrong < 0 else size
     out = np.empty(len(places), np.int64)
     assert merge.place_ends(places, edges, nodes, out) == (not wrong or not len(places))
     if not wrong:
@@ -138,21 +138,22 @@ def test_sums_of_bytes_at_any_address(length, first):
     assert int(crc32c(data, first, first + length)) == examples.crc32c(data[first:].tobytes())
 
 
-@given(data=st.binary(max_size=200), at=st.integers(0, 300), byte=st.integers(0, 255))
+@given(data=st.binary(max_size=200), position=st.integers(0, 300), byte=st.integers(0, 255))
 @settings(max_examples=60, deadline=None)
-def test_any_bytes_are_scanned_within_their_bounds(data, at, byte):
-    """What lies behind a message is neither read nor written: it differs from one guarded call to the next."""
+def test_any_bytes_are_scanned_within_their_bounds(data, position, byte):
+    """Bytes behind a message are neither read nor written: they differ from one guarded call to the next."""
     features = {"a": ("int64_list", [1, 300]), "b": ("bytes_list", [b"xy"] * 3), "c": ("float_list", [1.0, 2.0])}
     good = bytearray(examples.serialized(features))
-    good[at % len(good)] = byte
+    good[position % len(good)] = byte
     names = np.frombuffer(b"abc", np.uint8)
-    for message in (data, bytes(good), bytes(good[: at % len(good)])):
+    for message in (data, bytes(good), bytes(good[: position % len(good)])):
         array, bounds = np.array(list(message or b"\0"), np.uint8), np.array([[0, len(message)]])
         found = []
         for _ in range(2):
             kinds, spans = np.empty((1, 3), np.uint8), np.empty((1, 3, 2), np.int64)
             counts, sizes = np.empty((1, 3), np.int64), np.empty((1, 3), np.int64)
-            fault = tf_example.scan_examples(array, bounds, names, np.arange(4), kinds, spans, counts, sizes)
+            wanted = tf_example.FeatureNames(names, np.arange(4))
+            fault = tf_example.scan_examples(array, bounds, wanted, tf_example.FoundLists(kinds, spans, counts, sizes))
             if fault >= 0:
                 found.append(fault)
                 continue

@@ -1,4 +1,4 @@
-"""Subgraphs whose rows are drawn in parts, by whoever has them, equal those of the plain sampler, whatever the cuts.
+"""Subgraphs whose rows are drawn in parts, each by its owner, equal those of the plain sampler, whatever the cuts.
 
 Requests and replies go from part to part as in `tasks.sample.partitioned`, but in this process.
 """
@@ -96,10 +96,10 @@ def _routes(counts: list[list[np.ndarray]], tasks: int) -> Routes:
 def _exchanged(
     plan: SamplePlan, routes: Routes, shards: list[ShardSeeds], asks: Callable[[Any], Any], answers: Callable[..., Any]
 ) -> list[list[Any]]:
-    """What tasks answer to each shard."""
+    """Replies of the tasks to each shard."""
     requests = sorted((pair for item in enumerate(shards) for pair in asks(item)), key=lambda pair: pair[0])
     replies: list[list[Any]] = [[] for _ in shards]
-    for task, asked in groupby(requests, key=lambda pair: pair[0]):
-        for place, reply in answers(plan, routes, task, [request for _, request in asked]):
+    for task, pairs in groupby(requests, key=lambda pair: pair[0]):
+        for place, reply in answers(plan, routes, task, [request for _, request in pairs]):
             replies[place].append(reply)
     return replies

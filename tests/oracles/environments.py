@@ -41,7 +41,7 @@ def python_of(name: str) -> Path:
 def run_in(name: str, module: str, *arguments: object) -> None:
     """Run one of the modules `in_…` in an environment; what it asserts ends this program.
 
-    What it writes to standard error is shown only then: TensorFlow tells much of the machine.
+    Its standard error is shown only then: TensorFlow writes much about the machine.
 
     Args:
         name: of the environment.

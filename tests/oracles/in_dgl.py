@@ -36,7 +36,7 @@ def check_neighbourhoods(graph: HeteroGraph, sampled: Dataset) -> None:
     sources, targets = (each.numpy() for each in whole.edges())
     plain = nx.MultiDiGraph()
     plain.add_nodes_from(range(whole.num_nodes()))
-    plain.add_edges_from((s, t, at) for at, (s, t) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)))
+    plain.add_edges_from((s, t, i) for i, (s, t) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)))
     compared = 0
     for split in SPLITS:
         for block in read_blocks(sampled, split):
@@ -54,12 +54,12 @@ def check_neighbourhoods(graph: HeteroGraph, sampled: Dataset) -> None:
                 assert sorted(induced.edata[dgl.EID].tolist()) == edges
                 inner = induced.edges()
                 order = np.argsort(induced.edata[dgl.EID].numpy(), kind="stable")
-                at = np.argsort(block.positions[0][c:d], kind="stable")
-                assert inner[0].numpy()[order].tolist() == block.sources[0][c:d][at].tolist()
-                assert inner[1].numpy()[order].tolist() == block.targets[0][c:d][at].tolist()
+                own = np.argsort(block.positions[0][c:d], kind="stable")
+                assert inner[0].numpy()[order].tolist() == block.sources[0][c:d][own].tolist()
+                assert inner[1].numpy()[order].tolist() == block.targets[0][c:d][own].tolist()
                 ego = nx.ego_graph(plain, seed, radius=2)
                 assert sorted(ego.nodes) == sorted(nodes.tolist())
-                assert sorted(at for _, _, at in ego.edges(keys=True)) == edges
+                assert sorted(key for _, _, key in ego.edges(keys=True)) == edges
                 compared += 1
     assert compared
     print(
@@ -89,7 +89,7 @@ def check_draws() -> None:
                     parts[op.edge_set], {source: front}, op.size, edge_dir="out",
                     prob="weight" if op.strategy == "RANDOM_WEIGHTED" else None,
                 )  # fmt: skip
-                found |= {(op.edge_set, int(at)) for at in part.edata[dgl.EID]}
+                found |= {(op.edge_set, int(edge)) for edge in part.edata[dgl.EID]}
                 fronts[op.name] = part.edges()[1]
             drawn.append(frozenset(found))
         p_value = inclusion_p_value(drawn, outcomes(graph, ops, 0, by_path=False))

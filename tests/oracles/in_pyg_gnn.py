@@ -196,11 +196,11 @@ def check_scores() -> None:
         assert abs(average_precision(linked, others) - average_precision_score(labels, both)) < 1e-12
     sources, targets = (rng.normal(size=(count, 8)).astype(np.float32) for count in (40, 60))
     links = np.stack([np.arange(40), rng.integers(0, 60, 40)], 1)
-    known = np.unique(np.concatenate([links, rng.integers(0, [40, 60], (300, 2))]), axis=0)
-    ranks = filtered_ranks(sources, targets, links, known, False)
+    existing = np.unique(np.concatenate([links, rng.integers(0, [40, 60], (300, 2))]), axis=0)
+    ranks = filtered_ranks(sources, targets, links, existing, False)
     scores = torch.from_numpy(sources @ targets.T)
     own = scores[links[:, 0], links[:, 1]].clone()
-    scores[known[:, 0], known[:, 1]] = -torch.inf
+    scores[existing[:, 0], existing[:, 1]] = -torch.inf
     scores[links[:, 0], links[:, 1]] = own
     order, truth = scores.argsort(1, descending=True), torch.from_numpy(links.T.copy())
     for metric, mine in ((LinkPredMRR(60), (1 / ranks).mean()), (LinkPredHitRatio(5), (ranks <= 5).mean())):
@@ -215,14 +215,14 @@ def check_draws() -> None:
     level = LayerSchema(("n",), (Relation(0, "e", "n", "n"),), ("n",))
     sampler = NeighborSampler(rows, {"n": 8}, Draws([level], [2], False, frozenset(), 9))
     whole = dgl.graph((torch.arange(1, 8), torch.zeros(7, dtype=torch.int64)), num_nodes=8)
-    expected = {frozenset(("e", at) for at in pair): 1 / 21 for pair in combinations(range(7), 2)}
+    expected = {frozenset(("e", edge) for edge in pair): 1 / 21 for pair in combinations(range(7), 2)}
     dgl.seed(2)
     mine, other = [], []
     for step in range(DRAWS):
         hop = sampler.batch({"n": np.zeros(1, np.int64)}, 0, 0, step).blocks[0].hops[0]
-        mine.append(frozenset(("e", int(at)) for at in hop.positions))
+        mine.append(frozenset(("e", int(edge)) for edge in hop.positions))
         drawn = dgl.sampling.sample_neighbors(whole, torch.tensor([0]), 2)
-        other.append(frozenset(("e", int(at)) for at in drawn.edata[dgl.EID]))
+        other.append(frozenset(("e", int(edge)) for edge in drawn.edata[dgl.EID]))
     for name, draws in (("ours", mine), ("DGL's", other)):
         p_value = inclusion_p_value(draws, expected)
         assert p_value > P_VALUE, (name, p_value)

@@ -23,8 +23,8 @@ def main(folder: Path) -> None:
             graph = tfgnn.parse_single_example(spec, raw, validate=True)
             features = example.features.feature
             for name, nodes in graph.node_sets.items():
-                told = features[f"nodes/{name}.#size"].int64_list.value if f"nodes/{name}.#size" in features else [0]
-                assert int(nodes.total_size) == sum(told), (path, records, name)
+                sizes = features[f"nodes/{name}.#size"].int64_list.value if f"nodes/{name}.#size" in features else [0]
+                assert int(nodes.total_size) == sum(sizes), (path, records, name)
             for name, edges in graph.edge_sets.items():
                 source, target = edges.adjacency.source, edges.adjacency.target
                 for end, places in ((edges.adjacency.source_name, source), (edges.adjacency.target_name, target)):

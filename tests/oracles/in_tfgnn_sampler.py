@@ -61,7 +61,7 @@ def main(graph: Path, spec_file: Path, records: Path, aggregation: str) -> None:
     spec = text_format.Parse(spec_file.read_text(), sampling_spec_pb2.SamplingSpec())
     schema = tfgnn.read_schema(str(graph / "schema.pbtxt"))
     ours = read(records)
-    told = tfgnn.read_schema(str(records / "schema.pbtxt"))
+    schema_of_records = tfgnn.read_schema(str(records / "schema.pbtxt"))
     with tempfile.TemporaryDirectory() as made:
         tables, out = Path(made) / "tables", Path(made) / "out"
         tables.mkdir()
@@ -74,7 +74,7 @@ def main(graph: Path, spec_file: Path, records: Path, aggregation: str) -> None:
             if not (tables / file).exists():
                 write_table(graph / items.metadata.filename, tables / file)
             items.metadata.filename = file
-            if kind == "nodes" and "#id" in told.node_sets[name].features:
+            if kind == "nodes" and "#id" in schema_of_records.node_sets[name].features:
                 items.features["#id"].dtype = tf.string.as_datatype_enum
         schema.ClearField("context")
         graph_sampler.run_sample_graph_pipeline(

@@ -117,7 +117,7 @@ def check_movielens(folder: Path) -> None:
 
 
 def check_distribution(made: Any, folder: Path, graph: Any, expected: PlainGraph) -> None:
-    """How often the edges of one user are drawn, against as many draws of NumPy's, by a chi-square of two samples."""
+    """Compare how often the edges of one user are drawn with draws of NumPy's, by a two-sample chi-square test."""
     user = "u1"
     (folder / "one.csv").write_text(f"id,split\n{user},train\n")
     sampled = made("sample", {"repeats": REPEATS}, graph=graph, spec=folder / "movielens" / "weighted.pbtxt",

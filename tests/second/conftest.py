@@ -29,7 +29,7 @@ edges:
 
 
 def write_graph(folder: Path) -> Path:
-    """The description of a graph of two node tables and two edge tables, written beside them.
+    """Description of a graph of two node tables and two edge tables, written next to them.
 
     Patients have ten measurements and the progression of the disease after a year; they visit practices by their age,
     and resemble those whose body mass and blood pressure are nearest to theirs.

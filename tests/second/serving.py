@@ -1,4 +1,4 @@
-"""What answers requests for the chosen regression; kept with the model, so that it needs NumPy and pandas only."""
+"""Serving code of the chosen regression; kept with the model, so it needs NumPy and pandas only."""
 
 from __future__ import annotations
 

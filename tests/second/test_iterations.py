@@ -30,7 +30,7 @@ def test_number_of_steps(graph: Path) -> None:
     assert (
         _set_up(graph, objectives=["curved.rmse"], space="curved: {rounds: [9, 3, 27], degree: [1]}").spec.steps == 27
     )
-    assert _set_up(graph, "fit.rounds=27", objectives=["cost"]).spec.steps == 0, "no step tells what a trial will cost"
+    assert _set_up(graph, "fit.rounds=27", objectives=["cost"]).spec.steps == 0, "no step predicts the cost of a trial"
 
 
 def test_pruner_by_default(graph: Path) -> None:

@@ -79,7 +79,7 @@ def test_records(
 
 
 def _rows(folder: Path) -> pd.DataFrame:
-    """What is known of each patient, joined from the tables."""
+    """Data of each patient, joined from the tables."""
     patients, practices, visits, resembles = (
         pd.read_csv(folder / f"{name}.csv", dtype=float) for name in ("patients", "practices", "visits", "resembles")
     )

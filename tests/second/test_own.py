@@ -33,14 +33,14 @@ def test_the_example_of_the_page_runs(second: Second, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "superworkflow", *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["degrees.gini"] == pytest.approx(0.5527, abs=1e-4)
+    assert json.loads(done.stdout)["metrics"]["degrees.spread"] == pytest.approx(1.1556, abs=1e-4)
     (manifest,) = (tmp_path / "store" / "degrees").glob("*/manifest.json")
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     assert json.loads(manifest.read_text())["inputs"]["code"] == {"digest": sha256, "stage": None}
     file.write_text(example() + "\n# edited\n")
     command[4:5] = ["explain"]
-    asked = [each for each in command if each not in ("--no-tracking", "--json")]
-    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    explain = [each for each in command if each not in ("--no-tracking", "--json")]
+    done = subprocess.run(explain, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     index, degrees = done.stdout.splitlines()
     assert "cached" in index
     assert "will run: the file that defines the stage differs" in degrees

@@ -63,7 +63,7 @@ def _columns(path: Path) -> dict[str, Vector]:
 
 
 def _places(ids: Vector, wanted: Vector) -> NDArray[np.intp]:
-    """Where each wanted id is among the ids, which are sorted."""
+    """Positions of the wanted ids in the sorted ids."""
     return np.searchsorted(ids, wanted)
 
 
@@ -107,7 +107,7 @@ class Regression:
             weights -= rate * (x.T @ (x @ weights - y) / len(y) + penalty * weights)
 
     def judge(self, weights: Matrix) -> tuple[Vector, Vector]:
-        """What is predicted for each row by the fit that did not see it, and the error of each of these fits."""
+        """Prediction for each row by the fit that did not see it, and the error of each of these fits."""
         predicted = np.einsum("rc,rc->r", self.x, weights[self.folds])
         wrong = (predicted - self.y) ** 2
         return predicted, np.array([np.sqrt(wrong[self.folds == fold].mean()) for fold in range(self.params.folds)])
@@ -129,8 +129,8 @@ def fit(job: StageRun[FitParams]) -> Output:
 def fit_in_group(job: StageRun[FitParams]) -> Output:
     """The same, each fit by one worker."""
     with worker_group(job) as group:
-        told = group.run(fits_of_worker, job.inputs["data"].uri, job.params.model_dump(mode="json"))
-    fitted = {int(number): weights for each in told for number, weights in each.items()}
+        results = group.run(fits_of_worker, job.inputs["data"].uri, job.params.model_dump(mode="json"))
+    fitted = {int(number): weights for each in results for number, weights in each.items()}
     weights = np.array([fitted[number] for number in range(len(fitted))])
     return _write(job, Regression.of(job.inputs["data"], job.params), weights)
 

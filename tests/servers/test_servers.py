@@ -1,7 +1,7 @@
 """The servers of docker-compose.yml as a team has them: nights that retrain, a bad one among them, under which servers
 are restarted and all disks are lost.
 
-`make test-servers` runs it, beside the rest of the suite: it builds images, and waits for services to start.
+`make test-servers` runs it, apart from the rest of the suite: it builds images, and waits for services to start.
 `SUPERWORKFLOW_TEST_SERVERS` says on which images of PostgreSQL and S3: `real`, those that the file names, or
 `stand-ins` (tests/servers/), which need no image registry.
 """
@@ -168,7 +168,7 @@ class Nightly:
         return found
 
     def log(self, run: str) -> str:
-        """What a run has told so far."""
+        """Log of a run so far."""
         found = ask("POST", f"{self.api}/logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}}).json()
         return "\n".join(each["message"] for each in found)
 
@@ -181,11 +181,11 @@ class Nightly:
         return sorted(each["state_name"] for each in found if each["name"] == stage)
 
     def places(self) -> int:
-        """How many runs hold a place of the deployment's."""
+        """Number of runs that hold a slot of the deployment's concurrency limit."""
         return int(ask("GET", f"{self.api}/deployments/{self.id}").json()["global_concurrency_limit"]["active_slots"])
 
     def ended(self, run: str, state: str, starts: int = 1) -> str:
-        """What a run says that ends so, having been started so often."""
+        """Wait for a run to end in this state after this number of starts; returns its log."""
 
         def over() -> dict[str, Any] | None:
             found: dict[str, Any] = ask("GET", f"{self.api}/flow_runs/{run}").json()
@@ -197,7 +197,7 @@ class Nightly:
 
 
 def _wait_for_datasets(files: fsspec.AbstractFileSystem, stage: str, count: int) -> None:
-    """Until there are so many of a stage: its run is in the middle then."""
+    """Wait until a stage has this number of datasets: its run is then half-way."""
 
     def there() -> bool:
         files.invalidate_cache()

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @dataclass
 class Answer:
-    """How a command ended."""
+    """Result of a command."""
 
     returncode: int
     stdout: str

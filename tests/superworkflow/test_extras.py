@@ -29,7 +29,7 @@ def _normal(name: str) -> str:
 
 
 def _distributions(extra: str) -> set[str]:
-    """What an extra installs, with the extras that it includes and the core."""
+    """Distributions that an extra installs, with the extras that it includes and the core."""
     found = {_normal(each.name) for each in CORE}
     for requirement in OPTIONAL[extra]:
         if requirement.name == PROJECT["name"]:

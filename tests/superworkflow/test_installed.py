@@ -1,4 +1,4 @@
-"""The wheel, installed and used outside the repository, beside folders of the user that are called as our rooms."""
+"""The wheel, installed and used outside the repository, where the user's folders have the names of our packages."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_what_run_would_refuse_on_this_machine_is_said(tmp_path: Path, capsys: p
 
 
 def test_memory_that_driver_and_executors_needed_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a stage needed in process is nothing that its driver or its executors need."""
+    """Memory that a stage needed in process says nothing about its driver or executors."""
     _plan(tmp_path, capsys)
     sizing = Sizing(Location.of(tmp_path / "store"))
     (tmp_path / "store").mkdir(exist_ok=True)
@@ -96,7 +96,7 @@ def test_memory_that_driver_and_executors_needed_before(tmp_path: Path, capsys: 
 
 
 def test_a_holding_can_be_made_of_a_described_one() -> None:
-    """What `run --json` prints of a stage's cost can be priced again."""
+    """The cost that `run --json` prints can be priced again."""
     (own,) = held(Resources(cpu=2), 10)
     assert Holding.model_validate(own.model_dump(mode="json", exclude_defaults=True)) == own
 

@@ -70,10 +70,10 @@ def test_trials_compute_no_more_than_their_objective_needs(graph_files: tuple[Pa
     setup = set_up(request, Wishes())
     needed = needed_nodes(setup.request.diagram, parse_objectives(["evaluate.macro_f1"], None))
     assert needed == ["index", "label", "walk", "prepare", "embed", "evaluate"]
-    asked = set_up(
+    requested = set_up(
         _request(graph_files, "node2vec.link_prediction=true"), Wishes(fixed=frozenset({"node2vec.link_prediction"}))
     )
-    assert "holdout-embed" in asked.request.diagram.nodes
+    assert "holdout-embed" in requested.request.diagram.nodes
     with pytest.raises(UserError, match=r"evalute.*Did you mean evaluate\?"):
         needed_nodes(request.diagram, parse_objectives(["evalute.micro_f1"], None))
     with pytest.raises(UserError, match=r"evaluate.micr_f1.*Did you mean evaluate.micro_f1\?"):
@@ -98,11 +98,11 @@ def test_name_of_a_study(graph_files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "trials", "objectives", "expected"),
+    ("requested", "trials", "objectives", "expected"),
     [(None, 8, 1, "random"), (None, 40, 1, "tpe"), (None, 40, 2, "tpe"), (None, 200, 2, "nsga2"), ("gp", 8, 1, "gp")],
 )
-def test_default_sampler(asked: str | None, trials: int, objectives: int, expected: str) -> None:
-    choice = choose_sampler(asked, trials, objectives)
+def test_default_sampler(requested: str | None, trials: int, objectives: int, expected: str) -> None:
+    choice = choose_sampler(requested, trials, objectives)
     assert choice.name == expected
     assert choice.reason
 

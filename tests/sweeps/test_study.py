@@ -139,7 +139,7 @@ def test_attempt_that_was_taken_over_does_not_count(url: str, name: str) -> None
     assert (taken.params, taken.lost_usd, taken.attempt) == (claim.params, 0.25, 2)
     assert not _finish(first, claim)
     assert _finish(second, taken)
-    assert _finish(second, taken), "telling it again, as after an outage, changes nothing"
+    assert _finish(second, taken), "finishing it again, as after an outage, changes nothing"
     assert len(second.trials()) == 1
 
 

@@ -26,7 +26,7 @@ def spec(sampler: str = "tpe", **more: object) -> StudySpec:
 
 
 def value(params: dict[str, float]) -> float:
-    """What the trials are judged by."""
+    """Objective of the trials."""
     return -((params["walk.p"] - 0.5) ** 2) - params["embed.learning_rate"]
 
 

@@ -46,11 +46,11 @@ def community_walks(communities: int, size: int, walks: int, length: int, leave:
     """Walks on dense communities; a step leaves its community with probability `leave`."""
     rng = np.random.default_rng(seed)
     result = np.empty((walks, length), np.int32)
-    at = np.arange(walks) % communities
+    community = np.arange(walks) % communities
     for t in range(length):
-        result[:, t] = at * size + rng.integers(size, size=walks)
+        result[:, t] = community * size + rng.integers(size, size=walks)
         moves = rng.random(walks) < leave
-        at = np.where(moves, rng.integers(communities, size=walks), at)
+        community = np.where(moves, rng.integers(communities, size=walks), community)
     return result
 
 

@@ -20,16 +20,18 @@ def example_class() -> Any:
 
     def message(name: str, *fields: tuple[str, int, int, str, bool]) -> descriptor_pb2.DescriptorProto:
         made = file.message_type.add(name=name)
-        for field, number, kind, of, repeated in fields:
+        for field, number, kind, type_name, repeated in fields:
             label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
-            made.field.add(name=field, number=number, type=kind, type_name=of or None, label=label)
+            made.field.add(name=field, number=number, type=kind, type_name=type_name or None, label=label)
         return made
 
     message("BytesList", ("value", 1, kinds.TYPE_BYTES, "", True))
     message("FloatList", ("value", 1, kinds.TYPE_FLOAT, "", True))
     message("Int64List", ("value", 1, kinds.TYPE_INT64, "", True))
     lists = ("bytes_list", ".test.BytesList"), ("float_list", ".test.FloatList"), ("int64_list", ".test.Int64List")
-    feature = message("Feature", *((name, i, kinds.TYPE_MESSAGE, of, False) for i, (name, of) in enumerate(lists, 1)))
+    feature = message(
+        "Feature", *((name, i, kinds.TYPE_MESSAGE, kind, False) for i, (name, kind) in enumerate(lists, 1))
+    )
     feature.oneof_decl.add(name="kind")
     for field in feature.field:
         field.oneof_index = 0

@@ -75,7 +75,7 @@ def table_bytes(ending: str, columns: Mapping[str, list[Any]], dtypes: Mapping[s
 def write_graph(
     folder: Path, nodes: Mapping[str, Items], edges: Mapping[str, Items], context: Items | None = None
 ) -> Path:
-    """Tables and `schema.pbtxt` in a folder; a table `name@3.csv` in so many shards, the last of them empty."""
+    """Tables and `schema.pbtxt` in a folder; a table `name@3.csv` in three shards, of which the last is empty."""
     folder.mkdir(parents=True, exist_ok=True)
     for items in [*nodes.values(), *edges.values(), *([context] if context else [])]:
         if items.file and not items.reverses:
@@ -135,15 +135,15 @@ def expected(
             ]
             rows.sort()
             if first:
-                rows = [edge for at, edge in enumerate(rows) if not at or edge[:2] != rows[at - 1][:2]]
+                rows = [edge for index, edge in enumerate(rows) if not index or edge[:2] != rows[index - 1][:2]]
             kept[name] = rows
             numbers = [row for _, _, row in rows]
             sets[name] = (*_csr(rows, len(ends[0])), None, _in_order(items, numbers), numbers)
     for name, items in edges.items():
         if items.reverses:
-            back = sorted((t, s, at) for at, (s, t, _) in enumerate(kept[items.reverses]))
-            origin = [at for _, _, at in back]
-            numbers = [kept[items.reverses][at][2] for at in origin]
+            back = sorted((t, s, index) for index, (s, t, _) in enumerate(kept[items.reverses]))
+            origin = [index for _, _, index in back]
+            numbers = [kept[items.reverses][index][2] for index in origin]
             features = _in_order(edges[items.reverses], numbers)
             sets[name] = (*_csr(back, len(number[(items.ends or ("",))[0]])), origin, features, numbers)
     return sets
@@ -175,8 +175,8 @@ def _features(items: Items) -> tuple[SchemaFeature, ...]:
 
 
 def _pieces(name: str, rows: int) -> Sequence[tuple[str, int, int]]:
-    stem, at, rest = name.partition("@")
-    if not at:
+    stem, mark, rest = name.partition("@")
+    if not mark:
         return [(name, 0, rows)]
     count, dot, ending = rest.partition(".")
     bounds = [min(rows, rows * shard // max(1, int(count) - 1)) for shard in range(int(count))] + [rows]

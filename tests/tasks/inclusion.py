@@ -1,4 +1,4 @@
-"""Which edges a sampled subgraph has, by enumeration of all that can be drawn; and draws held against it by chi-square.
+"""Exact distribution of the edges of a sampled subgraph, by enumeration, and a chi-square test of draws against it.
 
 An edge is (place of its edge set in a list, position in the set). Of all single edges and pairs of edges the numbers
 of subgraphs that have them are held against their means at once, by the covariances that enumeration gives.
@@ -62,10 +62,12 @@ def outcomes(graph: PlainGraph, ops: Sequence[Op], seed: int, by_path: bool) -> 
 
 
 def _drawn_once_more(graph: PlainGraph, op: Op, node: int, drawn: dict) -> dict:
-    row = [(at, target) for at, (source, target) in enumerate(graph.edges[op.edge_set]) if source == node]
+    row = [(position, target) for position, (source, target) in enumerate(graph.edges[op.edge_set]) if source == node]
     weights = graph.features.get(op.edge_set, {}).get("weight") if op.strategy == "RANDOM_WEIGHTED" else None
     following: defaultdict[object, float] = defaultdict(float)
-    for places, chance in _draws([1.0 if weights is None else float(weights[at]) for at, _ in row], op.size).items():
+    for places, chance in _draws(
+        [1.0 if weights is None else float(weights[position]) for position, _ in row], op.size
+    ).items():
         for (edges, targets), share in drawn.items():
             reached = Counter(dict(targets))
             reached.update(row[place][1] for place in places)

@@ -1,4 +1,4 @@
-"""Heterographs to sample from, and the sampler written anew in plain Python: what the compiled one must equal."""
+"""Heterographs to sample from, and a slow reference sampler in plain Python, which the compiled one must equal."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class PlainSubgraph:
 
 
 class PlainSampler:
-    """See the module. Nothing is shared with the compiled one but the definition of the random numbers."""
+    """Slow reference of `tasks.sample.kernel.sample`; the two share the definition of the random numbers alone."""
 
     def __init__(self, graph: PlainGraph, spec: SamplingSpec, params: SampleParams):
         self.graph, self.spec, self.params = graph, spec, params
@@ -262,7 +262,7 @@ def plain(block: SubgraphBlock, graph: PlainGraph, number: int) -> PlainSubgraph
 
 
 def same(made: PlainSubgraph, wanted: PlainSubgraph) -> bool:
-    """Whether a compiled subgraph is the plain one; the order of sets does not matter."""
+    """True if a compiled subgraph equals the plain one; the order of sets does not matter."""
     return made.nodes == {name: nodes for name, nodes in wanted.nodes.items() if nodes} and made.edges == {
         name: edges for name, edges in wanted.edges.items() if edges
     }

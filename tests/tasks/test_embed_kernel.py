@@ -37,13 +37,13 @@ def random_tables(d, rows=ROWS, adagrad=False):
     return tables
 
 
-def drawn_negatives(known, params, length, number, epoch):
+def drawn_negatives(vocab, params, length, number, epoch):
     """The negatives of a walk's only block, as the kernel draws them."""
     blocks, _, pool = pool_size(length, params.block, params.shared_negatives)
     out = np.zeros(blocks * pool, np.int64)
     with np.errstate(over="ignore"):
         state = mix.py_func(np.uint64(key(params.seed, epoch)) + np.uint64(number) * GAMMA)
-    _draw(state, out, len(out), known.threshold, known.alias)
+    _draw(state, out, len(out), vocab.threshold, vocab.alias)
     return out.reshape(blocks, pool)
 
 
@@ -106,10 +106,10 @@ def test_one_walk_moves_every_row_by_the_damped_gradient_of_the_objective(d, n, 
         dimensions=d, window=window, negative=negative, shared_negatives=shared, step_bound=bound, seed=seed
     )
     walk = np.random.default_rng(seed).integers(0, ROWS, n).astype(np.int32)
-    tables, known = random_tables(d), vocabulary()
-    negatives = drawn_negatives(known, params, n, seed, 3)[0]
+    tables, vocab = random_tables(d), vocabulary()
+    negatives = drawn_negatives(vocab, params, n, seed, 3)[0]
     expected, errors = expected_step(tables, walk, negatives, params, 0.05)
-    NumbaKernel(tables, known, params, 1).train(walk[None], seed, 3, 0.05, 0.0)
+    NumbaKernel(tables, vocab, params, 1).train(walk[None], seed, 3, 0.05, 0.0)
     assert (np.abs(tables.centre - expected[0]) <= 2e-5 + errors[0]).all()
     assert (np.abs(tables.context - expected[1]) <= 2e-5 + errors[1]).all()
 
@@ -118,14 +118,14 @@ def test_one_walk_moves_every_row_by_the_damped_gradient_of_the_objective(d, n, 
 def test_a_long_walk_is_trained_block_by_block_with_the_contexts_around_each(n):
     params = EmbedParams(dimensions=20, window=6, block=16, shared_negatives=8, seed=5)
     walk = np.random.default_rng(n).integers(0, ROWS, n).astype(np.int32)
-    tables, known = random_tables(20), vocabulary()
+    tables, vocab = random_tables(20), vocabulary()
     reference = random_tables(20)
-    negatives = drawn_negatives(known, params, n, 0, 0)
+    negatives = drawn_negatives(vocab, params, n, 0, 0)
     _, size, _ = pool_size(n, params.block, params.shared_negatives)
     for block, pool in enumerate(negatives):
         centres = range(block * size, min(n, (block + 1) * size))
         reference.centre[:], reference.context[:] = expected_step(reference, walk, pool, params, 0.05, centres)[0]
-    NumbaKernel(tables, known, params, 1).train(walk[None], 0, 0, 0.05, 0.05)
+    NumbaKernel(tables, vocab, params, 1).train(walk[None], 0, 0, 0.05, 0.05)
     # From the second block on, the scores are of rounded vectors too. A pair more or less is a step of 0.02.
     np.testing.assert_allclose(tables.centre, reference.centre, atol=4e-3)
     np.testing.assert_allclose(tables.context, reference.context, atol=4e-3)
@@ -137,10 +137,10 @@ def test_the_torch_kernel_takes_the_same_step(optimizer):
         dimensions=24, window=4, shared_negatives=16, optimizer=optimizer, kernel="torch", step_bound=0.5
     )
     walk = np.random.default_rng(3).permutation(ROWS)[:11].astype(np.int32)
-    known = vocabulary()
+    vocab = vocabulary()
     negatives = np.array([3, 5, 7, 1, 0, 11, 2, 9])
     ours, theirs = random_tables(24, adagrad=optimizer == "adagrad"), random_tables(24, adagrad=optimizer == "adagrad")
-    kernel = TorchKernel(theirs, known, params, 1)
+    kernel = TorchKernel(theirs, vocab, params, 1)
     rows = torch.from_numpy(walk.astype(np.int64))[None]
     loss, weight, _ = kernel.step(rows, torch.ones_like(rows, dtype=torch.bool), torch.from_numpy(negatives)[None], 0.3)
     kernel.finish()
@@ -158,14 +158,14 @@ def test_the_torch_kernel_takes_the_same_step(optimizer):
 
 def test_padding_dropped_vertices_and_short_walks_are_left_out():
     params = EmbedParams(dimensions=16, window=3, shared_negatives=8)
-    known = vocabulary()
-    remap = known.remap.copy()
+    vocab = vocabulary()
+    remap = vocab.remap.copy()
     remap[[2, 7]] = -1
-    dropped = Vocabulary(remap, known.threshold, known.alias, known.keep)
+    dropped = Vocabulary(remap, vocab.threshold, vocab.alias, vocab.keep)
     long, short = random_tables(16), random_tables(16)
     walk = np.array([[4, 2, 5, 7, 7, 6, 2, 8, -1, -1]], np.int32)
     NumbaKernel(long, dropped, params, 1).train(walk, 9, 0, 0.05, 0.05)
-    NumbaKernel(short, known, params, 1).train(np.array([[4, 5, 6, 8]], np.int32), 9, 0, 0.05, 0.05)
+    NumbaKernel(short, vocab, params, 1).train(np.array([[4, 5, 6, 8]], np.int32), 9, 0, 0.05, 0.05)
     np.testing.assert_array_equal(long.centre, short.centre)
     np.testing.assert_array_equal(long.context, short.context)
     alone = random_tables(16)
@@ -175,9 +175,9 @@ def test_padding_dropped_vertices_and_short_walks_are_left_out():
 
 def test_frequent_vertices_are_kept_with_their_probability():
     params = EmbedParams(dimensions=16, window=1, shared_negatives=8, negative=1)
-    known = vocabulary()
+    vocab = vocabulary()
     keep = np.where(np.arange(ROWS) == 0, 0.0, 1.0).astype(np.float32)
-    thinned = Vocabulary(known.remap, known.threshold, known.alias, keep)
+    thinned = Vocabulary(vocab.remap, vocab.threshold, vocab.alias, keep)
     tables = random_tables(16)
     before = tables.centre.copy()
     NumbaKernel(tables, thinned, params, 1).train(np.array([[1, 0, 2, 0, 0, 3]], np.int32), 0, 0, 0.1, 0.1)
@@ -186,11 +186,11 @@ def test_frequent_vertices_are_kept_with_their_probability():
 
 
 def test_training_stops_at_a_vector_that_is_not_a_number_or_explodes():
-    params, known = EmbedParams(dimensions=16, shared_negatives=8), vocabulary()
+    params, vocab = EmbedParams(dimensions=16, shared_negatives=8), vocabulary()
     for value in (np.nan, np.inf, 1e6):
         tables = random_tables(16)
         tables.centre[4, 3] = value
-        _, _, peak = NumbaKernel(tables, known, params, 1).train(np.array([[1, 4, 2]], np.int32), 0, 0, 0.1, 0.1)
+        _, _, peak = NumbaKernel(tables, vocab, params, 1).train(np.array([[1, 4, 2]], np.int32), 0, 0, 0.1, 0.1)
         assert peak == np.inf
 
 
@@ -204,12 +204,12 @@ from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
 from superworkflow.tasks.prepare.alias import alias_table
 
 threshold, alias = alias_table(np.arange(1.0, 301))
-known = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))
+vocab = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))
 found = hashlib.sha256()
 for d, window, block, length in ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 128, 17)):
     walks = np.random.default_rng(d).integers(0, 300, (100, length)).astype(np.int32)
     tables = EmbeddingTables.random(300, d, 1, False)
-    NumbaKernel(tables, known, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)
+    NumbaKernel(tables, vocab, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)
     found.update(tables.centre.tobytes() + tables.context.tobytes())
 print(WORD, found.hexdigest())
 """

@@ -104,10 +104,10 @@ def test_warm_start_takes_the_vectors_of_the_same_labels(tmp_path, communities):
     made = later.embed("warm", initial=earlier, **SMALL, learning_rate=1e-6)
     assert made.stats["matched"] == 2 * SIZE
     names, found = vectors(made)
-    known = dict(zip(*vectors(earlier), strict=True))
+    before = dict(zip(*vectors(earlier), strict=True))
     assert names == labels
     for name, vector in zip(names[1:], found[1:], strict=True):
-        np.testing.assert_allclose(vector, known[name], atol=1e-3)
+        np.testing.assert_allclose(vector, before[name], atol=1e-3)
     assert np.linalg.norm(found[0]) < 0.5
     with pytest.raises(UserError, match=r"embed.dimensions: the earlier embeddings have 16 dimensions.*got 8"):
         later.embed("other", initial=earlier, dimensions=8)

@@ -91,10 +91,10 @@ def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share)
     """The other graph has its vertices in another order, and one more; some of the held-out edges are in it."""
     graph, positives = Dataset.open(Location.of(inputs["graph"])), Dataset.open(Location.of(inputs["holdout"]))
     nodes = graph.parquet("vertices.parquet").read()["node"].to_pylist()
-    asked = positives.array("positives.npy")
+    pairs = positives.array("positives.npy")
     other = ["more", *reversed(nodes)]
     place = {node: number for number, node in enumerate(other)}
-    ends = np.array([[place[nodes[u]], place[nodes[v]]] for u, v in asked[: int(share * len(asked))]])
+    ends = np.array([[place[nodes[u]], place[nodes[v]]] for u, v in pairs[: int(share * len(pairs))]])
     arcs = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
     inputs["seen"] = dataset(
         tmp_path / "seen", "holdout", tables={"vertices.parquet": pa.table({"node": other})},
@@ -102,8 +102,8 @@ def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share)
                 "indices.npy": arcs[:, 1].astype(np.int32)},
     )  # fmt: skip
     made = evaluate(tmp_path, {k: v for k, v in inputs.items() if k != "labels"}, projection_sample=0)
-    joined = {frozenset(map(int, pair)) for pair in asked[: int(share * len(asked))]}
-    left = sum(frozenset(map(int, pair)) not in joined for pair in asked)
+    joined = {frozenset(map(int, pair)) for pair in pairs[: int(share * len(pairs))]}
+    left = sum(frozenset(map(int, pair)) not in joined for pair in pairs)
     if share == 1.0:
         assert (made.json("metrics.json"), made.stats["link_test_pairs"]) == ({}, 0)
     else:

@@ -180,7 +180,7 @@ def test_what_plans_are_told(tmp_path: Path, ending: str) -> None:
     back = Items(ends=("paper", "paper"), file=cites.file, reverses="cites")
     folder = write_graph(tmp_path, {"paper": papers}, {"cites": cites, "back": back})
     stats = STAGE.inputs["graph"].stats_of(STAGE.inputs["graph"].open(Source.of(folder)))
-    told = STAGE.estimate(HeterographParams(), {"graph": stats}, Resources(cpu=2))
+    estimate = STAGE.estimate(HeterographParams(), {"graph": stats}, Resources(cpu=2))
     made = run_stage(folder, tmp_path / "out").dataset.stats
     rough = 0.5 if ending == "tfrecord.gz" else 0.02  # how far it unpacks is a guess
     for name in (
@@ -193,8 +193,8 @@ def test_what_plans_are_told(tmp_path: Path, ending: str) -> None:
         "node_sets",
         "edge_sets",
     ):
-        assert told.stats[name] == pytest.approx(made[name], rel=rough), name
-    assert told.output_bytes == pytest.approx(made["bytes"], rel=max(0.3, rough))
+        assert estimate.stats[name] == pytest.approx(made[name], rel=rough), name
+    assert estimate.output_bytes == pytest.approx(made["bytes"], rel=max(0.3, rough))
 
 
 def test_only_tables_of_the_schema_are_in_the_digest(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def metadata(tmp_path):
     np.save(tmp_path / "f0.npy", feat[:7])
     np.save(tmp_path / "f1.npy", feat[7:])
     np.save(tmp_path / "venue.npy", np.arange(PAPERS) % 2)
-    for at, name in enumerate(("train_mask", "val_mask", "test_mask")):
-        np.save(tmp_path / f"{name}.npy", np.arange(PAPERS) // 2 % 3 == at)
+    for index, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        np.save(tmp_path / f"{name}.npy", np.arange(PAPERS) // 2 % 3 == index)
     np.savetxt(tmp_path / "year.csv", np.arange(30), "%d")
 
     def npy(*files):

@@ -116,7 +116,7 @@ def _write(path: Path, data: bytes) -> None:
     [
         (_schema("papers.csv", "absent.csv"), "there is no such table (got 'absent.csv')"),
         (_schema("papers.csv", "papers@3.csv"), "there is no such table (got 'papers-00000-of-00003.csv')"),
-        (_schema("papers.csv", "/etc/passwd"), "passwd: the format of a table cannot be told from its name"),
+        (_schema("papers.csv", "/etc/passwd"), "passwd: the format of a table is not clear from its name"),
         (_schema("papers.csv", "/absent/papers@2.csv"), "no such table (got '/absent/papers-00000-of-00002.csv')"),
         (_schema("papers.csv", "../papers.csv"), "has an empty part, '.' or '..'"),
         (_schema("papers.csv", "sofa://bucket/p.csv"), "sofa://bucket/p.csv: unknown protocol"),
@@ -151,7 +151,7 @@ def test_other_refusals(tmp_path: Path) -> None:
     odd = write_graph(tmp_path / "odd", {"paper": Items({"id": ["a"]}, file="papers.csv")}, {})
     (odd / "papers.csv").rename(odd / "papers.txt")
     _schema("papers.csv", "papers.txt")(odd)
-    assert "papers.txt: the format of a table cannot be told from its name" in refused(odd)
+    assert "papers.txt: the format of a table is not clear from its name" in refused(odd)
     context = Items({"k": [1, 2]}, {"k": ("int64", ())}, file="context.csv")
     two = write_graph(tmp_path / "two", {"paper": Items({"id": ["a"]}, file="papers.csv")}, {}, context)
     assert "the table of the context has one row (got '2 rows')" in refused(two)

@@ -149,9 +149,9 @@ def test_a_damaged_page_late_in_a_parquet_file(tmp_path, engine):
     path, rows = tmp_path / "g.parquet", 1_200_000
     table = pa.table({"source": np.arange(rows), "target": np.arange(rows) // 2})
     pq.write_table(table, path, row_group_size=rows // 4, compression="none", use_dictionary=False)
-    at = pq.ParquetFile(path).metadata.row_group(3).column(0).data_page_offset
+    offset = pq.ParquetFile(path).metadata.row_group(3).column(0).data_page_offset
     with path.open("r+b") as stream:
-        stream.seek(at)
+        stream.seek(offset)
         stream.write(b"\xff" * 40)
     assert "damaged" in message(path, engine)
 
@@ -180,11 +180,11 @@ def test_too_little_memory_is_told_with_what_to_do(tmp_path, engine, kind, event
     given = ["stage", "index", "--input", f"edges={path}", "--output", str(tmp_path / "out"), "--memory", "256Mi"]
     given += ["--params-json", f'{{"engine": "{engine}"}}', *(["--events"] if events else [])]
     done = subprocess.run([sys.executable, "-c", SHORT, *given], capture_output=True, text=True)
-    told = done.stdout + done.stderr
-    assert done.returncode == 2, told
-    assert "Traceback" not in told
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
     words = ("g.csv" if kind == "csv" else "g.parquet", "too little memory", "memory: 256.0 MiB", "engine: spark")
-    assert all(word in told for word in words), told
+    assert all(word in said for word in words), said
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""How files may be written: formats, headers, compression, labels of any kind."""
+"""Forms of files: formats, headers, compression, labels of any kind."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_header(tmp_path, engine):
     assert sorted(run_index(path, engine, header=False).labels) == ["1", "2", "3", "x", "y"]
     path.write_text("4 2\n1 2\n2 3\n")  # a count of vertices and edges looks like an edge …
     assert "4" in run_index(path, engine, format="whitespace").labels
-    assert "4" not in run_index(path, engine, format="whitespace", header=True).labels  # … unless told
+    assert "4" not in run_index(path, engine, format="whitespace", header=True).labels  # … unless `header` says so
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -169,7 +169,9 @@ def test_every_line_is_in_one_part() -> None:
     draw = random.Random(5)
     text = b"header\n" + b"".join(b"x" * draw.choice([0, 1, 5, 40]) + b"\n" for _ in range(300)) + b"last"
     for size in (1, 2, 7, 64, 10_000):
-        parts = [whole_lines(io.BytesIO(text), at, min(at + size, len(text)), 7) for at in range(7, len(text), size)]
+        parts = [
+            whole_lines(io.BytesIO(text), start, min(start + size, len(text)), 7) for start in range(7, len(text), size)
+        ]
         assert b"".join(parts) == text[7:]
         assert all(part.endswith(b"\n") for part in list(filter(None, parts))[:-1])
 

@@ -99,7 +99,7 @@ def test_labels_of_another_graph_are_refused(tmp_path: Path, graph: Dataset) -> 
 
 
 def _table(folder: Path, names: object = ("x", "y"), **changed: np.ndarray) -> Dataset:
-    """A label dataset that tells of no graph."""
+    """A label dataset without the graph's identity."""
     writer = DatasetWriter(Location.of(folder))
     for name, values in (TABLE | changed).items():
         writer.array(f"{name}.npy", values)

@@ -113,9 +113,9 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         less[number] = CsrRows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
     if model == "gcn":
         degrees = np.diff(less[0].indptr).astype(np.float32)
-    known, shape = NetworkInputs(data.inputs.features, degrees), network.shape
+    inputs, shape = NetworkInputs(data.inputs.features, degrees), network.shape
     plain = NeighborSampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
-    wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), known), example).item()
+    wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), inputs), example).item()
     assert found == pytest.approx(wanted, abs=1e-5)
     others = example.wanted[2]
     assert others.sum() == len(items) == (~others).sum()
@@ -156,11 +156,11 @@ def test_filtered_ranks():
     for one_set in (False, True):
         sources = rng.integers(-2, 3, (9, 2)).astype(np.float32)
         targets = sources if one_set else rng.integers(-2, 3, (7, 2)).astype(np.float32)
-        known = np.unique(rng.integers(0, [9, len(targets)], (25, 2)), axis=0)
-        known = known[known[:, 0] < known[:, 1]] if one_set else known
-        links = known[::3]
-        there = {tuple(pair) for pair in known.tolist()} | {(v, u) for u, v in known.tolist() if one_set}
-        for (u, v), rank in zip(links.tolist(), filtered_ranks(sources, targets, links, known, one_set), strict=True):
+        edges = np.unique(rng.integers(0, [9, len(targets)], (25, 2)), axis=0)
+        edges = edges[edges[:, 0] < edges[:, 1]] if one_set else edges
+        links = edges[::3]
+        there = {tuple(pair) for pair in edges.tolist()} | {(v, u) for u, v in edges.tolist() if one_set}
+        for (u, v), rank in zip(links.tolist(), filtered_ranks(sources, targets, links, edges, one_set), strict=True):
             own = sources[u] @ targets[v]
             others = [
                 sources[u] @ targets[t] for t in range(len(targets)) if (u, t) not in there and not (one_set and t == u)

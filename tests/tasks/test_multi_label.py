@@ -11,7 +11,7 @@ from superworkflow.tasks import heterograph, infer, publish_predictions, score
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel, many_targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
-from superworkflow.tasks.publish_predictions.serving import load
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.train import STAGE
 from tests.tasks.index_helpers import run_stage
 
@@ -40,13 +40,13 @@ def sources(tmp_path_factory):
 def test_from_rows_to_a_model_that_answers(sources, tmp_path):
     files, has = sources
     graph = run_stage(heterograph.STAGE, {}, files, tmp_path / "graph")
-    opened, at = HeteroGraph.open(graph), {"graph": str(graph.location.local_path)}
+    opened, folders = HeteroGraph.open(graph), {"graph": str(graph.location.local_path)}
     targets = many_targets_of(opened, "node.label", (0.6, 0.2), 42)
     assert targets.names == ("l0", "l1", "l2", "l3")
     assert [(targets.splits == split).sum() for split in (-1, 0, 1, 2)] == [10, 48, 16, 16]
-    made = run_stage(STAGE, {"hidden": 16, "batch": 16, "epochs": 30, "dropout": 0.1}, at, tmp_path / "train")
+    made = run_stage(STAGE, {"hidden": 16, "batch": 16, "epochs": 30, "dropout": 0.1}, folders, tmp_path / "train")
     assert made.stats["labels"] == has.sum()
-    found = run_stage(infer.STAGE, {}, {**at, "network": str(made.location.local_path)}, tmp_path / "infer")
+    found = run_stage(infer.STAGE, {}, {**folders, "network": str(made.location.local_path)}, tmp_path / "infer")
     with found.parquet("predictions.parquet") as file:
         rows = file.read().to_pylist()
     assert [row["label"] for row in rows] == [[f"l{kind}" for kind in np.flatnonzero(each)] for each in has]

@@ -109,8 +109,8 @@ def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
                 indptr, indices = typed.rows(edges.name)
                 rows, mine, target = piece.rows[number], piece.numbers[edges.source], edges.target
                 assert (piece.first[number] == indptr[mine]).all()
-                for at, old in enumerate(mine):
-                    near = rows.indices[rows.indptr[at] : rows.indptr[at + 1]]
+                for row, old in enumerate(mine):
+                    near = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
                     assert (orders[target][near] == indices[indptr[old] : indptr[old + 1]]).all()
                 for name in single.get(edges.name, ()):
                     found = shards.weights(number, name, first, last, rows.indptr)
@@ -183,12 +183,12 @@ def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path, is
     starts = np.concatenate([[0], np.cumsum(np.bincount(ends[:, 0], minlength=nodes))])
     rows = Symmetric(starts, ends[:, 1].astype(np.int32), None)
     weights = np.stack([np.ones(nodes), rng.random(nodes) < 0.1, np.diff(starts)], 1).astype(np.int32)
-    each, told = bisection_imbalance(1.05, parts), io.StringIO()
+    each, logged = bisection_imbalance(1.05, parts), io.StringIO()
     alone, by_clusters, again = (
-        divide(rows, weights, parts, 1.05, each, 1, tmp_path, Progress("test", stream=told), most)
+        divide(rows, weights, parts, 1.05, each, 1, tmp_path, Progress("test", stream=logged), most)
         for most in (len(ends), 20_000, 20_000)
     )
-    assert "clusters, " in told.getvalue()
+    assert "clusters, " in logged.getvalue()
     assert by_clusters.tolist() == again.tolist()
     cuts = [(found[ends[:, 0]] != found[ends[:, 1]]).sum() for found in (alone, by_clusters)]
     assert cuts[1] <= 1.05 * cuts[0]
@@ -220,7 +220,7 @@ def test_parts_by_the_size_of_the_graph():
 
 
 def test_plans_count_the_entries_that_the_stage_counts(tmp_path: Path):
-    """Of sets that are reversed and that are not, of an edge list, and of what is left when links are held out."""
+    """Edge sets with and without a reverse, an edge list, and the rest of a graph when links are held out."""
     rng = np.random.default_rng(4)
     pairs = sorted({(min(u, v), max(u, v)) for u, v in rng.integers(0, 60, (300, 2)).tolist() if u != v})
     names = [f"n{number:02}" for number in range(60)]
@@ -271,7 +271,7 @@ def test_refuses_what_belongs_to_another_graph(tmp_path: Path):
 
 
 def test_refuses_damaged_parts_and_shards(tmp_path: Path):
-    """Files that are whole by the manifest's sums may lie all the same: whoever writes to the store writes both."""
+    """Files that match the manifest's sums may be wrong all the same: a writer to the store can write both."""
     graph = one_kind(tmp_path / "graph")
     typed = HeteroGraph.open(graph)
     parts = divided(graph, tmp_path / "parts")
@@ -310,9 +310,9 @@ def test_refuses_damaged_weights(tmp_path: Path):
             Shards(_with(made, name, other, tmp_path / "bad")).weights(0, "weight", 0, 4, indptr)
     for lie in (None, "weight", [1], ["weight", "weight"]):
         (edges,) = document["edge_sets"]
-        told = {**document, "edge_sets": [{**edges, "weights": lie}]}
+        lying = {**document, "edge_sets": [{**edges, "weights": lie}]}
         with pytest.raises(DatasetDamaged, match="features of edges have no names"):
-            Shards(_with(made, SHARDS_FILE, told, tmp_path / "bad"))
+            Shards(_with(made, SHARDS_FILE, lying, tmp_path / "bad"))
 
 
 def _with(dataset: Dataset, name: str, values: object, folder: Path) -> Dataset:

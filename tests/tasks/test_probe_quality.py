@@ -1,4 +1,4 @@
-"""What the probe finds on citation graphs with sampled neighbours, sizes 5 and 5, and Planetoid's split."""
+"""Scores of the probe on citation graphs with sampled neighbours, sizes 5 and 5, and Planetoid's split."""
 
 from __future__ import annotations
 

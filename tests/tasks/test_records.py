@@ -68,13 +68,13 @@ def expected(
     return found
 
 
-def _add(found: dict[str, Any], graph: HeteroGraph, prefix: str, of: NodeSet | EdgeSet, rows: list[int]) -> None:
+def _add(found: dict[str, Any], graph: HeteroGraph, prefix: str, item_set: NodeSet | EdgeSet, rows: list[int]) -> None:
     if not rows:
         return
     found[f"{prefix}#size"] = ("int64_list", [len(rows)])
-    for feature in of.features:
-        read = graph.node_feature if isinstance(of, NodeSet) else graph.edge_feature
-        values: Any = read(of.name, feature.name)
+    for feature in item_set.features:
+        read = graph.node_feature if isinstance(item_set, NodeSet) else graph.edge_feature
+        values: Any = read(item_set.name, feature.name)
         if isinstance(values, Ragged):
             items = [values.values[values.starts[row] : values.starts[row + 1]] for row in rows]
         else:
@@ -122,7 +122,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("count", [7, 1 << 33])
 def test_numbers_that_a_set_does_not_have_are_refused(made, kind, count):
-    """A number below 0 too, also where without its sign it would be one of so many."""
+    """Negative numbers too, even where the number without its sign is below the count."""
     graph = HeteroGraph.open(made[0])
     check_numbers(graph, "nodes", np.array([0, 6], kind), count)
     check_numbers(graph, "nodes", np.array([], kind), 0)
@@ -178,10 +178,10 @@ def test_the_schema_says_what_the_examples_hold(tmp_path, made):
         for name, each in sets.items():
             features = [tuple(feature) for feature in each.features]
             assert features == [(f.name, f.dtype, f.shape) for f in described[name].features]
-    known = {f"nodes/{s.name}.{f.name}" for s in schema.node_sets.values() for f in s.features}
-    known |= {f"edges/{s.name}.{f.name}" for s in schema.edge_sets.values() for f in s.features}
+    described_names = {f"nodes/{s.name}.{f.name}" for s in schema.node_sets.values() for f in s.features}
+    described_names |= {f"edges/{s.name}.{f.name}" for s in schema.edge_sets.values() for f in s.features}
     found = {name.removesuffix(".d1") for record in wanted["train"] for name in record if "#" not in name}
-    assert found - known == {"context/seed_id", "context/sample_id"}
+    assert found - described_names == {"context/seed_id", "context/sample_id"}
 
 
 def test_parquet_files_have_the_same_features(tmp_path, made):
@@ -235,10 +235,10 @@ def test_what_a_killed_attempt_has_left_whole_is_taken_over(tmp_path, made):
     with location.join(names[2]).open("wb") as half:
         half.write(b"half")
     left = [(tmp_path / "out" / name).stat().st_ino for name in names[:2]]
-    told = io.StringIO()
+    logged = io.StringIO()
     inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
-    execute(STAGE, {"shards": 4}, inputs, str(tmp_path / "out"), Resources(cpu=2), Progress("records", stream=told))
-    assert "2 of 8 shards are from an earlier attempt" in told.getvalue()
+    execute(STAGE, {"shards": 4}, inputs, str(tmp_path / "out"), Resources(cpu=2), Progress("records", stream=logged))
+    assert "2 of 8 shards are from an earlier attempt" in logged.getvalue()
     assert [(tmp_path / "out" / name).stat().st_ino for name in names[:2]] == left
     assert Dataset.open(location).manifest.files == whole.manifest.files
 

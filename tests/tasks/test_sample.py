@@ -1,4 +1,4 @@
-"""What a look at some parts of a file says about all of it."""
+"""Estimates of a whole file from a look at some parts of it."""
 
 from __future__ import annotations
 

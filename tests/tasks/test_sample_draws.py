@@ -1,4 +1,4 @@
-"""What is drawn has the right distribution: which sets, against enumeration, by chi-square with fixed seeds."""
+"""Distribution of the drawn sets, against enumeration, by chi-square with fixed seeds."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def test_single_edges_and_pairs_over_two_hops(tmp_path: Path, inputs: str, strat
     expected = outcomes(graph, two_hop_ops(strategy), 0, inputs == "path")
     assert sum(expected.values()) == pytest.approx(1)
     assert inclusion_p_value(map(frozenset, drawn), expected) > P_VALUE
-    others = outcomes(graph, two_hop_ops(strategy), 0, inputs != "path")  # which differ enough to be told apart
+    others = outcomes(graph, two_hop_ops(strategy), 0, inputs != "path")  # which differ enough to be distinguished
     assert inclusion_p_value(map(frozenset, drawn), others) < P_VALUE

@@ -57,7 +57,7 @@ def test_a_subgraph_is_drawn(tmp_path: Path, figures: list[Any], monkeypatch: py
     assert len(one.nodes) == sum(int(starts[5] - starts[4]) for starts in block.node_starts)
     assert len(one.edges) == sum(int(starts[5] - starts[4]) for starts in block.edge_starts)
     assert [one.nodes[seed] for seed in one.seeds] == [graph.ids("paper")[int(block.seeds[4])].as_py()]
-    known = {each for name in graph.node_sets for each in graph.ids(name).to_pylist()}
+    ids = {each for name in graph.node_sets for each in graph.ids(name).to_pylist()}
     place = tmp_path / "store" / made.manifest.stage / made.digest
     place.parent.mkdir(parents=True)
     made.location.local_path.rename(place)  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def test_a_subgraph_is_drawn(tmp_path: Path, figures: list[Any], monkeypatch: py
     (axes,) = figures[0].axes
     labels = {text.get_text() for text in axes.texts} - {""}
     assert labels
-    assert labels <= known
+    assert labels <= ids
     assert len(figures[0].legends[0].get_texts()) >= 2
     monkeypatch.setattr(drawn, "MOST_DRAWN", 0)
     drawn.draw(sampled, tmp_path / "none.png")

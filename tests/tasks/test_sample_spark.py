@@ -52,7 +52,7 @@ def test_the_same_subgraphs_in_process_and_on_spark(tmp_path: Path) -> None:
 
 
 def test_a_task_makes_the_shards_of_given_seeds(tmp_path: Path) -> None:
-    """What an executor does, where a table has the seeds: the driver sends those of its shards."""
+    """The work of an executor where seeds are from a table: the driver sends those of its shards."""
     dataset, table = plain_graph().write(tmp_path / "graph"), tmp_path / "seeds.csv"
     table.write_text("\n".join(["id", *(id_of("b", n * n % 1500) for n in range(600)), ""]))
     made = make(dataset, tmp_path / "made", "in-process", table)

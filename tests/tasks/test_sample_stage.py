@@ -309,7 +309,7 @@ def test_of_equal_weights_the_later_rows_of_the_table_are_taken(tmp_path: Path) 
 
 
 def test_full_disk_and_again(graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """What was written before the disk was full is taken over; the files are those of an undisturbed run."""
+    """Shards written before the disk was full are adopted; the files equal those of an undisturbed run."""
     monkeypatch.setattr(shard_layout, "SHARD_STEP", 64)
     whole, written = run.write_shard, []
 

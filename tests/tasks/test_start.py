@@ -1,4 +1,4 @@
-"""What a stage's process loads before it works: libraries that it does not use take longer than a small stage."""
+"""Imports of a stage's process: libraries that it does not use take longer than a small stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from superworkflow.images.import_stages import import_all
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.kernels.numba_cache import TESTED_VERSION, load_kernels_fast
 
 UNUSED = ("pandas", "scipy.linalg", "fsspec", "numba.typed.typedlist", "pyspark")
 _RUN = f"""
@@ -55,6 +55,11 @@ def test_a_kernel_that_is_not_cached_is_compiled(tmp_path):
         return values.sum() + (matrix @ matrix)[0, 0]
 
     assert total(np.arange(4.0), np.eye(2) * 3) == 6 + 9
+
+
+def test_numba_is_one_whose_private_functions_were_compared():
+    """After an upgrade: compare `Cache.load_overload` and `_rebuild_env` with Numba's, then raise `TESTED_VERSION`."""
+    assert numba.version_info.short <= TESTED_VERSION
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.uint8])

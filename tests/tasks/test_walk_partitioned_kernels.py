@@ -19,7 +19,7 @@ from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.partitioned import walker_batch
 from superworkflow.tasks.walk.partitioned.advance import EXACT, owner, place_tokens
 from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, kept_rows, read_rows
-from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
+from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, advance_walks, begin_walks
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
@@ -59,7 +59,7 @@ class Parts:
             for task, blobs in enumerate(inbox):
                 batch = WalkerBatch.unpack(blobs, rules)
                 self.handled[task] += len(batch.underway.walkers)
-                batch, to = go_on(batch, self.rows[task], task, self.ranges, rules)
+                batch, to = advance_walks(batch, self.rows[task], task, self.ranges, rules)
                 self.took_rows += int((batch.walkers["phase"] == EXACT).sum())
                 underway |= len(batch.underway.walkers) > 0
                 for other, blob in batch.split(to, tasks):

@@ -107,16 +107,16 @@ def test_start_vertices_by_label(tmp_path):
     assert Dataset.find(Location.of(tmp_path / "none")) is None
 
 
-def test_weights_are_used_unless_told_otherwise(tmp_path):
+def test_weights_are_used_unless_switched_off(tmp_path):
     weighted = write_graph(tmp_path / "weighted", 100, 900, weighted=True)
     plain = write_graph(tmp_path / "plain", 100, 900)
     params = {"num_walks": 2, "walk_length": 9}
     by_default = make(weighted, tmp_path / "default", params)
-    asked = make(weighted, tmp_path / "asked", {**params, "weighted": True})
+    requested = make(weighted, tmp_path / "requested", {**params, "weighted": True})
     ignored = make(weighted, tmp_path / "ignored", {**params, "weighted": False})
-    np.testing.assert_array_equal(all_walks(by_default), all_walks(asked))
+    np.testing.assert_array_equal(all_walks(by_default), all_walks(requested))
     np.testing.assert_array_equal(all_walks(ignored), all_walks(make(plain, tmp_path / "same", params)))
-    assert (all_walks(asked) != all_walks(ignored)).any()
+    assert (all_walks(requested) != all_walks(ignored)).any()
     assert (by_default.stats["weighted"], ignored.stats["weighted"]) == (True, False)
     with pytest.raises(UserError, match="the graph has no weights"):
         make(plain, tmp_path / "none", {"weighted": True})
@@ -206,7 +206,7 @@ execute(walk.STAGE, params, {"graph": sys.argv[1]}, sys.argv[2], Resources(cpu=2
 
 
 def test_shards_that_were_whole_are_not_made_again(tmp_path, monkeypatch, capsys):
-    """SIGKILL in the middle; one of the shards that it leaves is damaged meanwhile."""
+    """SIGKILL in the middle, and one of the shards that were complete is damaged before the next attempt."""
     monkeypatch.setattr(estimates, "SHARD_BYTES", 4 * 20 * 2048 * 2)
     graph = write_graph(tmp_path / "graph", 3000, 20_000, directed=True)
     expected = make(graph, tmp_path / "expected", {"num_walks": 7, "walk_length": 20})

@@ -62,10 +62,10 @@ def test_knowing_them_changes_no_walk(p, q, weighted, monkeypatch):
         return Walker(indptr, indices, weights if weighted else None, p=p, q=q, walk_length=40).walk(0, 9000, 2)
 
     knowing = walks()
-    asked = []
-    monkeypatch.setattr(walker, "edges_of_no_triangle", lambda *arguments: asked.append(arguments))
+    calls = []
+    monkeypatch.setattr(walker, "edges_of_no_triangle", lambda *arguments: calls.append(arguments))
     np.testing.assert_array_equal(walks(), knowing)
-    assert asked
+    assert calls
 
 
 def test_bits_of_a_row_of_values():

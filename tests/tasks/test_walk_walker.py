@@ -201,9 +201,9 @@ def test_pair_tables_know_every_edge(graph, final):
     for t in range(int(n)):
         for x in range(int(n)):
             word, bits = locate(np.int64(t), np.int64(x), n, np.uint64(len(table)), directed, final)
-            told = int(table[int(word)]) & int(bits) == int(bits)
-            assert told or (t, x) not in edges
-            assert not (told and final) or (t, x) in edges
+            hit = int(table[int(word)]) & int(bits) == int(bits)
+            assert hit or (t, x) not in edges
+            assert not (hit and final) or (t, x) in edges
 
 
 def test_filter_seldom_errs():
@@ -282,17 +282,17 @@ def test_a_graph_too_large_for_headers_is_refused():
 def test_bad_arguments(change, message):
     with pytest.raises(ValueError, match=message):
         Walker(np.array([0, 1, 2]), np.array([1, 0], np.int32), **change)
-    with pytest.raises(ValueError, match="tells of 2 edges"):
+    with pytest.raises(ValueError, match="counts 2 edges"):
         Walker(np.array([0, 1, 2]), np.array([1], np.int32))
 
 
 @nb.njit
-def thrown(word, edges, share, beside):
-    return throw(word, (edges + extra_width(edges, share, beside)) * FRACTION)
+def thrown(word, edges, share, outlier):
+    return throw(word, (edges + extra_width(edges, share, outlier)) * FRACTION)
 
 
-@pytest.mark.parametrize("beside", [1e12, 1e30, np.inf, np.nan])
-def test_a_dart_at_a_target_of_any_width_falls_beside_the_row(beside):
-    column, _ = thrown(np.uint64(2**64 - 1), 1e8, 1.0, beside)
+@pytest.mark.parametrize("outlier", [1e12, 1e30, np.inf, np.nan])
+def test_a_dart_at_an_outlier_of_any_width_misses_the_row(outlier):
+    column, _ = thrown(np.uint64(2**64 - 1), 1e8, 1.0, outlier)
     assert 2**61 < column < 2**63 - 1
     assert thrown(np.uint64(2**63), 5.0, 0.5, 2.0)[0] == 5

@@ -31,7 +31,7 @@ _BEGINNING = EngineStartup(
 
 
 class Spark(Engine):
-    """Spark in the stage's own process, or with executors beside it on a cluster."""
+    """Spark in the stage's own process, or with executors in pods of their own on a cluster."""
 
     name = "spark"
     image = "spark"

@@ -81,7 +81,7 @@ def shuffled_bytes(session: Any) -> int:
     gateway = context._gateway
     none = gateway.new_array(gateway.jvm.double, 0)
     stages = context._jsc.sc().statusStore().stageList(None, False, False, none, gateway.jvm.java.util.ArrayList())
-    return sum(stages.apply(at).shuffleWriteBytes() for at in range(stages.size()))
+    return sum(stages.apply(index).shuffleWriteBytes() for index in range(stages.size()))
 
 
 def _itself(task: int) -> int:

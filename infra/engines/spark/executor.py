@@ -1,4 +1,4 @@
-"""One Spark executor in a pod: starts its Java process, and tells what it used when it ends.
+"""One Spark executor in a pod: starts its Java process, and reports its usage when it ends.
 
 What Spark says of the executor stands in the pod's environment. What it used, its last error, and whether the kernel
 ended a process of it for lack of memory go as JSON into the pod's termination message, which stays with its status.

@@ -95,13 +95,13 @@ def runs_here(job: StageRun[Any]) -> bool:
 
 
 def task_cores(job: StageRun[Any]) -> int:
-    """Cores of whoever works: an executor, or this process."""
+    """Cores of the process that works: an executor, or this one."""
     executors = job.resources.executors
     return job.threads if executors is None or runs_here(job) else max(1, int(executors.cpu))
 
 
 def python_memory(resources: Resources) -> int:
-    """Bytes for the Python processes of whoever works: an executor, or the stage's own machine where it has none."""
+    """Bytes for the Python processes of an executor, or of the stage's own machine where it has none."""
     memory = resources.executors.memory if resources.executors else resources.memory
     return min(int((1 - HEAP_SHARE) * memory), memory - _LEAST_HEAP)
 
@@ -110,7 +110,7 @@ def python_memory(resources: Resources) -> int:
 def spark_session(job: StageRun[Any], settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     """The `SparkSession` of a stage; stopped at the end, whatever happens, and its Java process with it.
 
-    While it is open the progress of Spark's tasks is told through `job.progress`.
+    While it is open, `job.progress` follows Spark's tasks.
 
     Args:
         job: the stage's run.
@@ -132,7 +132,7 @@ def spark_session(job: StageRun[Any], settings: Mapping[str, str] | None = None)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel(_LOG_LEVEL)  # of a Java process that has stopped a session before
     try:
-        with _told(session.sparkContext, job.progress):
+        with _reporting(session.sparkContext, job.progress):
             yield session
     finally:
         _stop_quietly(session)
@@ -186,12 +186,12 @@ def end_java() -> None:
 
 
 @contextmanager
-def _told(context: Any, progress: Progress) -> Iterator[None]:
-    """Tell how many of the tasks of the running jobs are done, twice a second."""
+def _reporting(context: Any, progress: Progress) -> Iterator[None]:
+    """Report how many tasks of the running jobs are done, twice a second."""
     ended = threading.Event()
 
     def follow() -> None:
-        tracker, told = context.statusTracker(), (0, 0, 0)
+        tracker, reported = context.statusTracker(), (0, 0, 0)
         while not ended.wait(INTERVAL_SECONDS):
             try:
                 stages = [
@@ -203,9 +203,9 @@ def _told(context: Any, progress: Progress) -> Iterator[None]:
             except Exception:  # the context is going down; the stage itself says why
                 return
             counts = [(s.numCompletedTasks, s.numTasks, s.numFailedTasks) for s in stages if s is not None]
-            done, total, failed = (sum(column) for column in zip(*counts, strict=True)) if counts else told
-            if (done, total, failed) != told:
-                told = (done, total, failed)
+            done, total, failed = (sum(column) for column in zip(*counts, strict=True)) if counts else reported
+            if (done, total, failed) != reported:
+                reported = (done, total, failed)
                 progress.update(done, total, "tasks", **({"failed": failed} if failed else {}))
 
     follower = threading.Thread(target=follow, name="spark-progress", daemon=True)

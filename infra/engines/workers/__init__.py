@@ -1,4 +1,4 @@
-"""Worker groups as an engine: workers beside the stage's own process, which coordinates them and does no work.
+"""Worker groups as an engine: the stage's own process coordinates its workers and computes nothing itself.
 
 `session.worker_group(job)` is what a stage's author uses. On one machine the workers are processes, started by the
 stage; on Kubernetes they are pods, which the launcher keeps (`infra.launch.kubernetes.engines.workers`). Only

@@ -18,9 +18,9 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 HEADER_BYTES = 1 << 20
-"""Most of a header: calls with their arguments, and what a function returns."""
+"""Most bytes of a header: calls with their arguments, and the values that functions return."""
 PAYLOAD_BYTES = 64 << 20
-"""Most of the bytes beside it: one file of a checkpoint."""
+"""Most bytes of a payload: one file of a checkpoint."""
 LINGER_MILLISECONDS = 2000
 
 

@@ -21,7 +21,7 @@ ITEM_LOSSES = 3
 PING_SECONDS = 0.5
 """Seconds between checks of a member's connection."""
 _DEAF_SECONDS = 5.0
-"""When a stage has not listened for so long, silence says nothing."""
+"""Seconds after which a stage that did not listen cannot judge its members' silence."""
 _TITLE_CHARACTERS = 100
 
 
@@ -44,12 +44,12 @@ class Coordinator(Protocol):
         """Send to one member; False when its connection is gone."""
 
     def listen(self) -> None:
-        """Take what members have sent, or wait for a moment until they do; and look after all of them."""
+        """Process incoming messages (waiting briefly if there are none) and check all members."""
 
     def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
-        """Have so many members, and others in place of those that hang, which are given by host and process."""
+        """Set the number of members, and replace those that hang, given by host and process."""
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Write to the stage's log."""
 
 
@@ -130,7 +130,7 @@ class ElasticRole:
         return sum(not member.leaving for member in self._members.values())
 
     def scale(self, count: int) -> None:
-        """Have so many members from now on; returns at once. Those that leave finish their item first.
+        """Set the number of members; returns at once. Members that leave finish their item first.
 
         Raises:
             ValueError: not between 1 and `most`.
@@ -144,8 +144,8 @@ class ElasticRole:
     def submit(self, function: Callable[..., Any], item: Any) -> ElasticTask:
         """Have some member call `function(worker, item)`.
 
-        The call is made again where its member is lost: what it writes must be the same each time. Work goes on
-        whenever the stage waits for a result, of this or of another role, or of all ranks.
+        The call is made again where its member is lost: what it writes must be the same each time. Items are
+        handed out whenever the stage waits for a result, of this or of another role, or of all ranks.
 
         Args:
             function: at the top level of a module that members can import.
@@ -185,16 +185,17 @@ class ElasticRole:
     def meet(self, message: Message) -> None:
         """Take in an introduction, the first one or another."""
         try:
-            told = Introduction.model_validate(dict(message.header))
+            introduction = Introduction.model_validate(dict(message.header))
         except ValidationError:
             return
         member, now = self._members.get(message.sender), time.monotonic()
         if member is None:
-            for old in [each for each in self._members.values() if (each.host, each.pid) == (told.host, told.pid)]:
+            own = (introduction.host, introduction.pid)
+            for old in [each for each in self._members.values() if (each.host, each.pid) == own]:
                 self._lose(old)
-            member = JoinedMember(self.name, told.host, told.pid, message.sender, now, now)
+            member = JoinedMember(self.name, *own, message.sender, now, now)
             self._members[message.sender] = member
-        member.heard, member.leaving = now, told.leaving
+        member.heard, member.leaving = now, introduction.leaving
         self._give()
 
     def take(self, member: JoinedMember, message: Message) -> bool:
@@ -220,7 +221,7 @@ class ElasticRole:
         for member in list(self._members.values()):
             now = time.monotonic()
             if now - member.heard > self._silence_s:
-                self._coordinator.tell(f"{member} hangs: no sign for {now - member.heard:.0f} s; replacing it")
+                self._coordinator.log(f"{member} hangs: no sign for {now - member.heard:.0f} s; replacing it")
                 self._lose(member)
                 self._coordinator.scale(self.name, self.count, [(member.host, member.pid)])
             elif now - member.pinged >= PING_SECONDS:
@@ -257,7 +258,7 @@ class ElasticRole:
             return
         task.losses += 0 if member.leaving else 1
         if task.losses < ITEM_LOSSES:
-            self._coordinator.tell(f"{member} {'has left' if member.leaving else 'was lost'}; {task} goes to another")
+            self._coordinator.log(f"{member} {'has left' if member.leaving else 'was lost'}; {task} goes to another")
             self._waiting.appendleft(task)
         else:
             why = f"{task} was lost with {task.losses} members, the last one {member}; see the log above"

@@ -96,7 +96,7 @@ class _Round:
 class MemberSupervisor(Protocol):
     """Supervisor that keeps the members of a group running."""
 
-    def look(self, tell: Callable[[str], None]) -> None:
+    def look(self, log: Callable[[str], None]) -> None:
         """Replace what was lost.
 
         Raises:
@@ -104,9 +104,9 @@ class MemberSupervisor(Protocol):
         """
 
     def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
-        """Have so many members of an elastic role, and others in place of these processes.
+        """Set the number of members of an elastic role, and replace those in these processes.
 
-        Those that have to leave finish their item. Where a launcher keeps the members, it hears of it by an event.
+        Members that leave finish their item first. Where a launcher keeps the members, an event informs it.
         """
 
 
@@ -199,7 +199,7 @@ class WorkerGroup:
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Call `function(worker, *arguments)` on every rank and wait for all.
 
-        When a worker is lost, the group is completed again and every rank starts the function anew: it goes on from
+        When a worker is lost, the group is completed again and every rank restarts the function: it continues from
         the checkpoint (`Worker.load`), and may do nothing that must not be done twice. What an earlier call has left
         in the memory of the workers may be gone.
 
@@ -260,7 +260,7 @@ class WorkerGroup:
         self._progress.emit(SCALE, role=role, count=count, hanging=[host for host, _ in hanging])
         self._members.scale(role, count, [pid for _, pid in hanging])
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """See `Coordinator`."""
         self._progress.log(message)
 
@@ -341,8 +341,8 @@ class WorkerGroup:
                 self._update(header)
             case "report":
                 with contextlib.suppress(ValidationError):
-                    told = Report.model_validate(dict(header))
-                    self._progress.report(told.step, told.steps, told.value)
+                    report = Report.model_validate(dict(header))
+                    self._progress.report(report.step, report.steps, report.value)
             case _:
                 self._serve(worker, message)
 
@@ -411,7 +411,7 @@ class WorkerGroup:
 
     def _update(self, header: Mapping[str, Any]) -> None:
         try:
-            told = Update.model_validate(dict(header))
+            update = Update.model_validate(dict(header))
         except ValidationError:
             return
-        self._progress.update(told.done, told.total, told.unit, **told.facts)
+        self._progress.update(update.done, update.total, update.unit, **update.facts)

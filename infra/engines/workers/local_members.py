@@ -41,13 +41,13 @@ class Processes:
         self._alive, self._held = os.pipe()
 
     def start(self, program: str, environment: Mapping[str, str]) -> int:
-        """Start a member; it waits for its `MemberSetup`, and may import meanwhile. Returns its number."""
+        """Start a member; it may import modules while it waits for its `MemberSetup`. Returns its number."""
         number, self._started = self._started, self._started + 1
         self._members[number] = _Member(program, environment, self._spawn(program, environment))
         return number
 
-    def tell(self, number: int, setup: MemberSetup) -> None:
-        """Give a member its setup."""
+    def send_setup(self, number: int, setup: MemberSetup) -> None:
+        """Send a member its setup."""
         member = self._members[number]
         member.setup = setup.model_dump_json().encode() + b"\n"
         self._send(member)

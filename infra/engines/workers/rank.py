@@ -18,9 +18,9 @@ from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
 from superworkflow.infra.process.threads import limit_numba
 
 COLLECTIVE_TIMEOUT = datetime.timedelta(days=1)
-"""A rank may compute for long before it meets the others; one that gives no sign is found by the coordinator."""
+"""Timeout of collectives: ranks may compute for hours in between, and the coordinator finds those that hang."""
 PEER_LOST = 75
-"""Exit status of a worker that could not go on without another one; its agent starts it again."""
+"""Exit status of a worker that lost a peer; its agent restarts it."""
 
 
 def work(setup: MemberSetup, agent: int) -> None:

@@ -29,8 +29,8 @@ ROUND_VARIABLE = "SUPERWORKFLOW_WORKERS_ROUND"
 """Variable that names the round of an agent's workers."""
 KEEP_ALIVE_SECONDS = 1
 KEEP_ALIVE_ATTEMPTS = 3
-"""An agent that was killed is given up after so many missed signs, so that its replacement gets in soon. With torch's
-own 5 s the replacement runs into a time-out of the store."""
+"""Missed heartbeats after which a killed agent is dropped, so that its replacement can join soon. With torch's own
+5 s the replacement runs into a time-out of the store."""
 PATIENCE = timedelta(days=7)
 """For others to join: the coordinator says when it has been too long."""
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
@@ -107,7 +107,7 @@ class _NamedRounds(DynamicRendezvousHandler):
 
 
 def rendezvous_handler(store: Store, address: str, agents: int, key: bytes) -> Any:
-    """The rendezvous of so many agents, neither more nor fewer.
+    """The rendezvous of exactly `agents` agents.
 
     Args:
         store: that the coordinator hosts.

@@ -1,4 +1,4 @@
-"""The worker group of one stage: processes beside it, or pods that the launcher keeps."""
+"""The worker group of one stage: processes on its machine, or pods that the launcher keeps."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class _LocalMembers:
             AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
         )
 
-    def tell(self, setup: Callable[[Role, int, int], MemberSetup]) -> None:
+    def send_setups(self, setup: Callable[[Role, int, int], MemberSetup]) -> None:
         """Give each agent its setup, by its role, and the rank and first GPU of its first worker; start the others."""
         self._setup, offset, gpus = setup, 0, 0
         for number, role in self._fixed:
-            self._processes.tell(number, setup(role, offset, gpus))
+            self._processes.send_setup(number, setup(role, offset, gpus))
             offset, gpus = offset + role.count, gpus + role.count * role.gpus
         for role in self._elastic.values():
             self.scale(role.name, role.count)
@@ -100,19 +100,19 @@ class _LocalMembers:
             self._processes.leave(numbers.pop())
         while len(numbers) < count:
             numbers.append(self._start(self._elastic[role]))
-            self._processes.tell(numbers[-1], self._setup(self._elastic[role], 0, 0))
+            self._processes.send_setup(numbers[-1], self._setup(self._elastic[role], 0, 0))
 
-    def look(self, tell: Callable[[str], None]) -> None:
+    def look(self, log: Callable[[str], None]) -> None:
         """See `MemberSupervisor`."""
         for role, code in self._processes.replace_lost():
             elastic = role in self._elastic
-            of = role if elastic else ""
-            self._lost[of] += 1
+            pool = role if elastic else ""
+            self._lost[pool] += 1
             why = diagnose_exit(code).summary
-            if self._lost[of] > LOSSES + (self._elastic[role].most if elastic else 0):
+            if self._lost[pool] > LOSSES + (self._elastic[role].most if elastic else 0):
                 what = "members" if elastic else "agents"
-                raise WorkersFailed(f"{what} were lost {self._lost[of]} times, last the one of role {role}: {why}")
-            tell(f"{'a member' if elastic else 'the agent'} of role {role} was lost: {why}; starting another")
+                raise WorkersFailed(f"{what} were lost {self._lost[pool]} times, most recently of role {role}: {why}")
+            log(f"{'a member' if elastic else 'the agent'} of role {role} was lost: {why}; starting another")
 
     def end(self, *, well: bool) -> None:
         """End all members, and return when nothing of them runs; `well` gives them time to end by themselves."""
@@ -130,7 +130,7 @@ class _LocalMembers:
 class _Pods:
     """Members that the launcher starts, watches and replaces; it hears the events of the stage."""
 
-    def look(self, tell: Callable[[str], None]) -> None:
+    def look(self, log: Callable[[str], None]) -> None:
         """See `MemberSupervisor`."""
 
     def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
@@ -177,7 +177,7 @@ def local_group(
                 first_gpu=first_gpu, parent=os.getpid(), path=tuple(sys.path), logs=str(logs),
             )  # fmt: skip
 
-        members.tell(setup)
+        members.send_setups(setup)
         group = _group(server, members, roles, checkpoint, progress, silence_s, start_s)
         yield group
         if not group.failed:
@@ -233,7 +233,7 @@ def _group(
 def worker_group(
     job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float | None = None
 ) -> contextlib.AbstractContextManager[WorkerGroup]:
-    """The worker group of a stage, of the size that its resources say; ended with the block, whatever happens.
+    """The worker group of a stage, sized by its resources; always ended with the block.
 
     Args:
         job: the stage's run.
@@ -252,9 +252,9 @@ def worker_group(
     roles = roles_of(job.resources.workers)
     if not all(role.most for role in roles) and importlib.util.find_spec("torch") is None:
         raise needs_package("torch", "engine workers")
-    checkpoint, told = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
-    if told:
+    checkpoint, settings = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
+    if settings:
         most = start_s or POD_START_SECONDS
-        return pod_group(told["address"], told["token"], roles, checkpoint, job.progress, silence_s, most)
+        return pod_group(settings["address"], settings["token"], roles, checkpoint, job.progress, silence_s, most)
     logs = job.scratch / "workers"
     return local_group(roles, checkpoint, job.progress, logs, silence_s, start_s or START_SECONDS)

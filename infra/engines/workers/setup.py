@@ -31,7 +31,7 @@ _PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 
 
 class MemberSetup(BaseModel):
-    """All that a member is told; the first line of its standard input.
+    """All that a member receives: the first line of its standard input.
 
     Args:
         host: address of the coordinator.
@@ -102,13 +102,13 @@ def setup_from_environment() -> MemberSetup:
     """Setup of a member on another machine than its coordinator's.
 
     Raises:
-        UserError: nothing is; nobody but a launcher starts members.
+        UserError: the environment holds none; only launchers start members.
     """
     for name in (SETUP_VARIABLE, TOKEN_VARIABLE):
         if name not in os.environ:
             raise UserError("not in the pod of a worker", where=name, remedy="Leave starting workers to a stage")
-    told = json.loads(os.environ[SETUP_VARIABLE])
-    return MemberSetup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
+    setup = json.loads(os.environ[SETUP_VARIABLE])
+    return MemberSetup.model_validate({**setup, "token": os.environ[TOKEN_VARIABLE]})
 
 
 def end_with_coordinator(setup: MemberSetup) -> None:

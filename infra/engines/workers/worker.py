@@ -37,7 +37,7 @@ class ElasticWorker:
         self.role, self.threads, self._link = role, threads, link
 
     def log(self, message: str) -> None:
-        """Tell one thing that happened, in the stage's log."""
+        """Write a message to the stage's log."""
         self._link.send({"kind": "log", "message": message})
 
     def save(self, name: str, data: bytes) -> None:
@@ -80,11 +80,11 @@ class Worker(ElasticWorker):
         self.device = device
 
     def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
-        """Tell how far the work is; see `Progress.update`. One worker tells it for all."""
+        """Report progress, as `Progress.update`; one worker reports for all."""
         self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
 
     def report(self, step: int, steps: int, value: float) -> None:
-        """Tell an intermediate value by which a sweep may stop the work early; see `Progress.report`."""
+        """Report an intermediate value by which a sweep may prune this run, as `Progress.report`."""
         self._link.send({"kind": "report", "step": step, "steps": steps, "value": value})
 
     def introduction(self, round_name: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def call_of(function: Callable[..., Any], arguments: Sequence[Any]) -> dict[str,
     """
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if not module or module == "__main__" or not name.isidentifier():
-        raise ValueError(f"workers cannot import {function!r}: it must stand at the top of a module")
+        raise ValueError(f"workers cannot import {function!r}: it must be a module-level function")
     call = {"function": f"{module}:{name}", "arguments": list(arguments)}
     encoded(call)
     return call
@@ -119,12 +119,12 @@ def call_of(function: Callable[..., Any], arguments: Sequence[Any]) -> dict[str,
 def outcome_of(
     worker: ElasticWorker, call: Mapping[str, Any], is_lost: Callable[[BaseException], bool] = lambda error: False
 ) -> dict[str, Any]:
-    """Do what a call asks for; what to answer.
+    """Execute a call, and return the answer to send.
 
     Args:
         worker: who does it.
         call: the coordinator's.
-        is_lost: whether an error comes from the loss of another worker.
+        is_lost: True for an error that comes from the loss of another worker.
     """
     about = {"call": call["call"]}
     try:

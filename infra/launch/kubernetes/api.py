@@ -25,7 +25,7 @@ REQUEST_SECONDS = 10.0
 TAKEN_SECONDS = 60.0
 """Seconds for which a name may stay taken before it is used again: foreground deletion waits for owned objects."""
 QUIET_SECONDS = 30.0
-"""A stream without a word for so long is opened again: its connection may be dead without either side knowing."""
+"""Seconds of silence after which a stream is opened again: its connection may be dead without either side noticing."""
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TRANSIENT = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -229,9 +229,9 @@ async def _own_client() -> tuple[ApiClient, str]:
 
 def _is_that(found: Json, body: Json) -> bool:
     """True if an object has the labels and owners of one that was to be made."""
-    here, asked = found["metadata"], body["metadata"]
-    owners = [{owner["uid"] for owner in each.get("ownerReferences") or ()} for each in (here, asked)]
-    return owners[0] == owners[1] and (asked.get("labels") or {}).items() <= (here.get("labels") or {}).items()
+    here, wanted = found["metadata"], body["metadata"]
+    owners = [{owner["uid"] for owner in each.get("ownerReferences") or ()} for each in (here, wanted)]
+    return owners[0] == owners[1] and (wanted.get("labels") or {}).items() <= (here.get("labels") or {}).items()
 
 
 def _message(text: str) -> str:

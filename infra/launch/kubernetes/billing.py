@@ -1,4 +1,4 @@
-"""Paying for each Job once: what a launcher notes of its own, and the debts of launchers that died."""
+"""Bills every Job exactly once: a launcher's own Jobs, and those of launchers that died."""
 
 from __future__ import annotations
 
@@ -26,53 +26,53 @@ from superworkflow.infra.storage.location import Location
 T = TypeVar("T")
 
 NOTE_SECONDS = 20.0
-"""Seconds for which a note in the store may delay a stage, or the end of a run."""
+"""Seconds for which writing an entry may delay a stage, or the end of a run."""
 
 
 class JobBilling:
     """The Jobs of one dataset, as one launcher books them.
 
-    Nothing fails because an entry cannot be written or read: a cost that may be booked twice is told and accepted.
+    If an entry cannot be written or read, the launch continues and warns that the cost may be counted twice.
 
     Args:
         output: URI of the dataset.
         launcher: id of the launcher.
-        tell: receives what could not be noted.
+        log: receives these warnings.
     """
 
-    def __init__(self, output: str, launcher: str, tell: Callable[[str], None]):
-        self._output, self._launcher, self._tell = output, launcher, tell
+    def __init__(self, output: str, launcher: str, log: Callable[[str], None]):
+        self._output, self._launcher, self._log = output, launcher, log
         self._ledger = BillingLedger(output)
 
     async def open(self, job: Json, resources: Resources) -> None:
-        """Note a Job that has been made or adopted, in case this launcher dies before its end."""
+        """Enter a Job that has been made or adopted, in case this launcher dies before its end."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         await self._try(None, self._ledger.write, self._entry(uid, name, resources))
 
     async def close(self, name: str, attempt: Attempt) -> None:
-        """Note what a Job has held, in case this launcher dies before that is in its record."""
+        """Enter the holdings of an ended Job, in case this launcher dies before they are in its record."""
         entry = self._entry(attempt.uid, name, attempt.resources)
         await self._try(None, self._ledger.write, _ended(entry, attempt))
 
     async def book(self, attempts: Iterable[Attempt]) -> list[Attempt]:
-        """Those of the attempts that no other run has booked; from now on they are this one's."""
+        """Book the attempts that no other run has booked; returns these."""
         return [each for each in attempts if not each.uid or await self._try(True, self._ledger.book, each.uid)]
 
     async def has_debts(self) -> bool:
-        """True if any Job of this dataset is in no run's record."""
+        """True if some Job of this dataset is in no run's record."""
         return bool(await self._try([], self._ledger.debts))
 
     async def debts(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Attempt]:
         """Ended Jobs of other launchers that died before they booked them; one that ended well comes last.
 
-        A launcher that does not show itself is waited for: it may be about to book.
+        A launcher without a heartbeat is waited for: it may be about to book.
         """
         entries: list[LedgerEntry] = await self._try([], self._ledger.debts)
         others = [entry for entry in entries if entry.launcher != self._launcher]
         try:
             found = await asyncio.gather(*(self._debt(api, settings, entry) for entry in others))
         except SuperworkflowError as error:
-            self._tell(f"the cost of earlier Jobs is left to another run ({error})")
+            self._log(f"the cost of earlier Jobs is left to another run ({error})")
             return []
         return sorted((each for each in found if each is not None), key=lambda each: each.reason is None)
 
@@ -84,7 +84,7 @@ class JobBilling:
         if job is not None and job["metadata"]["uid"] != entry.uid:
             job = None
         if job is not None and not is_finished(job) and "deletionTimestamp" not in job["metadata"]:
-            return None  # whoever follows it to its end pays
+            return None  # its follower pays
         if not await is_dead(api, entry.launcher, entry.process, unless=booked):
             return None
         seen: Ended | None = None
@@ -95,7 +95,7 @@ class JobBilling:
                 api, settings, entry.job, "", lambda event: None, adopted=True, engine=name, groups=groups
             ).follow()
             if not seen.was_deleted:
-                # Noted before the Job goes: another launcher may look for it at this moment.
+                # Entered before the Job is removed: another launcher may look for it at this moment.
                 entry = _ended(entry, _attempt(entry, seen, seen.diagnosis.reason if seen.diagnosis else None))
                 await self._try(None, self._ledger.write, entry)
                 await remove_job(api, entry.job)
@@ -104,7 +104,7 @@ class JobBilling:
             entry = noted or entry
         if entry.seconds is None and seen is not None:
             entry = _ended(entry, _attempt(entry, seen, Reason.DELETED))
-        if entry.seconds is None:  # the cluster has removed it; what the stage measured is the nearest
+        if entry.seconds is None:  # the cluster has removed it; the stage's own measurement is the best estimate
             dataset = await self._try(None, Dataset.find, Location.of(self._output))
             seconds = dataset.manifest.measured.runtime_s if dataset is not None else 0.0
             entry = _ended(entry, Attempt(entry.resources, seconds))
@@ -118,7 +118,7 @@ class JobBilling:
         try:
             return await asyncio.wait_for(asyncio.to_thread(work, *arguments), NOTE_SECONDS)
         except Exception as error:  # each kind of store has its own
-            self._tell(f"the cost of a Job could not be noted in the store ({type(error).__name__}: {error})")
+            self._log(f"the cost of a Job could not be noted in the store ({type(error).__name__}: {error})")
             return otherwise
 
 

@@ -30,7 +30,7 @@ class LedgerEntry(BaseModel):
         launcher, process: who made or adopted it.
         resources: that it holds.
         seconds: for which its own pod held them; None while it runs.
-        holdings: what it and its members held; empty in entries of versions that did not tell them apart.
+        holdings: what it and its members held; empty in entries of versions that did not record them separately.
         reason: why it failed, if it did.
     """
 

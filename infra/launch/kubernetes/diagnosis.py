@@ -12,6 +12,7 @@ from typing import Any
 from superworkflow.infra.contract.progress import parse_event
 from superworkflow.infra.launch.kubernetes.api import Json
 from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition
+from superworkflow.infra.launch.kubernetes.quantities import quantity
 from superworkflow.infra.process.exit_status import Diagnosis, Reason, diagnose_exit
 
 _IMAGE_REASONS = {
@@ -42,6 +43,18 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
         refused = _event(events, "FailedCreate")
         if refused is None:
             return None
+        if "exceeded quota" in refused and not _above_quota(refused):
+            return Diagnosis(
+                Reason.UNSCHEDULABLE,
+                f"the namespace's quota is in use ({refused})",
+                "Wait for other Jobs, ask for less in the profile, or have the quota raised.",
+            )
+        if "must specify" in refused and "limits.cpu" in refused:
+            return Diagnosis(
+                Reason.REFUSED,
+                f"the namespace's quota requires a CPU limit ({refused})",
+                "Set `kubernetes.cpu_limit` in the profile, such as 1 for limits equal to requests.",
+            )
         return Diagnosis(
             Reason.REFUSED,
             f"the cluster refuses the pod: {refused}",
@@ -102,13 +115,13 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
     if job is None and (not ended or killed):
         return _deleted("the Job was deleted while it ran")
     if "deletionTimestamp" in seen.metadata and killed:
-        return _deleted("its pod was deleted while it ran")
+        return pod_deleted("its pod was deleted while it ran")
     if ended and seen.exit_code != 0:
         return _exit(ended, pod or {})
     if failed:
         message = str(failed.get("message") or failed.get("reason") or "no reason given")
         if pod is None or not ended:
-            return _deleted(f"the Job's pod was deleted while it ran ({_short(message)})")
+            return pod_deleted(f"the Job's pod was deleted while it ran ({_short(message)})")
         return Diagnosis(Reason.FAILED, f"the Job failed: {_short(message)}", "See its log above.")
     return None
 
@@ -137,6 +150,11 @@ def _deleted(summary: str) -> Diagnosis:
     return Diagnosis(Reason.DELETED, summary, "Run again to resume.")
 
 
+def pod_deleted(summary: str) -> Diagnosis:
+    """Diagnosis of a Job that is still wanted but whose pod is gone, as after the drain of its node."""
+    return Diagnosis(Reason.EVICTED, summary, "Run again to resume.", disrupted=True)
+
+
 def _disrupted(status: Json) -> Diagnosis | None:
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     target = condition(status, "DisruptionTarget")
@@ -149,18 +167,20 @@ def _disrupted(status: Json) -> Diagnosis | None:
             Reason.EVICTED,
             f"its pod was evicted ({_short(message) or reason})",
             "Give the stage more `ephemeral_storage`." if disk else "Run again to resume; check what the node lacks.",
+            disrupted=not disk,
         )
     if reason in _LOST_REASONS or status.get("phase") == "Unknown":
         return Diagnosis(
             Reason.NODE_LOST, f"its node was lost ({_short(message) or reason or 'no heartbeat'})",
-            "Run again to resume.",
+            "Run again to resume.", disrupted=True,
         )  # fmt: skip
     short = re.fullmatch(r"OutOf(.+)", reason)
     if short or reason in ("UnexpectedAdmissionError", "NodeAffinity"):
         what = f": {_RESOURCES.get(short[1], short[1])}" if short else ""
         return Diagnosis(
-            Reason.UNSCHEDULABLE, f"its node rejected it{what} ({_short(message) or reason})", "Run again."
-        )
+            Reason.UNSCHEDULABLE, f"its node rejected it{what} ({_short(message) or reason})", "Run again.",
+            disrupted=True,
+        )  # fmt: skip
     return None
 
 
@@ -169,12 +189,12 @@ def _exit(ended: Json, pod: Json) -> Diagnosis:
     said = _error_event(str(ended.get("message") or ""))
     if said is not None:
         if said.get("out_of_memory_kills") and not said.get("user"):
-            return _out_of_memory(pod)  # of a child of the stage, which the stage has survived to tell
+            return _out_of_memory(pod)  # a child process of the stage was killed, and the stage reported it
         return Diagnosis(Reason.FAILED, str(said.get("message")).rstrip("."), "See its log above.")
     found = diagnose_exit(code)
     if found.reason is Reason.KILLED:
         # Where the kernel did it for lack of memory in the container, the container is called OOMKilled.
-        summary = "the process was killed (SIGKILL), not for lack of memory so far as the cluster tells"
+        summary = "the process was killed (SIGKILL); the cluster reports no lack of memory"
         return Diagnosis(Reason.KILLED, summary, "Run again to resume; check what happened on its node.")
     if code in (126, 127) or ended.get("reason") in ("ContainerCannotRun", "StartError"):
         return Diagnosis(
@@ -192,6 +212,18 @@ def _error_event(text: str) -> Json | None:
         if event is not None and event["event"] == "error":
             return event
     return None
+
+
+def _above_quota(message: str) -> bool:
+    """True if the pod asks for more than the quota allows in all, so that waiting is in vain."""
+
+    def amounts(kind: str) -> dict[str, float]:
+        found = re.search(rf"{kind}: (\S+)", message)
+        pairs = [pair.partition("=") for pair in found[1].rstrip(",").split(",")] if found else []
+        return {name: quantity(value) for name, _, value in pairs}
+
+    limited = amounts("limited")
+    return any(value > limited.get(name, value) for name, value in amounts("requested").items())
 
 
 def _unschedulable(message: str) -> Diagnosis:

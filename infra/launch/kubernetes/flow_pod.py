@@ -8,9 +8,11 @@ from typing import Any
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.config_files import read_yaml
 from superworkflow.infra.config.kubernetes import KubernetesSettings
-from superworkflow.infra.launch.kubernetes.pod_spec import volumes_and_mounts
+from superworkflow.infra.launch.kubernetes.pod_spec import cpu_quantity, volumes_and_mounts
 
 IMAGE_KIND = "flow"
+FLOW_CPU = 0.25
+"""vCPUs that a flow's own pod requests, the default of `cpu_request` in `pool.yaml`."""
 
 
 def pool_template() -> dict[str, Any]:
@@ -43,10 +45,14 @@ def flow_pod_variables(settings: KubernetesSettings, image: str | None = None) -
         # Here rather than in the template, where the worker's own setting would win.
         "env": {"PREFECT_HOME": "/tmp/prefect", **settings.env},
         "env_from": [{"secretRef": {"name": name}} for name in settings.env_secrets],
-        "image_pull_secrets": [{"name": settings.image_pull_secret}] if settings.image_pull_secret else None,
+        "image_pull_secrets": [{"name": name} for name in settings.image_pull_secrets],
         "node_selector": settings.node_selector,
         "tolerations": [toleration.manifest() for toleration in settings.tolerations],
+        "affinity": settings.affinity,
+        "priority_class": settings.priority_class,
+        "cpu_limit": cpu_quantity(FLOW_CPU * settings.cpu_limit) if settings.cpu_limit else None,
         "labels": settings.labels,
+        "annotations": settings.annotations,
         "volumes": volumes,
         "volume_mounts": mounts,
     }

@@ -1,4 +1,4 @@
-"""Jobs that stages left in the cluster, whoever started them."""
+"""Jobs of stages in the cluster, of all launchers: find and remove them."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, waiting_problem
+from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, pod_deleted, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
+from superworkflow.infra.launch.kubernetes.job_admin import is_finished
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_log import read_log
 from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition, events_of
@@ -44,7 +45,7 @@ class Ended:
 
     Args:
         diagnosis: why it failed; None when its container ended well.
-        final: the stage's own last event, None when it told none or the log was lost.
+        final: the stage's own last event, None when it sent none or the log was lost.
         held_s: seconds for which a node held the resources of the Job's own pod.
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
@@ -71,7 +72,7 @@ class Ended:
 
     @property
     def was_deleted(self) -> bool:
-        """True if the Job was deleted before anything told how it ended."""
+        """True if the Job was deleted before its outcome was known."""
         return self.diagnosis is not None and self.diagnosis.reason is Reason.DELETED
 
 
@@ -86,10 +87,10 @@ class JobFollower:
         settings: how patient to be.
         name: name of the Job.
         stage: name of the stage, for its log.
-        tell: receives each event of the stage but the final one.
+        on_event: receives each event of the stage but the final one.
         adopted: the Job was there before this follower; its own times are used then.
         engine: name of the stage's engine.
-        groups: members that the Job has beside its own pod, by role.
+        groups: members that the Job has in addition to its own pod, by role.
     """
 
     def __init__(
@@ -98,17 +99,18 @@ class JobFollower:
         settings: KubernetesSettings,
         name: str,
         stage: str,
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         *,
         adopted: bool = False,
         engine: str = IN_PROCESS,
         groups: Mapping[str, Group] = {},
     ):
         self._api, self._settings, self.name, self._stage = api, settings, name, stage
-        self._tell, self._adopted = tell, adopted
+        self._on_event, self._adopted = on_event, adopted
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod = PodStatus(None)
+        self._replaced = False
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = StartTimeout(settings, self._say)
@@ -116,7 +118,6 @@ class JobFollower:
         if groups:
             self._members = engine_on_cluster(engine).members(FollowedJob(api, settings, name, self._say), groups)
         self._log: asyncio.Task[None] | None = None
-        self._log_pod = ""
         self._log_ended = asyncio.Event()
 
     async def follow(self) -> Ended:
@@ -140,7 +141,9 @@ class JobFollower:
                 self.wake.clear()
             self._seen.setdefault("ended", time.monotonic())
             await self._finish_log()
-            if problem is None and self._pod.exit_code != 0:
+            if problem is None and self._replaced:
+                problem = pod_deleted("its pod was deleted while it ran")
+            elif problem is None and self._pod.exit_code != 0:
                 await self._await_condition()
                 problem = diagnose(self._job, self._pod.pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
@@ -166,13 +169,19 @@ class JobFollower:
         pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self.name}")
         self._job = job
         if pods:
-            self._pod = PodStatus(max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])))
+            # A Job makes another pod in place of a deleted one. That would be an attempt that nobody counts.
+            by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+            first = min(by_uid, key=lambda uid: str(by_uid[uid]["metadata"]["creationTimestamp"]))
+            followed = self._pod.metadata.get("uid", first)
+            self._replaced = by_uid.keys() != {followed}
+            self._pod = PodStatus(by_uid.get(followed, self._pod.pod))
         gone = job is None or "deletionTimestamp" in job["metadata"]
         if gone:
             self._job = None
         self._note_times()
         self._start_log()
-        return gone or bool(self._pod.terminated) or self._job_finished() or self._pod.status.get("phase") == "Failed"
+        ended = self._replaced or bool(self._pod.terminated) or self._pod.status.get("phase") == "Failed"
+        return gone or ended or self._job_finished()
 
     def _note_times(self) -> None:
         if ((self._job or {}).get("status") or {}).get("startTime"):
@@ -190,7 +199,7 @@ class JobFollower:
         return self._patience.consider(waiting_problem(self._pod.pod, events), "started" in self._seen)
 
     def _overdue(self) -> Diagnosis | None:
-        """Its deadline, where the cluster does not keep it: controllers may miss it, or a pod's end never be told."""
+        """The Job's deadline, for clusters that miss it: a controller may be down, or a pod's end be lost."""
         job = self._job or {}
         most = (job.get("spec") or {}).get("activeDeadlineSeconds")
         if most is None or "counted" not in self._seen:
@@ -204,17 +213,14 @@ class JobFollower:
 
     def _start_log(self) -> None:
         pod = self._pod
-        if not pod.started or pod.metadata["uid"] == self._log_pod:
+        if not pod.started or self._log is not None:
             return
-        if self._log is not None:
-            self._log.cancel()  # a Job whose pod was deleted makes another, which begins anew
-        self._log_pod, self._log_ended = pod.metadata["uid"], asyncio.Event()
         self._log = asyncio.create_task(
             read_log(self._api, pod.name, self._line, self._log_ended), name=f"log {self.name}"
         )
 
     def _say(self, message: str) -> None:
-        self._tell({"event": "log", "stage": self._stage, "message": message})
+        self._on_event({"event": "log", "stage": self._stage, "message": message})
 
     def _line(self, line: str) -> None:
         event = parse_event(line) or {"event": "log", "stage": self._stage, "message": line}
@@ -224,7 +230,7 @@ class JobFollower:
             for members in self._members:
                 if members.hear(event):
                     self.wake.set()
-            self._tell(event)
+            self._on_event(event)
 
     async def _finish_log(self) -> None:
         if self._log is None:
@@ -235,7 +241,7 @@ class JobFollower:
             raise error
 
     async def _await_condition(self) -> None:
-        """Wait for the Job's own word: its deadline and its deletion both show as a signal at first."""
+        """Wait for the Job's own condition: its deadline and its deletion both show as a signal at first."""
         until = time.monotonic() + SETTLE_SECONDS
         while self._job is not None and not self._job_finished() and time.monotonic() < until:
             await asyncio.sleep(0.2)
@@ -254,7 +260,7 @@ class JobFollower:
         return figures
 
     async def _pull_seconds(self) -> float | None:
-        """Seconds of pulling the image, which only an event tells; 0 where the node had it."""
+        """Seconds of pulling the image, from the pod's events; 0 where the node had it."""
         if self._pod.pod is None or "started" not in self._seen:
             return None
         for event in await self._events():
@@ -285,8 +291,7 @@ class JobFollower:
         return None
 
     def _job_finished(self) -> bool:
-        conditions = ((self._job or {}).get("status") or {}).get("conditions") or ()
-        return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+        return self._job is not None and is_finished(self._job)
 
     def _image(self) -> str:
         container = self._pod.container

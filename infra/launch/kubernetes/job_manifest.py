@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 import uuid
 from collections.abc import Sequence
@@ -65,7 +65,8 @@ def job_manifest(
     labels = job_labels(call, launcher, attempt) | settings.labels
     name = _name(call)
     lock = ["--holder", name, *(f"--supersedes={dead}" for dead in supersedes)]
-    metadata: dict[str, Any] = {"name": name, "labels": labels}
+    annotations = {"annotations": dict(settings.annotations)} if settings.annotations else {}
+    metadata: dict[str, Any] = {"name": name, "labels": labels, **annotations}
     if owner is not None:
         metadata["ownerReferences"] = owner_references(owner)
     manifest: dict[str, Any] = {
@@ -76,10 +77,15 @@ def job_manifest(
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
+            # Where a Job makes another pod for one that is being deleted, both would run for a while.
+            "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": settings.deadline_s,
             # The launcher removes what need not be kept; this is for when it no longer can.
             "ttlSecondsAfterFinished": max(settings.ttl_s, TTL_SECONDS),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources, lock)},
+            "template": {
+                "metadata": {"labels": labels, **copy.deepcopy(annotations)},
+                "spec": _pod(call, settings, resources, lock),
+            },
         },
     }
     found = engine(call.placement.engine)
@@ -117,17 +123,6 @@ def label_value(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:63].strip("-_.")
 
 
-def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
-    """Arguments of the command line that run the stage and report in events."""
-    arguments = ["stage", call.stage, "--params-json", json.dumps(dict(call.params))]
-    for name, uri in call.inputs.items():
-        arguments += ["--input", f"{name}={uri}"]
-    arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
-    arguments += ["--digest", call.digest] if call.digest else []
-    arguments += ["--code", call.code] if call.code else []
-    return [*arguments, "--engine", call.placement.engine, "--events"]
-
-
 def argument_of(job: dict[str, Any], flag: str) -> str | None:
     """Value of an argument of the command line that a Job runs."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -147,7 +142,7 @@ def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, mo
         "name": CONTAINER,
         "image": stage_image(call, settings),
         "imagePullPolicy": settings.image_pull_policy,
-        "args": [*stage_arguments(call, resources), *more],
+        "args": [*call.arguments(resources), *more],
         "resources": quantities(settings, resources),
     }
     return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)

@@ -12,7 +12,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import aiohttp
@@ -56,26 +56,35 @@ CANCEL_SECONDS = 30.0
 SETTLE_SECONDS = 90.0
 """Seconds to find out the holdings of dead launchers' Jobs before their datasets are used without them."""
 
+DISRUPTED_SECONDS = (1.0, 30.0)
+"""Seconds before the first new Job after a disruption, doubled for each further one, and the most."""
+
 GUEST_SECONDS = 3.0
 """Seconds in which a run whose Job ended must make the next one before a waiting run makes its own."""
 
 
 @dataclass
 class _Work:
-    """One call on its way: what it asks for, who listens, the attempts so far, and Jobs whose stages have ended.
+    """One call in progress.
 
-    For the leases of these the next attempt does not wait.
+    Args:
+        api: the cluster.
+        call: the call; its inputs are replaced by copies that pods can read.
+        on_event: receives the stage's events.
+        account: bills its Jobs.
+        attempts: so far.
+        dead: Jobs whose stages have ended; the next attempt does not wait for their leases.
     """
 
     api: KubernetesApi
     call: StageCall
-    tell: Callable[[Event], None]
+    on_event: Callable[[Event], None]
     account: JobBilling
     attempts: list[Attempt] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
 
     def log(self, message: str) -> None:
-        _log(self.call, self.tell, message)
+        _log(self.call, self.on_event, message)
 
 
 class KubernetesLauncher(Launcher):
@@ -175,34 +184,36 @@ class KubernetesLauncher(Launcher):
             self._connected = asyncio.create_task(KubernetesApi.connect(self._settings))
         return await asyncio.shield(self._connected)
 
-    async def _run(self, call: StageCall, tell: Callable[[Event], None], paid: list[Attempt]) -> Launched:
+    async def _run(self, call: StageCall, on_event: Callable[[Event], None], paid: list[Attempt]) -> Launched:
         """Jobs until there is a dataset or no hope; `paid` receives the attempts, however it ends."""
         api = await self._api()
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_pods(api))
-        work = _Work(api, call, tell, JobBilling(call.output, self.id, lambda message: _log(call, tell, message)))
+        account = JobBilling(call.output, self.id, lambda message: _log(call, on_event, message))
+        work = _Work(api, call, on_event, account)
         try:
             ended, dataset, resources, reused = await self._to_success(work)
         finally:
-            paid += await _to_the_end(work.account.book(work.attempts))
-        paid[:0] = await work.account.book(await work.account.debts(api, self._settings))
+            paid += await _to_the_end(account.book(work.attempts))
+        paid[:0] = await account.book(await account.debts(api, self._settings))
         return launched(ended, dataset, resources, paid, reused)
 
     async def _to_success(self, work: _Work) -> tuple[Ended, Dataset, Resources, bool]:
         """Return the end of the last Job, the dataset, the Job's holdings, and whether another run made it."""
-        asked = work.call
-        work.call = call = await asyncio.to_thread(make_visible, asked, self._settings)
+        original = work.call
+        work.call = call = await asyncio.to_thread(make_visible, original, self._settings)
         sizing = Sizing(call.place.store)
         resources = call.placement.resources
         for role in ("", *engine(call.placement.engine).groups(resources)):
-            known = await asyncio.to_thread(sizing.memory, _sizing_key(call, role), call.expected_memory)
-            remembered = min(known, self._settings.memory_cap)
+            remembered = await asyncio.to_thread(sizing.memory, _sizing_key(call, role), call.expected_memory)
+            remembered = min(remembered, self._settings.memory_cap)
             if remembered > resources.memory_of(role):
                 more = format_bytes(remembered) + (f" for each {role}" if role else "")
-                work.log(f"starting with {more}: less was not enough for an input of this size before")
+                work.log(f"requesting {more}: a run of this size ran out of memory with less")
                 resources = resources.with_memory(remembered, role)
         raised: set[str] = set()
         killed = gone = False
+        disruptions = 0
         while True:
             ended, resources, mine = await self._attempt(work, resources)
             reason = ended.diagnosis.reason if ended.diagnosis else None
@@ -223,7 +234,7 @@ class KubernetesLauncher(Launcher):
                 if gone:
                     raise vanished(call)
                 gone = True
-                work.log("the dataset that another run has made is gone again; making it")
+                work.log("the dataset made by another run has disappeared; recomputing it")
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
                 continue
             if reason is Reason.KILLED and not killed:
@@ -231,10 +242,24 @@ class KubernetesLauncher(Launcher):
                 killed = True
                 work.log(f"{ended.diagnosis.summary}; retrying once, with the same memory")
                 continue
+            if ended.diagnosis is not None and ended.diagnosis.disrupted:
+                disruptions += 1
+                if disruptions > self._settings.disruption_retries:
+                    again = f", in each of {disruptions} Jobs" if disruptions > 1 else ""
+                    summary = f"{ended.diagnosis.summary}{again}"
+                    raise failure(original, call, replace(ended, diagnosis=replace(ended.diagnosis, summary=summary)))
+                work.log(
+                    f"{ended.diagnosis.summary}; continuing in a new Job with the same resources "
+                    f"({disruptions} of at most {self._settings.disruption_retries})"
+                )
+                first, most = DISRUPTED_SECONDS
+                seconds = min(most, first * 2 ** (disruptions - 1))
+                await asyncio.sleep(seconds if mine else GUEST_SECONDS * random.uniform(1, 2))
+                continue
             had = resources.memory_of(ended.role)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
             if reason is not Reason.OUT_OF_MEMORY or more_memory <= had:
-                raise failure(asked, call, ended)
+                raise failure(original, call, ended)
             assert ended.diagnosis is not None
             each = f" for each {ended.role}" if ended.role else ""
             work.log(f"{ended.diagnosis.summary}; retrying with {format_bytes(more_memory)}{each}")
@@ -256,19 +281,20 @@ class KubernetesLauncher(Launcher):
         self, work: _Work, resources: Resources, job_is_there: Callable[[], None]
     ) -> tuple[Ended, Resources, bool]:
         api, call, number = work.api, work.call, len(work.attempts) + 1
+        settings = call.placement.on(self._settings)
         job, owner = await self._unfinished(work), await own_pod(api)
         there = job is not None
         if job is None:
             if await asyncio.to_thread(_complete, call) is not None:  # another run's Job has just ended
                 return Ended(None, None, 0.0), resources, False
             job = job_manifest(
-                call, self._settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
+                call, settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
             )
             sign(job)
         else:
             resources = job_resources(job, resources)
         name = job["metadata"]["name"]
-        hold = JobOwnership(api, job, self.id, mine=not there, owner=owner, tell=work.log)
+        hold = JobOwnership(api, job, self.id, mine=not there, owner=owner, log=work.log)
         if there:
             adopted = await hold.adopt_at_once(job)
             follows = "adopting the Job" if adopted else "following another run's Job"
@@ -277,7 +303,7 @@ class KubernetesLauncher(Launcher):
         computes = engine(call.placement.engine)
         groups = computes.groups(resources)
         follower = JobFollower(
-            api, self._settings, name, call.stage, work.tell, adopted=there,
+            api, settings, name, call.stage, work.on_event, adopted=there,
             engine=call.placement.engine, groups=groups,
         )  # fmt: skip
         keeper: asyncio.Task[None] | None = None
@@ -389,8 +415,8 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def _log(call: StageCall, tell: Callable[[Event], None], message: str) -> None:
-    tell({"event": "log", "stage": call.stage, "message": message})
+def _log(call: StageCall, on_event: Callable[[Event], None], message: str) -> None:
+    on_event({"event": "log", "stage": call.stage, "message": message})
 
 
 def _sizing_key(call: StageCall, role: str) -> str:

@@ -26,7 +26,7 @@ PROCESS = PREFIX + "launcher-process"
 
 RENEW_SECONDS = 10.0
 DEAD_SECONDS = 45.0
-"""A launcher whose heartbeat was seen not to change for so long is dead."""
+"""Seconds after which a launcher whose heartbeat was seen not to change is dead."""
 LOOK_SECONDS = 2.0
 
 
@@ -55,7 +55,7 @@ class JobOwnership:
         launcher: id of the launcher that looks.
         mine: it has made the Job.
         owner: pod that is to own the Job when it is adopted.
-        tell: receives what changes.
+        log: receives changes of ownership.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class JobOwnership:
         *,
         mine: bool,
         owner: OwnerPod | None,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ):
-        self._api, self._launcher, self._owner, self._tell = api, launcher, owner, tell
+        self._api, self._launcher, self._owner, self._log = api, launcher, owner, log
         self._name = str(job["metadata"]["name"])
         self._path = f"{api.jobs}/{self._name}"
         self.mine = mine
@@ -77,7 +77,7 @@ class JobOwnership:
         """Renew the heartbeat of an own Job; adopt that of another launcher once it is dead. Ends with the Job."""
         here = True
         while here:
-            # What the API refuses now it may allow later; one that is away for too long is the follower's to tell.
+            # The API may allow later what it refuses now; the follower reports one that is away for too long.
             with contextlib.suppress(SuperworkflowError):
                 here = await self._once()
             await asyncio.sleep(RENEW_SECONDS if self.mine else 0.1)
@@ -90,7 +90,7 @@ class JobOwnership:
         if self.mine:
             await self._renew()
         elif await is_dead(self._api, *launcher_of(job), unless=self._gone) and await self.adopt(job):
-            self._tell(f"adopting the Job {self._name}: the run that made it has died")
+            self._log(f"adopting the Job {self._name}: the run that made it has died")
         return True
 
     async def adopt_at_once(self, job: Json) -> bool:
@@ -134,7 +134,7 @@ class JobOwnership:
         if not renewed and (job := await self._api.get(self._path)) is not None:
             self.mine = launcher_of(job)[0] == self._launcher
             if not self.mine:
-                self._tell(f"another run has taken over the Job {self._name}: this one was cut off for too long")
+                self._log(f"another run has taken over the Job {self._name}: this one was cut off for too long")
 
     async def _gone(self) -> bool:
         return await self._api.get(self._path) is None
@@ -178,15 +178,15 @@ async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None
 
 
 def this_process() -> str:
-    """This process, so that another one of the same machine can tell whether it lives."""
+    """Identity of this process, by which others of the same machine check whether it lives."""
     return json.dumps({"machine": _machine(), "pid": os.getpid(), "started": started(os.getpid())})
 
 
 def has_ended_here(process: str) -> bool | None:
-    """True if a process of this machine has ended; None where it is another machine's, or that cannot be told."""
+    """True if a process of this machine has ended; None where it is another machine's or unknown."""
     try:
-        told = json.loads(process)
-        where, pid, began = str(told["machine"]), int(told["pid"]), str(told["started"])
+        identity = json.loads(process)
+        where, pid, began = str(identity["machine"]), int(identity["pid"]), str(identity["started"])
     except (ValueError, KeyError, TypeError):
         return None
     if not where or where != _machine():
@@ -195,12 +195,12 @@ def has_ended_here(process: str) -> bool | None:
 
 
 def _machine() -> str:
-    """This boot of this machine, and the numbers by which its processes go here; empty where that cannot be told."""
+    """Boot and pid namespace of this machine; empty where they cannot be determined."""
     return " ".join(machine().values())
 
 
 def _beat() -> str:
-    """A text that is never the same twice; it means no more than that."""
+    """A text that is never the same twice."""
     return f"{os.getpid()}-{time.monotonic_ns()}"
 
 

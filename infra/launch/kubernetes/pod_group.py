@@ -1,4 +1,4 @@
-"""The pods of one group beside a Job: why they do not start, how they ended, what they used."""
+"""The pods of one group of a Job, apart from its own: why they do not start, how they ended, what they used."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class FollowedJob:
         api: the cluster.
         settings: how patient to be.
         name: name of the Job.
-        tell: receives what keeps members from starting.
+        log: receives what keeps members from starting.
     """
 
     api: KubernetesApi
     settings: KubernetesSettings
     name: str
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 class PodGroup:
@@ -65,7 +65,7 @@ class PodGroup:
     def __init__(self, job: FollowedJob, role: str, group: Group):
         self.role, self.group, self._job = role, group, job
         self._api, self._selector = job.api, f"{MEMBER_OF}={job.name},{ROLE}={role}"
-        self._patience = StartTimeout(job.settings, job.tell)
+        self._patience = StartTimeout(job.settings, job.log)
         self._seen: dict[str, PodStatus] = {}
         self._gone: dict[str, datetime] = {}
         self._left: set[str] = set()  # those that were asked to end, while the stage runs
@@ -75,8 +75,8 @@ class PodGroup:
         """Name of one member in messages."""
         return self.role
 
-    def blameless(self, told: Mapping[str, Any]) -> bool:
-        """True if a member that failed only did so because the stage's own pod had ended, by its own words."""
+    def blameless(self, report: Mapping[str, Any]) -> bool:
+        """True if a member's report shows that it failed only because the stage's own pod had ended."""
         return False
 
     def hear(self, event: Event) -> bool:
@@ -126,7 +126,7 @@ class PodGroup:
         """Failure of members that made the stage fail without its knowledge.
 
         Args:
-            own: why the stage failed, as its own pod and log tell.
+            own: why the stage failed, by its own pod and log.
         """
         return self._ended_badly() if own.reason in _KNOWS_LITTLE else None
 
@@ -160,15 +160,15 @@ class PodGroup:
         started = [pod for pod in self._seen.values() if pod.started_at is not None]
         if not started:
             return {}
-        told = [pod.report for pod in started]
+        reports = [pod.report for pod in started]
         figures = {
             f"{self.role}s": float(len(started)),
             f"{self.role}s_lost": float(self._lost()),
             f"{self.role}_held_s": sum(self._held(pod) for pod in started),
             f"{self.role}_start_s": max(_startup(pod) for pod in started),
         }
-        cpu = [each["cpu_s"] for each in told if each.get("cpu_s") is not None]
-        peaks = [each["peak_memory_bytes"] for each in told if each.get("peak_memory_bytes") is not None]
+        cpu = [each["cpu_s"] for each in reports if each.get("cpu_s") is not None]
+        peaks = [each["peak_memory_bytes"] for each in reports if each.get("peak_memory_bytes") is not None]
         if cpu:
             figures[f"{self.role}_cpu_s"] = float(sum(cpu))
         if peaks:
@@ -195,8 +195,8 @@ class PodGroup:
     def _size(self, pod: PodStatus) -> Resources:
         """Resources that a node reserved for a pod; the requested ones where it does not report them."""
         containers = ((pod.pod or {}).get("spec") or {}).get("containers") or ()
-        asked: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
-        cpu, memory = quantity(asked.get("cpu", 0)), int(quantity(asked.get("memory", 0)))
+        requests: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
+        cpu, memory = quantity(requests.get("cpu", 0)), int(quantity(requests.get("memory", 0)))
         each = self.group.each
         return each.model_copy(update={"cpu": cpu or each.cpu, "memory": memory or each.memory})
 
@@ -205,15 +205,15 @@ class PodGroup:
 
         It releases all at once, and some then end with status 0; one that was still starting finds no coordinator.
         """
-        asked = {name: pod for name, pod in self._seen.items() if name not in self._left}
-        well = [self._end(pod) for pod in asked.values() if pod.exit_code == 0]
+        kept = {name: pod for name, pod in self._seen.items() if name not in self._left}
+        well = [self._end(pod) for pod in kept.values() if pod.exit_code == 0]
         # Elastic ones are also let go while the stage runs, one by one.
         let_go = (max if self.group.elastic else min)(well, default=datetime.max.replace(tzinfo=UTC))
-        badly = [pod for name, pod in asked.items() if pod.terminated.get("exitCode", name in self._gone)]
+        badly = [pod for name, pod in kept.items() if pod.terminated.get("exitCode", name in self._gone)]
         return sum(self._end(pod) < let_go for pod in badly)
 
     def _end(self, pod: PodStatus) -> datetime:
-        """When it ended, so far as was seen."""
+        """Time of its end, as far as was seen; now while it runs."""
         return pod.finished_at or self._gone.get(pod.name) or datetime.now(UTC)
 
     def _held(self, pod: PodStatus) -> float:

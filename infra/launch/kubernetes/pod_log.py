@@ -55,14 +55,14 @@ class LogCursor:
 
 
 async def read_log(
-    api: KubernetesApi, pod: str, tell: Callable[[str], None], ended: asyncio.Event, pause_s: float = 0.5
+    api: KubernetesApi, pod: str, log: Callable[[str], None], ended: asyncio.Event, pause_s: float = 0.5
 ) -> None:
     """Pass on each line of the stage's container until it has ended and all was read.
 
     Args:
         api: the cluster.
         pod: name of the pod.
-        tell: receives each line.
+        log: receives each line.
         ended: set by the caller when the container is known to have ended, or the pod to be gone.
         pause_s: seconds between two connections.
     """
@@ -77,7 +77,7 @@ async def read_log(
             async for line in api.lines(f"{api.pods}/{pod}/log", **query):
                 text = cursor.feed(line)
                 if text is not None:
-                    tell(text)
+                    log(text)
             if last:
                 return
         except ApiError as error:
@@ -88,4 +88,4 @@ async def read_log(
         if not ended.is_set():
             await asyncio.sleep(pause_s)
         elif last:
-            await asyncio.sleep(pause_s)  # it was not shown to its end; the caller limits how long this may go on
+            await asyncio.sleep(pause_s)  # it was not shown to its end; the caller limits how long this may take

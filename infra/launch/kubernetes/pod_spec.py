@@ -41,9 +41,13 @@ def pod_spec(
         tolerations.append({"key": settings.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
     optional = {
         "serviceAccountName": settings.service_account,
-        "imagePullSecrets": [{"name": settings.image_pull_secret}] if settings.image_pull_secret else None,
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
         "nodeSelector": selector,
         "tolerations": tolerations,
+        "affinity": settings.affinity,
+        "topologySpreadConstraints": settings.topology_spread_constraints,
+        "priorityClassName": settings.priority_class,
+        "runtimeClassName": settings.runtime_class,
     }
     return spec | {key: value for key, value in optional.items() if value}
 
@@ -70,7 +74,7 @@ def container_spec(settings: KubernetesSettings, env: Mapping[str, str], mounts:
 
 
 def environment(settings: KubernetesSettings, threads: int) -> dict[str, str]:
-    """Environment of a container that computes with so many threads."""
+    """Environment of a container that computes with this number of threads."""
     return {
         "HOME": "/tmp",
         "TMPDIR": "/tmp",
@@ -112,10 +116,12 @@ def cpu_quantity(cpu: float) -> str:
 
 
 def quantities(settings: KubernetesSettings, resources: Resources) -> dict[str, dict[str, str]]:
-    """Requests and limits; memory is never lent beyond what is asked for, processors may be."""
+    """Requests and limits; the limit of memory is the request, processors have one only where the profile sets it."""
     memory = str(resources.memory)
     requests = {"cpu": cpu_quantity(resources.cpu), "memory": memory}
     limits = {"memory": memory}
+    if settings.cpu_limit is not None:
+        limits["cpu"] = cpu_quantity(resources.cpu * settings.cpu_limit)
     if resources.ephemeral_storage:
         requests["ephemeral-storage"] = limits["ephemeral-storage"] = str(resources.ephemeral_storage)
     if resources.gpu.count:

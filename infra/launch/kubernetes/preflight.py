@@ -1,4 +1,4 @@
-"""Before a run on Kubernetes: can the cluster do what the profile asks for?"""
+"""Checks before a run on Kubernetes that the cluster can do what the profile asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from superworkflow.infra.launch.kubernetes.job_admin import remove_job
 from superworkflow.infra.launch.kubernetes.job_follower import JobFollower
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
 from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
-from superworkflow.infra.launch.kubernetes.quantities import quantity
+from superworkflow.infra.launch.kubernetes.quantities import quantity, shown
+from superworkflow.infra.launch.kubernetes.quotas import quota_check
 from superworkflow.infra.storage.location import Location
 
 RIGHTS = (
@@ -30,7 +31,7 @@ RIGHTS = (
 
 
 async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
-    """Look at everything that a run needs; a small Job for each image starts it and writes to the store from inside.
+    """Check everything that a run needs; a small Job for each image starts it and writes to the store from inside.
 
     Args:
         api: the cluster.
@@ -44,6 +45,7 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     for name in dict.fromkeys(each.engine for each in _placements(profile).values() if _groups(each)):
         checks += await engine_on_cluster(name).checks(api, settings)
     checks += await _sizes(api, profile)
+    checks += await _quotas(api, profile)
     where = Location.of(store)
     if where.local_path is not None and not settings.covers(where.uri):
         detail = "this folder is not visible to pods; use s3://bucket/prefix, or name it in kubernetes.volumes"
@@ -89,18 +91,19 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         return [Check("nodes", None, f"not permitted to list them ({error.status}), so sizes were not compared")]
     checks = []
     for name, placement in _placements(profile).items():
+        settings = placement.on(profile.kubernetes)
         if placement.auto and engine(placement.engine).sized_by_estimate:
-            checks.append(_largest(nodes, name, placement, profile.kubernetes))
+            checks.append(_largest(nodes, name, placement, settings))
             continue
-        lacking = lacks(nodes, placement.resources, profile.kubernetes)
-        asked = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
+        lacking = lacks(nodes, placement.resources, settings)
+        size = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
         if gpu := placement.resources.gpu.count:
-            asked += f", {gpu} GPU"
-        checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
+            size += f", {gpu} GPU"
+        checks.append(Check(f"size: {name}", lacking is None, lacking or size))
         for role, group in _groups(placement).items():
-            lacking = lacks_group(nodes, group, profile.kubernetes)
-            asked = f"{group.largest} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
-            checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or asked))
+            lacking = lacks_group(nodes, group, settings)
+            size = f"{group.largest} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
+            checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or size))
     return checks
 
 
@@ -138,19 +141,35 @@ def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
 
 
 def _largest(nodes: Sequence[Json], name: str, placement: Placement, settings: KubernetesSettings) -> Check:
-    """Sizes that follow from the graph: whether the largest that may come would fit."""
+    """Check of sizes that follow from the graph: would the largest possible one fit?"""
     caps = {"cpu": settings.cpu_cap, "memory": settings.memory_cap}
     largest = placement.resources.model_copy(update={kind: caps[kind] for kind in placement.auto})
     lacking = lacks(nodes, largest, settings)
     if lacking is None:
         return Check(f"size: {name}", True, "chosen from the graph's size; the caps fit")
-    smallest = placement.resources.model_copy(
-        update={kind: least for kind, least in LEAST.items() if kind in placement.auto}
-    )
-    if least_lacking := lacks(nodes, smallest, settings):
+    if least_lacking := lacks(nodes, _smallest(placement), settings):
         return Check(f"size: {name}", False, least_lacking)
     detail = "chosen from the graph's size, see `plan`; at the profile's caps it would fit no node"
     return Check(f"size: {name}", None, f"{detail}: {lacking}")
+
+
+def _smallest(placement: Placement) -> Resources:
+    """Resources of a stage, with the minimum of those that are chosen from the graph's size."""
+    return placement.resources.model_copy(update={kind: LEAST[kind] for kind in placement.auto})
+
+
+async def _quotas(api: KubernetesApi, profile: Profile) -> list[Check]:
+    """Checks of the pods of each placement against the namespace's quotas and limit ranges."""
+    core = f"/api/v1/namespaces/{api.namespace}"
+    try:
+        quotas, ranges = await api.items(f"{core}/resourcequotas"), await api.items(f"{core}/limitranges")
+    except ApiError as error:
+        return [Check("quotas", None, f"not permitted to list them ({error.status}), so sizes were not compared")]
+    checks = []
+    for name, placement in _placements(profile).items() if quotas or ranges else ():
+        pods = [(1, _smallest(placement)), *((group.largest, group.each) for group in _groups(placement).values())]
+        checks.append(quota_check(f"quotas: {name}", quotas, ranges, pods, placement.on(profile.kubernetes)))
+    return checks
 
 
 def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:
@@ -166,13 +185,9 @@ def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSetti
         if all(has[name] >= need for name, need in needs.items()):
             return None
         best = {name: max(best.get(name, 0.0), value) for name, value in has.items()}
-    short = [f"{name} {_shown(name, needs[name])} of {_shown(name, best[name])}" for name in needs
+    short = [f"{name} {shown(name, needs[name])} of {shown(name, best[name])}" for name in needs
              if needs[name] > best[name]]  # fmt: skip
     return f"no node is large enough: {', '.join(short) or 'no single node has all of it'}"
-
-
-def _shown(name: str, value: float) -> str:
-    return format_bytes(value) if name in ("memory", "ephemeral-storage") else f"{value:g}"
 
 
 async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, store: str) -> Check:

@@ -15,7 +15,7 @@ from superworkflow.infra.storage.manifest import Measurement
 
 
 def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:
-    """Most bytes that the stage's own pod, or a member of a role, used, as the limit counts them; 0 when none tells."""
+    """Peak bytes of the stage's own pod, or of a member of a role, as the limit counts them; 0 when unknown."""
     if role:
         return int(ended.figures.get(f"{role}_peak_memory_bytes", 0))
     return dataset.manifest.measured.memory_bytes
@@ -24,27 +24,23 @@ def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:
 def job_attempt(
     resources: Resources, seconds: float, reason: Reason | None, uid: str, members: Sequence[Holding]
 ) -> Attempt:
-    """One Job as an attempt: its own pod held its part for so many seconds, and each member what it was seen to hold.
+    """One Job as an attempt: its own pod held its part for `seconds`, and each member what it was seen to hold.
 
-    Of members of which none was seen there is nothing to pay: they never got a node.
+    Members that were never seen cost nothing: they never got a node.
     """
     return Attempt(resources, seconds, reason, uid, (*held(resources.only(), seconds), *members))
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:
-    """Result of a launch: figures of the Job that ended, and its usage where it made the
-    dataset.
-    """
+    """Result of a launch: figures of the Job that ended, and its usage where it made the dataset."""
     measured: Measurement = dataset.manifest.measured
     figures = dict(ended.figures)
     if ended.exit_code is not None:
         figures |= {"requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
-    if not ended.made_dataset:
-        return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
-    if measured.container_peak_memory_bytes is not None:
+    if ended.made_dataset and measured.container_peak_memory_bytes is not None:
         figures["container_peak_memory_bytes"] = float(measured.container_peak_memory_bytes)
         figures["used_memory_share"] = measured.container_peak_memory_bytes / resources.memory
-    if measured.container_cpu_s is not None:
+    if ended.made_dataset and measured.container_cpu_s is not None:
         figures["container_cpu_s"] = measured.container_cpu_s
         figures["used_cpu_share"] = measured.container_cpu_s / max(measured.runtime_s, 1e-3) / resources.cpu
     return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
@@ -56,15 +52,17 @@ def vanished(call: StageCall) -> StageFailed:
         f"Find out what removes datasets from {call.place.store.uri}, and check that pods and this machine see the "
         "same store."
     )
-    return StageFailed(call.node, "another run made its dataset, and it was gone again, twice.", remedy)
+    message = "another run reported the dataset complete, but it was missing both times."
+    return StageFailed(call.node, message, remedy)
 
 
-def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:
+def failure(original: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:
+    """The error of a Job that made no dataset; messages name the inputs of the original call."""
     final, diagnosis = ended.final, ended.diagnosis
     if final is not None and final["event"] == "error" and (diagnosis is None or diagnosis.reason is Reason.FAILED):
         message = str(final["message"])
         for name, uri in call.inputs.items():
-            message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
+            message = message.replace(uri, original.inputs[name])  # users know their own file, not its copy
         if final.get("user"):
             return StagedUserError(message)
         return StageFailed(call.node, message, "See its log above.", ended.exit_code)

@@ -38,7 +38,7 @@ def _visible(uri: str, source: Source | None, store: Location, settings: Kuberne
     if unseen and path is None:
         raise UserError(
             "pods do not see a table on this machine that a remote description names", where=uri, value=unseen[0].uri,
-            remedy="Put the table beside the description, or name its folder in the profile's kubernetes.volumes",
+            remedy="Put the table next to the description, or name its folder in the profile's kubernetes.volumes",
         )  # fmt: skip
     if not unseen:
         return uri

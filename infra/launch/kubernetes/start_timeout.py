@@ -1,4 +1,4 @@
-"""For how long a pod may be kept from starting."""
+"""Timeout of pods that cannot start."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
 
 class StartTimeout:
-    """Tells of what keeps a pod from starting once, and gives up on it after the settings' time.
+    """Reports once why a pod cannot start, and gives up after the configured time.
 
     Args:
-        settings: how patient to be.
-        tell: receives what is told.
+        settings: the profile's `kubernetes` part, with the times.
+        log: receives the reports.
     """
 
-    def __init__(self, settings: KubernetesSettings, tell: Callable[[str], None]):
-        self._settings, self._tell = settings, tell
+    def __init__(self, settings: KubernetesSettings, log: Callable[[str], None]):
+        self._settings, self._log = settings, log
         self._problem: tuple[Reason, float] | None = None
-        self._told = ""
+        self._reported = ""
 
     def consider(self, found: Diagnosis | None, started: bool) -> Diagnosis | None:
         """Problem that has lasted for too long, or None.
@@ -34,9 +34,9 @@ class StartTimeout:
             if self._problem is not None and (started or self._problem[0] is Reason.UNSCHEDULABLE):
                 self._problem = None
             return None
-        if found.summary != self._told and (self._problem is None or self._problem[0] is not found.reason):
-            self._told = found.summary
-            self._tell(f"waiting: {found.summary}")
+        if found.summary != self._reported and (self._problem is None or self._problem[0] is not found.reason):
+            self._reported = found.summary
+            self._log(f"waiting: {found.summary}")
         now = time.monotonic()
         if self._problem is None or self._problem[0] is not found.reason:
             self._problem = (found.reason, now)

@@ -43,14 +43,14 @@ class ForkedProcess:
         pid: its process id.
         stdin, stdout: our ends of its pipes.
         process: descriptor of the process, so that a signal can never meet another one that got its id.
-        status: socket on which the server tells its exit status.
+        status: socket on which the server sends its exit status.
     """
 
     def __init__(self, pid: int, stdin: IO[str], stdout: IO[str], process: int, status: socket.socket):
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self._process, self._status = process, status
         self._guard = threading.Lock()
-        self._told: int | None = None
+        self._code: int | None = None
         weakref.finalize(self, os.close, process)  # not before: another thread may be about to send a signal
 
     def poll(self) -> int | None:
@@ -73,16 +73,16 @@ class ForkedProcess:
 
     def _end(self, timeout: int | None, flags: int) -> int | None:
         with self._guard:
-            if self._told is None:
+            if self._code is None:
                 try:
-                    told = self._status.recv(64, flags)
+                    message = self._status.recv(64, flags)
                 except BlockingIOError:
                     return None
-                self._told = int(told) if told else -signal.SIGKILL
+                self._code = int(message) if message else -signal.SIGKILL
                 self._status.close()
         ended = select.poll()
         ended.register(self._process, select.POLLIN)
-        return self._told if ended.poll(timeout) else None
+        return self._code if ended.poll(timeout) else None
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -143,17 +143,17 @@ class ForkServer:
                 os.close(their_in)
                 os.close(their_out)
                 far.close()
-            told, descriptors, _, _ = socket.recv_fds(near, 64, 1)
+            pid, descriptors, _, _ = socket.recv_fds(near, 64, 1)
         except OSError:
-            told, descriptors = b"", []
-        if not told or not descriptors:
+            pid, descriptors = b"", []
+        if not pid or not descriptors:
             os.close(our_in)
             os.close(our_out)
             near.close()
             return None
         stdin = os.fdopen(our_in, "w", encoding="utf-8")
         stdout = os.fdopen(our_out, encoding="utf-8", errors="replace")
-        return ForkedProcess(int(told), stdin, stdout, descriptors[0], near)
+        return ForkedProcess(int(pid), stdin, stdout, descriptors[0], near)
 
     def close(self) -> None:
         """End the server, and with it what children are left."""
@@ -166,7 +166,7 @@ _shared_guard = threading.Lock()
 
 
 def prepare(stages: Sequence[str], remote: str = "") -> None:
-    """Start this process's server, once, if there is a stage to start; it imports while this process goes on."""
+    """Start this process's server, once, if there is a stage to start; it imports in the background."""
     global _shared
     possible = sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
     if not stages or not possible or any(name in os.environ for name in _OF_THE_INTERPRETER):

@@ -5,7 +5,7 @@ and measurements; only its imports are done. It dies with the server, and with t
 standard input. The server has no threads of its own and computes nothing, so that forking it is safe.
 
 A request is one message on the control socket: a JSON object of `arguments`, `environment` and `folder`, with three
-file descriptors: the child's standard input, its output (also for errors), and a socket on which the server tells
+file descriptors: the child's standard input, its output (also for errors), and a socket on which the server sends
 the child's pid (with a descriptor of the process) and later its exit status.
 """
 
@@ -44,7 +44,7 @@ def serve(control: socket.socket, preload: Iterator[None], main: Main) -> int:
 
     Args:
         control: SOCK_SEQPACKET socket to the launcher.
-        preload: imports something at each step; requests that come meanwhile are served between two steps.
+        preload: imports something at each step; requests are served between two steps.
         main: runs a command line in a child, and returns its exit status.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the launcher decides what becomes of it
@@ -70,7 +70,7 @@ class _Server:
                 gc.freeze()  # else the children's collectors would copy every page
             for key, _ in self._selector.select(0 if loading else None):
                 if key.fd != self._control.fileno():
-                    self._tell_end(key.fd)
+                    self._send_end(key.fd)
                     continue
                 message, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 3)
                 if not message:
@@ -103,7 +103,7 @@ class _Server:
         with contextlib.suppress(OSError):
             socket.send_fds(status, [str(pid).encode()], [process])
 
-    def _tell_end(self, process: int) -> None:
+    def _send_end(self, process: int) -> None:
         self._selector.unregister(process)
         pid, status = self._children.pop(process)
         _, code = os.waitpid(pid, 0)
@@ -113,10 +113,10 @@ class _Server:
 
 
 def _step(preload: Iterator[None]) -> bool:
-    """Import something more; whether there is anything left."""
+    """Take one step; False when nothing is left to import."""
     try:
         return next(preload, True) is None
-    except Exception:  # the child that needs it will meet the same error, and tell it
+    except Exception:  # the child that needs it will meet the same error and report it
         return False
 
 

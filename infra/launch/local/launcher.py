@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import threading
@@ -74,8 +73,8 @@ class ProcessLauncher(Launcher):
                     continue
                 if event["event"] == "log":
                     tail.append(event["message"])
-                if (asked := asked_count(event, call.placement.resources.groups)) is not None:
-                    scaled.append((time.monotonic() - started, *asked))
+                if (request := asked_count(event, call.placement.resources.groups)) is not None:
+                    scaled.append((time.monotonic() - started, *request))
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose
@@ -102,13 +101,7 @@ class ProcessLauncher(Launcher):
 
     def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources
-        arguments = ["stage", call.stage, "--output", call.output]
-        arguments += ["--digest", call.digest] if call.digest else []
-        arguments += ["--code", call.code] if call.code else []
-        for name, uri in call.inputs.items():
-            arguments += ["--input", f"{name}={uri}"]
-        arguments += ["--resources-json", resources.model_dump_json(), "--engine", call.placement.engine]
-        arguments += ["--events", "--end-with-stdin", "--params-json", json.dumps(dict(call.params))]
+        arguments = [*call.arguments(resources), "--end-with-stdin"]
         threads = str(resources.threads)
         environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
         with self._guard:

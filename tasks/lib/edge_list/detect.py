@@ -152,16 +152,16 @@ def _first_lines(text: BinaryIO, where: str) -> tuple[list[str], list[int], int,
     """
     lines: list[str] = []
     sizes: list[int] = []
-    offset = skipped = at = rows = 0
+    offset = skipped = read = rows = 0
     for number, line in numbered_lines(text, where):
         data = line.removeprefix(_BOM) if number == 1 else line
-        at += len(line)
+        read += len(line)
         if not lines and (not data.strip() or data.lstrip()[:1] in (b"#", b"%")):
-            offset, skipped = at, number
+            offset, skipped = read, number
             continue
         if not lines:
-            offset = at - len(data)
-        elif rows > SAMPLE_ROWS or at > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
+            offset = read - len(data)
+        elif rows > SAMPLE_ROWS or read > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
             return lines, sizes, offset, skipped, False
         lines.append(data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace"))
         sizes.append(len(data))

@@ -22,6 +22,8 @@ from superworkflow.tasks.lib.edge_list.kernels import (
     QUOTED,
     ROWS,
     TAB,
+    LabelTable,
+    RowLayout,
     encode_column,
     encode_text,
 )
@@ -95,7 +97,8 @@ class Encoder:
         """Add whole lines text[:size]; `PADDING` bytes follow them.
 
         Raises:
-            BadRow, NeedsReader: see there.
+            BadRow: a row is bad.
+            NeedsReader: only a full CSV reader can read the text.
         """
         bounds = _line_bounds(text, size, self.threads)
         parts = len(bounds) - 1
@@ -103,17 +106,15 @@ class Encoder:
         self._reserve_rows(int(room[-1]), expected_rows)
         self._reserve_arena(2 * size)
         states = np.zeros((parts, 4), np.int64)
-        source, target, weight = dialect.columns
         separator, blanks = ord(dialect.separator), dialect.kind == "whitespace"
         third = TAB if blanks else QUOTE if dialect.kind == "csv" else separator
+        layout = RowLayout(separator, third, blanks, *dialect.columns)
         ends, weights = self._ends[2 * self.rows :], self._weights[self.rows :]
         while True:
             quota = self._quota(parts)
             states[:, NEW] = 0
-            encode_text(
-                text, bounds, states, separator, third, blanks, source, target, weight,
-                self._slots, self._counters, self._arena, quota, ends, weights, room,
-            )  # fmt: skip
+            table = LabelTable(self._slots, self._counters, self._arena)
+            encode_text(text, bounds, states, layout, table, quota, ends, weights, room)
             faults = states[:, FAULT]
             if faults.any():
                 # A quote in an earlier part may explain what looks wrong in a later one.
@@ -121,16 +122,16 @@ class Encoder:
                 raise NeedsReader if quoted or np.isin(faults, (HARD_WEIGHT, QUOTED)).any() else BadRow
             if (states[:, AT] >= np.diff(bounds)).all():
                 break
-        at = 0
+        filled = 0
         for part in range(parts):
             rows = int(states[part, ROWS])
             start = int(room[part])
-            if at != start:
-                ends[2 * at : 2 * (at + rows)] = ends[2 * start : 2 * (start + rows)]
+            if filled != start:
+                ends[2 * filled : 2 * (filled + rows)] = ends[2 * start : 2 * (start + rows)]
                 if self.weighted:
-                    weights[at : at + rows] = weights[start : start + rows]
-            at += rows
-        self.rows += at
+                    weights[filled : filled + rows] = weights[start : start + rows]
+            filled += rows
+        self.rows += filled
 
     def add_columns(self, columns: list[Any], weights: NDArray[np.float32] | None, expected_rows: int) -> None:
         """Add rows from two Arrow columns of strings (source, target) and their weights.
@@ -219,7 +220,8 @@ def encode_file(
         progress: called with bytes of the file read.
 
     Raises:
-        BadRow, NeedsReader: see there.
+        BadRow: a row is bad.
+        NeedsReader: only a full CSV reader can read the text.
         UserError: it cannot be decompressed.
     """
     with open(path, "rb") as raw:
@@ -286,8 +288,8 @@ def _line_bounds(text: NDArray[np.uint8], size: int, parts: int) -> NDArray[np.i
     """Cut text[:size] into up to `parts` parts of whole lines."""
     bounds = [0]
     for part in range(1, parts):
-        at = max(bounds[-1], size * part // parts)
-        end = at
+        cut = max(bounds[-1], size * part // parts)
+        end = cut
         while end < size and text[end] != 10:
             chunk = text[end : min(size, end + 4096)].tobytes().find(b"\n")
             end = end + chunk if chunk >= 0 else min(size, end + 4096)

@@ -6,6 +6,8 @@ keys, then all their look-ups, so that the cache misses of a batch overlap.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,32 @@ AT, ROWS, NEW, FAULT = 0, 1, 2, 3  # places in a part's state
 FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL, QUOTED = 1, 2, 3, 4, 5
 
 
+class RowLayout(NamedTuple):
+    """Fields of a row of text.
+
+    Args:
+        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
+            two; else it is the quote, which is a fault, or the separator again.
+        blanks: fields are set apart by white space; lines that begin with # or % are comments.
+        source, target, weight: number of each column from 0; weight is -1 when there is none.
+    """
+
+    separator: int
+    third: int
+    blanks: bool
+    source: int
+    target: int
+    weight: int
+
+
+class LabelTable(NamedTuple):
+    """The table of labels, see `label_table.py`."""
+
+    slots: NDArray[np.uint64]
+    counters: NDArray[np.int64]
+    arena: NDArray[np.uint8]
+
+
 @nb.njit(cache=True)
 def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.float32, Int]:
     """A positive decimal number as the nearest float32, and 0 or BAD_WEIGHT or HARD_WEIGHT (rounding undecided)."""
@@ -46,9 +74,9 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
         start += 1
     exponent: Int = 0
     mantissa, digits, point, kept = _U(0), 0, False, 0
-    at = start
-    while at < end:
-        byte = text[at]
+    place = start
+    while place < end:
+        byte = text[place]
         if 48 <= byte <= 57:
             digits += 1
             if kept < 18:
@@ -61,25 +89,25 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
             point = True
         else:
             break
-        at += 1
+        place += 1
     if digits == 0:
         return bad
-    if at < end:
-        if text[at] != 69 and text[at] != 101:  # E, e
+    if place < end:
+        if text[place] != 69 and text[place] != 101:  # E, e
             return bad
-        at += 1
+        place += 1
         sign: Int = 1
-        if at < end and (text[at] == 43 or text[at] == 45):
-            sign = 44 - np.int64(text[at])
-            at += 1
-        if at == end or end - at > 4:
+        if place < end and (text[place] == 43 or text[place] == 45):
+            sign = 44 - np.int64(text[place])
+            place += 1
+        if place == end or end - place > 4:
             return bad
         power: Int = 0
-        while at < end:
-            if not 48 <= text[at] <= 57:
+        while place < end:
+            if not 48 <= text[place] <= 57:
                 return bad
-            power = power * 10 + np.int64(text[at] - 48)
-            at += 1
+            power = power * 10 + np.int64(text[place] - 48)
+            place += 1
         exponent += sign * power
     if mantissa == _U(0):
         return bad
@@ -101,7 +129,7 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
 def _next_stop(
     text: NDArray[np.uint8], base: Int, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
 ) -> tuple[Int, np.uint64]:
-    """Go on to a block of text that has stops left."""
+    """Advance to the next block of text that has stops left."""
     while stops == _U(0):
         base += STRIDE
         stops = positions_of(text, base, stop1, stop2, stop3)
@@ -112,20 +140,15 @@ def _next_stop(
 def _encode_part(
     text: NDArray[np.uint8],
     state: NDArray[np.int64],
-    separator: int,
-    third: int,
-    blanks: bool,
-    source: int,
-    target: int,
-    weight: int,
-    slots: NDArray[np.uint64],
-    counters: NDArray[np.int64],
-    arena: NDArray[np.uint8],
+    layout: RowLayout,
+    table: LabelTable,
     quota: Int,
     ends: NDArray[np.int32],
     weights: NDArray[np.float32],
 ) -> None:
     """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
+    separator, third, blanks, source, target, weight = layout
+    slots, counters, arena = table
     stop1, stop2, stop3 = np.uint8(separator), np.uint8(NEWLINE), np.uint8(third)
     size = np.int64(len(text))
     lines = np.int64(len(slots)) // (LINE_ENTRIES * ENTRY_WORDS)
@@ -133,27 +156,27 @@ def _encode_part(
     key0, key1 = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.uint64)
     near = np.empty(2 * _BATCH, np.int64)
     starts, lengths = np.empty(2 * _BATCH, np.int64), np.empty(2 * _BATCH, np.int64)
-    at, row = state[AT], state[ROWS]
-    # Stops at or after `at`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
-    base, stops = at - STRIDE, _U(0)
-    while at < size and state[NEW] + 2 * _BATCH <= quota:
+    place, row = state[AT], state[ROWS]
+    # Stops at or after `place`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
+    base, stops = place - STRIDE, _U(0)
+    while place < size and state[NEW] + 2 * _BATCH <= quota:
         rows = 0
-        while rows < _BATCH and at < size:
-            line = at
+        while rows < _BATCH and place < size:
+            line = place
             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
             end = base + trailing_zeros(stops)
             if blanks:
-                while end == at and text[at] != NEWLINE:
-                    at += 1
+                while end == place and text[place] != NEWLINE:
+                    place += 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                     end = base + trailing_zeros(stops)
-            comment = blanks and (text[at] == 35 or text[at] == 37)  # # or %
-            empty = text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN))
+            comment = blanks and (text[place] == 35 or text[place] == 37)  # # or %
+            empty = text[end] == NEWLINE and (end == place or (end == place + 1 and text[place] == RETURN))
             field = 0
             if not (comment or empty):
                 while True:
-                    start, stop = at, end
+                    start, stop = place, end
                     if text[end] == QUOTE and third == QUOTE:
                         state[FAULT] = QUOTED
                         state[AT] = line
@@ -181,17 +204,17 @@ def _encode_part(
                         weights[row + rows] = value
                     if ended:
                         break
-                    at = end + 1
+                    place = end + 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                     end = base + trailing_zeros(stops)
                     if blanks:
-                        while end == at and text[at] != NEWLINE:
-                            at += 1
+                        while end == place and text[place] != NEWLINE:
+                            place += 1
                             stops &= stops - _U(1)
                             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                             end = base + trailing_zeros(stops)
-                        if text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN)):
+                        if text[end] == NEWLINE and (end == place or (end == place + 1 and text[place] == RETURN)):
                             break
                     if field == last:
                         break
@@ -210,7 +233,7 @@ def _encode_part(
                 base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                 end = base + trailing_zeros(stops)
             stops &= stops - _U(1)
-            at = end + 1
+            place = end + 1
         for slot in range(2 * rows):
             number = seen_number(slots, near[slot], key0[slot], key1[slot])
             if number < 0:
@@ -220,7 +243,7 @@ def _encode_part(
                     state[NEW] += 1
             ends[2 * row + slot] = number
         row += rows
-        state[AT] = at
+        state[AT] = place
         state[ROWS] = row
 
 
@@ -229,15 +252,8 @@ def encode_text(
     text: NDArray[np.uint8],
     bounds: NDArray[np.int64],
     states: NDArray[np.int64],
-    separator: int,
-    third: int,
-    blanks: bool,
-    source: int,
-    target: int,
-    weight: int,
-    slots: NDArray[np.uint64],
-    counters: NDArray[np.int64],
-    arena: NDArray[np.uint8],
+    layout: RowLayout,
+    table: LabelTable,
     quota: int,
     ends: NDArray[np.int32],
     weights: NDArray[np.float32],
@@ -249,21 +265,16 @@ def encode_text(
         text: bytes [size + PADDING]; every row ends in a newline.
         bounds: part i is text[bounds[i]:bounds[i + 1]], whole lines.
         states: [parts, 4]: where the part is (from its start), rows so far, labels that were new, fault.
-        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
-            two; else it is the quote, which is a fault, or the separator again.
-        blanks: fields are set apart by white space; lines that begin with # or % are comments.
-        source, target, weight: number of each column from 0; weight is -1 when there is none.
-        slots, counters, arena: the table of labels, see `label_table.py`.
+        layout: fields of a row.
+        table: takes the labels.
         quota: a part stops before it has made more new labels than this.
         ends: [2 * rows]: source and target of each row; part i writes from room[i].
         weights: [rows] or empty.
     """
     for part in nb.prange(len(bounds) - 1):
-        own_weights = weights[room[part] :] if weight >= 0 else weights
-        _encode_part(
-            text[bounds[part] : bounds[part + 1]], states[part], separator, third, blanks, source, target,
-            weight, slots, counters, arena, quota, ends[2 * room[part] :], own_weights,
-        )  # fmt: skip
+        own_weights = weights[room[part] :] if layout.weight >= 0 else weights
+        own_text = text[bounds[part] : bounds[part + 1]]
+        _encode_part(own_text, states[part], layout, table, quota, ends[2 * room[part] :], own_weights)
 
 
 @nb.njit(cache=True, parallel=True)

@@ -71,14 +71,14 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
         if not fields[node_at] or not fields[label_at]:
             raise UserError("node or label is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
         split = fields[split_at] if split_at >= 0 else ""
-        at = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
-        if at == len(lines):
+        index = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
+        if index == len(lines):
             lines.append(number)
             times.append(0)
-        times[at] += 1
+        times[index] += 1
     if not lines:
         raise UserError("no labels in this file", where=where, remedy=_FORMAT)
-    nodes, labels, given = ([row[at] for row in place] for at in range(3))
+    nodes, labels, given = ([row[index] for row in place] for index in range(3))
     return LabelRows(lines, nodes, labels, np.array(times, np.int64), given if splits else [])
 
 

@@ -59,8 +59,8 @@ def low_bytes(word: np.uint64, count: np.uint64) -> np.uint64:
 @nb.njit(cache=True)
 def _hash_of_long(text: NDArray[np.uint8], start: Int, length: Int) -> np.uint64:
     hashed = _U(length)
-    for at in range(0, length - 7, 8):
-        hashed = mix(hashed ^ word_at(text, start + at)) + GAMMA
+    for offset in range(0, length - 7, 8):
+        hashed = mix(hashed ^ word_at(text, start + offset)) + GAMMA
     rest = length & 7
     if rest:
         hashed = mix(hashed ^ low_bytes(word_at(text, start + length - rest), _U(rest)))
@@ -107,8 +107,8 @@ def _same_long(arena: NDArray[np.uint8], place: Int, text: NDArray[np.uint8], st
     if np.int64(word_at(arena, place)) != length:
         return False
     differences = 0
-    for at in range(length):
-        differences += arena[place + 8 + at] != text[start + at]
+    for offset in range(length):
+        differences += arena[place + 8 + offset] != text[start + offset]
     return differences == 0
 
 
@@ -124,11 +124,11 @@ def number_of(
     length: Int,
 ) -> Int:
     """Number of a label, given one if it is new; -1 - number when it is. The table must have a free entry."""
-    at = line_of(key0, key1, len(slots) // (LINE_ENTRIES * ENTRY_WORDS))
+    slot = line_of(key0, key1, len(slots) // (LINE_ENTRIES * ENTRY_WORDS))
     long = key1 >> _U(56) == _LONG
     while True:
-        entry = load_acquire(slots, at + 1)
-        if entry == _U(0) and exchange_if(slots, at + 1, _U(0), _BUSY):
+        entry = load_acquire(slots, slot + 1)
+        if entry == _U(0) and exchange_if(slots, slot + 1, _U(0), _BUSY):
             if long:
                 place = fetch_add(counters, ARENA_USED, np.int64((length + 15) & ~7))
                 for byte in range(8):
@@ -136,16 +136,16 @@ def number_of(
                 arena[place + 8 : place + 8 + length] = text[start : start + length]
                 key0 = _U(place)
             number = np.int64(fetch_add(counters, COUNT, np.int64(1)))
-            store_release(slots, at, key0)
-            store_release(slots, at + 1, key1 | _U(number))
+            store_release(slots, slot, key0)
+            store_release(slots, slot + 1, key1 | _U(number))
             return -1 - number
         while entry == _U(0) or entry == _BUSY:
-            entry = load_acquire(slots, at + 1)
+            entry = load_acquire(slots, slot + 1)
         if (entry & _HIGH) == key1:
-            held = slots[at]
+            held = slots[slot]
             if _same_long(arena, np.int64(held), text, start, length) if long else held == key0:
                 return np.int64(entry & _NUMBER)
-        at = (at + ENTRY_WORDS) & (len(slots) - 1)
+        slot = (slot + ENTRY_WORDS) & (len(slots) - 1)
 
 
 @nb.njit(cache=True, parallel=True)
@@ -158,10 +158,10 @@ def refill(old: NDArray[np.uint64], slots: NDArray[np.uint64], arena: NDArray[np
             if key1 >> _U(56) == _LONG:
                 place = np.int64(key0)
                 first = _hash_of_long(arena, place + 8, np.int64(word_at(arena, place)))
-            at = line_of(first, key1 & _HIGH, len(slots) // (LINE_ENTRIES * ENTRY_WORDS))
-            while not exchange_if(slots, at + 1, _U(0), key1):
-                at = (at + ENTRY_WORDS) & (len(slots) - 1)
-            slots[at] = key0
+            slot = line_of(first, key1 & _HIGH, len(slots) // (LINE_ENTRIES * ENTRY_WORDS))
+            while not exchange_if(slots, slot + 1, _U(0), key1):
+                slot = (slot + ENTRY_WORDS) & (len(slots) - 1)
+            slots[slot] = key0
 
 
 @nb.njit(cache=True, parallel=True)
@@ -183,12 +183,12 @@ def label_length(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64) -> 
 
 
 @nb.njit(cache=True, inline="always")
-def label_byte(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64, at: Int) -> np.uint8:
-    """One byte of a label; `at` is within it."""
+def label_byte(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64, offset: Int) -> np.uint8:
+    """One byte of a label; `offset` is within it."""
     if key1 >> _U(56) == _LONG:
-        return np.uint8(arena[np.int64(key0) + 8 + at])
-    word = key0 if at < 8 else key1 >> _U(32)
-    return np.uint8((word >> (_U(at & 7) << _U(3))) & _U(0xFF))
+        return np.uint8(arena[np.int64(key0) + 8 + offset])
+    word = key0 if offset < 8 else key1 >> _U(32)
+    return np.uint8((word >> (_U(offset & 7) << _U(3))) & _U(0xFF))
 
 
 @nb.njit(cache=True, parallel=True)
@@ -211,5 +211,5 @@ def label_bytes(
     """Write label `order[i]` to `text[offsets[i]:offsets[i + 1]]`."""
     for i in nb.prange(len(order)):
         key0, key1 = keys[order[i], 0], keys[order[i], 1]
-        for at in range(offsets[i + 1] - offsets[i]):
-            text[offsets[i] + at] = label_byte(arena, key0, key1, at)
+        for offset in range(offsets[i + 1] - offsets[i]):
+            text[offsets[i] + offset] = label_byte(arena, key0, key1, offset)

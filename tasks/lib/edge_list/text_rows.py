@@ -57,7 +57,7 @@ def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
         dialect: how it is written.
 
     Raises:
-        BadRow: see there.
+        BadRow: a row is bad.
     """
     text = b""
     while True:
@@ -79,8 +79,8 @@ def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
 
 def lone_return(text: NDArray[np.uint8]) -> bool:
     """True if text that ends in a newline has carriage returns before anything else."""
-    for at in range(0, len(text), _CACHED_BYTES):
-        part = text[at : at + _CACHED_BYTES + 1]
+    for start in range(0, len(text), _CACHED_BYTES):
+        part = text[start : start + _CACHED_BYTES + 1]
         if ((part[:-1] == _RETURN) > (part[1:] == _NEWLINE)).any():
             return True
     return False
@@ -98,7 +98,7 @@ class _Fields:
 
     Attributes:
         size: as given.
-        open_quote: a quoted field may go on beyond the text.
+        open_quote: a quoted field may extend beyond the text.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class _Fields:
         """The columns that are asked for; None where there are no rows.
 
         Raises:
-            BadRow: see there.
+            BadRow: a row has too few columns, an empty label or a bad weight.
         """
         if not len(self._firsts):
             return None
@@ -129,12 +129,12 @@ class _Fields:
 
     def _column(self, number: int) -> Any:
         """One field of each row, as Arrow strings that may not be UTF-8."""
-        at = self._firsts + number
-        starts, ends = self._starts[at], self._ends[at]
+        chosen = self._firsts + number
+        starts, ends = self._starts[chosen], self._ends[chosen]
         if self._quoted:
             quoted = (np.frombuffer(self._text, np.uint8)[starts] == _QUOTE) & (ends > starts)
             starts, ends = starts + quoted, ends - quoted
-        bounds = np.empty(2 * len(at) + 1, np.int32)  # of each field, and of what is between it and the next
+        bounds = np.empty(2 * len(chosen) + 1, np.int32)  # of each field, and of what is between it and the next
         bounds[:-1:2], bounds[1::2], bounds[-1] = starts, ends, ends[-1]
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._text)]
         both = pa.StringArray.from_buffers(len(bounds) - 1, buffers[1], buffers[2])

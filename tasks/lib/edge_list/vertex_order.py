@@ -77,15 +77,16 @@ def _words_after_prefix(keys: NDArray[np.uint64], arena: NDArray[np.uint8], word
     first0, first1 = keys[0, 0], keys[0, 1]
     prefix = label_length(arena, first0, first1)
     for i in nb.prange(len(keys)):
-        most, at = min(label_length(arena, keys[i, 0], keys[i, 1]), label_length(arena, first0, first1)), 0
-        while at < most and label_byte(arena, keys[i, 0], keys[i, 1], at) == label_byte(arena, first0, first1, at):
-            at += 1
-        prefix = min(prefix, at)
+        key0, key1 = keys[i, 0], keys[i, 1]
+        most, shared = min(label_length(arena, key0, key1), label_length(arena, first0, first1)), 0
+        while shared < most and label_byte(arena, key0, key1, shared) == label_byte(arena, first0, first1, shared):
+            shared += 1
+        prefix = min(prefix, shared)
     for i in nb.prange(len(keys)):
         word = _U(0)
         length = label_length(arena, keys[i, 0], keys[i, 1])
-        for at in range(prefix, min(length, prefix + 8)):
-            word |= _U(label_byte(arena, keys[i, 0], keys[i, 1], at)) << _U(56 - 8 * (at - prefix))
+        for offset in range(prefix, min(length, prefix + 8)):
+            word |= _U(label_byte(arena, keys[i, 0], keys[i, 1], offset)) << _U(56 - 8 * (offset - prefix))
         words[i] = word
 
 
@@ -100,11 +101,11 @@ def _sort_ties(
             if end - start > _MOST_TIES:
                 return False
             for i in range(start + 1, end):
-                label, at = order[i], i
-                while at > start and _label_before(label, order[at - 1], 0, keys, arena):
-                    order[at] = order[at - 1]
-                    at -= 1
-                order[at] = label
+                label, place = order[i], i
+                while place > start and _label_before(label, order[place - 1], 0, keys, arena):
+                    order[place] = order[place - 1]
+                    place -= 1
+                order[place] = label
             start = end
     return True
 
@@ -113,8 +114,9 @@ def _sort_ties(
 def _label_before(a: Int, b: Int, start: Int, keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
     """True if label `a` comes before `b` by their bytes from `start` on."""
     length_a, length_b = label_length(arena, keys[a, 0], keys[a, 1]), label_length(arena, keys[b, 0], keys[b, 1])
-    for at in range(start, min(length_a, length_b)):
-        byte_a, byte_b = label_byte(arena, keys[a, 0], keys[a, 1], at), label_byte(arena, keys[b, 0], keys[b, 1], at)
+    for offset in range(start, min(length_a, length_b)):
+        byte_a = label_byte(arena, keys[a, 0], keys[a, 1], offset)
+        byte_b = label_byte(arena, keys[b, 0], keys[b, 1], offset)
         if byte_a != byte_b:
             return bool(byte_a < byte_b)
     return bool(length_a < length_b)
@@ -134,12 +136,12 @@ def _sort_keys(
         key0, key1 = keys[number, 0], keys[number, 1]
         length = label_length(arena, key0, key1)
         word0, word1 = _U(0), _U(0)
-        for at in range(min(length, _PREFIX)):
-            byte = _U(label_byte(arena, key0, key1, at))
-            if at < 8:
-                word0 |= byte << _U(56 - 8 * at)
+        for offset in range(min(length, _PREFIX)):
+            byte = _U(label_byte(arena, key0, key1, offset))
+            if offset < 8:
+                word0 |= byte << _U(56 - 8 * offset)
             else:
-                word1 |= byte << _U(56 - 8 * (at - 8))
+                word1 |= byte << _U(56 - 8 * (offset - 8))
         out[i, 0] = ~_U(degree[number])
         out[i, 1] = word0
         out[i, 2] = word1 | _U(min(length, _PREFIX + 1))
@@ -168,11 +170,11 @@ def _merge(
 ) -> None:
     """Merge the sorted rows here[low:middle] and here[middle:high] into there[low:high]."""
     left, right = low, middle
-    for at in range(low, high):
+    for row_out in range(low, high):
         take_right = left == middle or (right < high and _before(here[right], here[left], keys, arena))
         row = right if take_right else left
         for word in range(4):
-            there[at, word] = here[row, word]
+            there[row_out, word] = here[row, word]
         if take_right:
             right += 1
         else:

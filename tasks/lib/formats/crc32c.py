@@ -17,10 +17,11 @@ import numba as nb
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.kernels.atomic import word_at
 from superworkflow.tasks.lib.kernels.cpu_features import has
+from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 
 _POLYNOMIAL = np.uint32(0x82F63B78)
 """x^32 + x^28 + x^27 + … + 1, the lowest power in the highest bit."""
@@ -57,35 +58,17 @@ def _zeros_table(count: int) -> NDArray[np.uint32]:
 _ZEROS = _zeros_table(_THIRD)
 
 
-def _load_word(typing_context: Any, data: Any, index: Any) -> Any:
-    """``_load_word(data, index)``: the 8 bytes of a uint8 array from an index on, little-endian, at any address."""
+@kernel_intrinsic
+def _hardware_word(typing: Any, crc: Any, word: Any) -> Any:
+    """The processor's instruction."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        place = builder.bitcast(builder.gep(pointer, [arguments[1]]), ir.IntType(64).as_pointer())
-        word = builder.load(place)
-        word.align = 1
-        return word
-
-    return types.uint64(data, types.int64), generate
-
-
-load_word: Any = intrinsic(_load_word)
-
-
-def _crc_word(typing_context: Any, crc: Any, word: Any) -> Any:
-    """``_crc_word(crc, word)``: the processor's instruction."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         long = ir.IntType(64)
         insert: Any = cgutils.get_or_insert_function
         function = insert(builder.module, ir.FunctionType(long, [long, long]), "llvm.x86.sse42.crc32.64.64")
-        return builder.call(function, arguments)
+        return builder.call(function, args)
 
     return types.uint64(types.uint64, types.uint64), generate
-
-
-_hardware_word: Any = intrinsic(_crc_word)
 
 
 @nb.njit
@@ -113,22 +96,22 @@ def _behind_zeros(crc: Any) -> Any:
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def crc32c(data: Any, start: Any, stop: Any) -> Any:
     """The CRC-32C of ``data[start:stop]`` as uint32; data uint8 [n], 0 <= start <= stop <= n."""
-    crc, at = np.uint64(0xFFFFFFFF), start
-    while stop - at >= 3 * _THIRD:
+    crc, position = np.uint64(0xFFFFFFFF), start
+    while stop - position >= 3 * _THIRD:
         second, third = np.uint64(0), np.uint64(0)
-        for place in range(at, at + _THIRD, 8):
-            crc = _word(crc, load_word(data, place))
-            second = _word(second, load_word(data, place + _THIRD))
-            third = _word(third, load_word(data, place + 2 * _THIRD))
+        for place in range(position, position + _THIRD, 8):
+            crc = _word(crc, word_at(data, place))
+            second = _word(second, word_at(data, place + _THIRD))
+            third = _word(third, word_at(data, place + 2 * _THIRD))
         crc = _behind_zeros(_behind_zeros(crc) ^ second) ^ third
-        at += 3 * _THIRD
-    while stop - at >= 8:
-        crc = _word(crc, load_word(data, at))
-        at += 8
+        position += 3 * _THIRD
+    while stop - position >= 8:
+        crc = _word(crc, word_at(data, position))
+        position += 8
     low = np.uint32(crc)
-    while at < stop:
-        low = _BYTES[0, np.int64((low ^ np.uint32(data[at])) & np.uint32(0xFF))] ^ low >> np.uint32(8)
-        at += 1
+    while position < stop:
+        low = _BYTES[0, np.int64((low ^ np.uint32(data[position])) & np.uint32(0xFF))] ^ low >> np.uint32(8)
+        position += 1
     return low ^ np.uint32(0xFFFFFFFF)
 
 

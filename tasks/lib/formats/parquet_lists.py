@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.formats.crc32c import load_word
 from superworkflow.tasks.lib.formats.tf_example import varint
+from superworkflow.tasks.lib.kernels.atomic import word_at
 
 Lists = tuple[NDArray[np.int64], NDArray[Any]]
 _DTYPES: dict[str, np.dtype[Any]] = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64)}
@@ -58,23 +58,23 @@ def read_lists(
         int64 [rows + 1], where each list begins, and the values of all; None where Arrow's reader is to be asked.
     """
     dtype, size = _DTYPES.get(column.physical_type), column.num_values
-    at, stop = column.data_page_offset, column.data_page_offset + column.total_compressed_size
-    sound = 0 <= at <= stop <= len(data) and 0 <= rows <= size <= _MOST
+    position, stop = column.data_page_offset, column.data_page_offset + column.total_compressed_size
+    sound = 0 <= position <= stop <= len(data) and 0 <= rows <= size <= _MOST
     if not sound or dtype is None or column.compression != "ZSTD" or column.dictionary_page_offset is not None:
         return None
     starts, values = np.empty(rows + 1, np.int64), new(size, dtype)
     state = np.zeros(3, np.int64)  # entries, rows and values so far
     while state[0] < size:
-        header = _page_header(bytes(data[at : min(stop, at + _HEADER_BYTES)]))
+        header = _page_header(bytes(data[position : min(stop, position + _HEADER_BYTES)]))
         if header is None:
             return None
         begin, packed, unpacked, entries, encoding = header
-        begin += at
-        at = begin + packed
-        if at > stop or not 0 < entries <= size - state[0]:
+        begin += position
+        position = begin + packed
+        if position > stop or not 0 < entries <= size - state[0]:
             return None
         try:
-            page = np.frombuffer(_ZSTD.decompress(data[begin:at], unpacked), np.uint8)
+            page = np.frombuffer(_ZSTD.decompress(data[begin:position], unpacked), np.uint8)
         except (OSError, pa.ArrowException):
             return None
         if read_page(page, entries, encoding, starts, values, state) == _FAULT:
@@ -90,11 +90,11 @@ def _page_header(data: bytes) -> tuple[int, int, int, int, int] | None:
 
     In Thrift's compact protocol: a field begins with its type and how far its number is from the last one's.
     """
-    at, fields, stack = 0, dict[tuple[int, ...], int](), [0]
+    position, fields, stack = 0, dict[tuple[int, ...], int](), [0]
     try:
         while True:
-            kind, step = data[at] & 15, data[at] >> 4
-            at += 1
+            kind, step = data[position] & 15, data[position] >> 4
+            position += 1
             if not kind:
                 stack.pop()
                 if not stack:
@@ -108,8 +108,8 @@ def _page_header(data: bytes) -> tuple[int, int, int, int, int] | None:
                 continue
             number, shift = 0, 0
             while True:
-                byte = data[at]
-                at += 1
+                byte = data[position]
+                position += 1
                 number |= (byte & 127) << shift
                 shift += 7
                 if byte < 128:
@@ -119,51 +119,54 @@ def _page_header(data: bytes) -> tuple[int, int, int, int, int] | None:
             fields[tuple(stack)] = number >> 1 ^ -(number & 1)
     except IndexError:
         return None
-    known = {(1,): _DATA_PAGE, (5, 3): _RLE, (5, 4): _RLE}
-    if any(fields.get(name) != value for name, value in known.items()):
+    expected = {(1,): _DATA_PAGE, (5, 3): _RLE, (5, 4): _RLE}
+    if any(fields.get(name) != value for name, value in expected.items()):
         return None
     unpacked, packed, entries, encoding = (fields.get(name, -1) for name in ((2,), (3,), (5, 1), (5, 2)))
     if min(unpacked, packed, entries) < 0 or encoding not in (_DELTA, _SPLIT):
         return None
-    return at, packed, unpacked, entries, encoding
+    return position, packed, unpacked, entries, encoding
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def _word(data: Any, at: Any, stop: Any) -> Any:
+def _word(data: Any, position: Any, stop: Any) -> Any:
     """The 8 bytes from an index on, little-endian, those from `stop` on being 0."""
-    if at + 8 <= stop:
-        return load_word(data, at)
+    if position + 8 <= stop:
+        return word_at(data, position)
     word = np.uint64(0)
-    for byte in range(at, stop):
-        word |= np.uint64(data[byte]) << np.uint64(8 * (byte - at))
+    for byte in range(position, stop):
+        word |= np.uint64(data[byte]) << np.uint64(8 * (byte - position))
     return word
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _next_run(data: Any, run: Any) -> bool:
-    """Go to the next run of levels of one bit: `run` is int64 [5], where it goes on, its end, entries that are left of
-    the run, its bits if it is one value, else -1, and bits that were read of it; False where there is none."""
+    """Advance to the next run of levels of one bit; False where there is none.
+
+    `run` is int64 [5]: position, end of the levels, entries left in the run, its value if all are equal, else -1, and
+    bits read.
+    """
     if run[0] >= run[1]:
         return False
-    head, at = varint(data, run[0], run[1])
+    head, position = varint(data, run[0], run[1])
     count = np.int64(head >> np.uint64(1))
-    if at < 0 or head >> np.uint64(33) or count == 0:
+    if position < 0 or head >> np.uint64(33) or count == 0:
         return False
     run[4] = 0
     if head & np.uint64(1):
-        if count > run[1] - at:
+        if count > run[1] - position:
             return False
-        run[0], run[2], run[3] = at, 8 * count, -1
+        run[0], run[2], run[3] = position, 8 * count, -1
         return True
-    if at >= run[1] or data[at] > 1:
+    if position >= run[1] or data[position] > 1:
         return False
-    run[0], run[2], run[3] = at + 1, count, data[at]
+    run[0], run[2], run[3] = position + 1, count, data[position]
     return True
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _take(data: Any, run: Any, count: Any) -> Any:
-    """The level of the next entries: of `count` of a run of one value, else of one."""
+    """The level of the next entries, `count` of a run of one value, else one; advances `run` by them."""
     level = run[3]
     run[2] -= count
     if level < 0:
@@ -182,24 +185,24 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
         data: uint8 [n], the page: levels of repetition, of definition, and values.
         entries: values and empty lists of the page.
         encoding: of the values, 5 for DELTA_BINARY_PACKED, 9 for BYTE_STREAM_SPLIT.
-        starts: int64 [rows + 1], is set to where those lists begin that begin in this page.
-        values: int32 or int64, is filled from `state[2]` on.
-        state: int64 [3], entries, rows and values so far, is set to those with this page.
+        starts: output, int64 [rows + 1], where those lists begin that begin in this page.
+        values: output, int32 or int64, filled from `state[2]` on.
+        state: output, int64 [3], entries, rows and values so far; advanced by those of this page.
 
     Returns:
         0, or -1 where the page is not what it should be; the arrays may be filled in part then.
     """
     size, runs = len(data), np.zeros((2, 5), np.int64)
-    at, row, value = np.int64(0), state[1], state[2]
+    position, row, value = np.int64(0), state[1], state[2]
     for kind in range(2):
-        if at + 4 > size:
+        if position + 4 > size:
             return _FAULT
-        length = np.int64(_word(data, at, size) & np.uint64(0xFFFFFFFF))
-        at += 4
-        if length > size - at:
+        length = np.int64(_word(data, position, size) & np.uint64(0xFFFFFFFF))
+        position += 4
+        if length > size - position:
             return _FAULT
-        runs[kind, 0], runs[kind, 1] = at, at + length
-        at += length
+        runs[kind, 0], runs[kind, 1] = position, position + length
+        position += length
     repeated, defined, left = runs[0], runs[1], entries
     while left:
         if (repeated[2] == 0 and not _next_run(data, repeated)) or (defined[2] == 0 and not _next_run(data, defined)):
@@ -224,10 +227,10 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
     if value > len(values):
         return _FAULT
     if encoding == _SPLIT:
-        if size - at != count * values.itemsize:
+        if size - position != count * values.itemsize:
             return _FAULT
-        _unsplit(data[at:], values[state[2] : value], count)
-    elif count and not _unpack(data, at, size, values, state[2], count):
+        _unsplit(data[position:], values[state[2] : value], count)
+    elif count and not _unpack(data, position, size, values, state[2], count):
         return _FAULT
     state[0] += entries
     state[1], state[2] = row, value
@@ -236,8 +239,10 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _unsplit(data: Any, out: Any, count: Any) -> None:
-    """Read BYTE_STREAM_SPLIT: the lowest bytes of all values, then the next ones, …; slices, so that many values are
-    read at a time."""
+    """Read BYTE_STREAM_SPLIT into `out`: the lowest bytes of all values, then the next ones, …
+
+    Slices, so that many values are read at a time.
+    """
     one, two = data[:count], data[count : 2 * count]
     three, four = data[2 * count : 3 * count], data[3 * count : 4 * count]
     for i in range(count):
@@ -250,50 +255,52 @@ def _unsplit(data: Any, out: Any, count: Any) -> None:
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def _unpack(data: Any, at: Any, stop: Any, out: Any, first: Any, count: Any) -> bool:
-    """Read DELTA_BINARY_PACKED: blocks of differences, each less the least of its block, in as many bits as needed."""
-    block, at = varint(data, at, stop)
-    if at < 0:
+def _unpack(data: Any, position: Any, stop: Any, out: Any, first: Any, count: Any) -> bool:
+    """Read DELTA_BINARY_PACKED into `out`, from `first` on: differences less the least of their block, in few bits."""
+    block, position = varint(data, position, stop)
+    if position < 0:
         return False
-    minis, at = varint(data, at, stop)
-    if at < 0:
+    minis, position = varint(data, position, stop)
+    if position < 0:
         return False
-    total, at = varint(data, at, stop)
-    if at < 0:
+    total, position = varint(data, position, stop)
+    if position < 0:
         return False
-    start, at = varint(data, at, stop)
-    if at < 0 or total != np.uint64(count) or block > np.uint64(1 << 16) or minis == np.uint64(0) or minis > block:
+    start, position = varint(data, position, stop)
+    if position < 0 or total != np.uint64(count) or block > np.uint64(1 << 16):
         return False
-    size, of = np.int64(block // minis), np.int64(minis)
-    if size % 32 or size * of != np.int64(block):
+    if minis == np.uint64(0) or minis > block:
+        return False
+    size, per_block = np.int64(block // minis), np.int64(minis)
+    if size % 32 or size * per_block != np.int64(block):
         return False
     current = start >> np.uint64(1) ^ np.uint64(0) - (start & np.uint64(1))
     out[first] = np.int64(current)
     place, end = first + 1, first + count
     while place < end:
-        least, at = varint(data, at, stop)
-        if at < 0 or of > stop - at:
+        least, position = varint(data, position, stop)
+        if position < 0 or per_block > stop - position:
             return False
         least = least >> np.uint64(1) ^ np.uint64(0) - (least & np.uint64(1))
-        widths = at
-        at += of
-        for mini in range(of):
+        widths = position
+        position += per_block
+        for mini in range(per_block):
             if place >= end:
                 break
             width = np.int64(data[widths + mini])
             length = size // 8 * width
-            if width > _WIDEST or length > stop - at:
+            if width > _WIDEST or length > stop - position:
                 return False
             mask, some = (np.uint64(1) << np.uint64(width)) - np.uint64(1), min(size, end - place)
-            # Places as unsigned numbers: of others it would be asked whether they count from the end.
-            to, bit, step = np.uint64(place), np.uint64(8 * at), np.uint64(width)
+            # Unsigned indices: signed ones are checked for counting from the end.
+            to, bit, step = np.uint64(place), np.uint64(8 * position), np.uint64(width)
             if width == 0:
                 for i in range(to, to + np.uint64(some)):
                     current += least
                     out[i] = np.int64(current)
-            elif length + 8 <= stop - at:
+            elif length + 8 <= stop - position:
                 for i in range(to, to + np.uint64(some)):
-                    word = load_word(data, np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))
+                    word = word_at(data, np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))
                     current += least + (word & mask)
                     out[i] = np.int64(current)
                     bit += step
@@ -304,5 +311,5 @@ def _unpack(data: Any, at: Any, stop: Any, out: Any, first: Any, count: Any) -> 
                     out[i] = np.int64(current)
                     bit += step
             place += some
-            at += length
+            position += length
     return True

@@ -22,7 +22,8 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.text_file import GZIP, Gunzip
 from superworkflow.tasks.lib.formats import tf_example as kernels
-from superworkflow.tasks.lib.formats.crc32c import load_word, masked_crc32c
+from superworkflow.tasks.lib.formats.crc32c import masked_crc32c
+from superworkflow.tasks.lib.kernels.atomic import word_at
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
@@ -101,32 +102,32 @@ def find_records(data: Any, filled: int, bounds: Any) -> Any:
 
     Args:
         data: uint8 [n], of which the first `filled` bytes are of the file.
-        bounds: int64 [most, 2], is set to where each record's bytes begin and end.
+        bounds: output, int64 [most, 2], where each record's bytes begin and end.
 
     Returns:
         How many records there are; the bytes that they take; the bytes that the next one takes, as far as is known; and
         what is wrong with it, 0 for nothing.
     """
-    found, at = np.int64(0), np.int64(0)
-    while found < len(bounds) and filled - at >= 12:
-        length = load_word(data, at)
-        if np.uint32(load_word(data, at + 4) >> np.uint64(32)) != masked_crc32c(data, at, at + 8):
-            return found, at, 0, _BAD_LENGTH
+    found, position = np.int64(0), np.int64(0)
+    while found < len(bounds) and filled - position >= 12:
+        length = word_at(data, position)
+        if np.uint32(word_at(data, position + 4) >> np.uint64(32)) != masked_crc32c(data, position, position + 8):
+            return found, position, 0, _BAD_LENGTH
         if length > np.uint64(MOST_BYTES):
-            return found, at, 0, _TOO_LONG
-        begin, size = at + 12, np.int64(length)
+            return found, position, 0, _TOO_LONG
+        begin, size = position + 12, np.int64(length)
         if filled - begin - 4 < size:
-            return found, at, size + FRAME_BYTES, _WHOLE
+            return found, position, size + FRAME_BYTES, _WHOLE
         end = begin + size
-        if np.uint32(load_word(data, end - 4) >> np.uint64(32)) != masked_crc32c(data, begin, end):
-            return found, at, 0, _BAD_DATA
+        if np.uint32(word_at(data, end - 4) >> np.uint64(32)) != masked_crc32c(data, begin, end):
+            return found, position, 0, _BAD_DATA
         bounds[found, 0], bounds[found, 1] = begin, end
-        found, at = found + 1, end + 4
-    return found, at, FRAME_BYTES, _WHOLE
+        found, position = found + 1, end + 4
+    return found, position, FRAME_BYTES, _WHOLE
 
 
 def open_records(file: Location | Path | str) -> Iterator[RawRecords]:
-    """The records of a TFRecord file, unpacked if it is gzipped (which its first bytes tell).
+    """The records of a TFRecord file, unpacked if its first bytes are those of gzip.
 
     Raises:
         UserError: as `read_records`, or it cannot be unpacked, or grows too much when it is.
@@ -179,18 +180,13 @@ def read_examples(file: Location | Path | str, features: Sequence[str]) -> pa.Ta
 def _columns(records: RawRecords, features: Sequence[str], where: str) -> list[pa.Array]:
     names = [name.encode() for name in features]
     starts = np.cumsum([0, *map(len, names)])
-    n, k = len(records.bounds), len(names)
-    kinds, spans = np.empty((n, k), np.uint8), np.empty((n, k, 2), np.int64)
-    counts, sizes = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
-    arena = np.frombuffer(b"".join(names) or b"\0", np.uint8)
-    fault = kernels.scan_examples(records.data, records.bounds, arena, starts, kinds, spans, counts, sizes)
+    found = kernels.FoundLists.empty(len(records.bounds), len(names))
+    wanted = kernels.FeatureNames(np.frombuffer(b"".join(names) or b"\0", np.uint8), starts)
+    fault = kernels.scan_examples(records.data, records.bounds, wanted, found)
     if fault >= 0:
         raise UserError("not a tf.train.Example", where=f"{where}, record {records.first + fault}",
                         remedy="Give a TFRecord file of serialized tf.train.Example messages")  # fmt: skip
-    return [
-        _column(records, name, where, kinds[:, j], np.ascontiguousarray(spans[:, j]), counts[:, j], sizes[:, j])
-        for j, name in enumerate(features)
-    ]
+    return [_column(records, name, where, *found.feature(k)) for k, name in enumerate(features)]
 
 
 def _column(

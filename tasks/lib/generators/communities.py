@@ -8,9 +8,9 @@ power law as those of `chung-lu`, and most edges stay within a community. Vertic
 to the communities in turn, so that all communities have the same degrees. The first edges begin at one vertex each,
 so that none is without an edge where there are at least as many edges as vertices.
 
-The label of a node is its community. Its features are the community's centroid under much noise: alone they say little,
-the mean of many neighbours' tells more. Of larger graphs only the first million nodes by number, which are as good as
-drawn at random, have a label.
+The label of a node is its community. Its features are the community's centroid under much noise: alone they predict
+little, the mean over many neighbours more. Of larger graphs only the first million nodes by number, as good as drawn at
+random, have a label.
 
 Each edge and node is a pure function of (seed, its number): the files are the same on any number of threads.
 """
@@ -158,7 +158,7 @@ def _draw_edges(
                     if rank >= nodes:
                         rank -= communities
                 v = rank
-        # Numbers that tell nothing of degree and community, as in real files.
+        # Numbers independent of degree and community, as in real files.
         ends[0, i] = np.int64(permuted(np.uint64(u), size, half_bits, names))
         ends[1, i] = np.int64(permuted(np.uint64(v), size, half_bits, names))
 
@@ -168,7 +168,7 @@ def _make_nodes(
     first: int, nodes: int, communities: int, names: np.uint64, key: np.uint64, values: NDArray[np.float32],
     named: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Features [k, d] and (number, community) [k, 2] of the nodes of rank `first`, `first` + 1, …."""
+    """Make the nodes of rank `first`, `first` + 1, …; output: features `values` [k, d], `named` (number, community)."""
     size = np.uint64(nodes)
     half_bits = half_bits_of(size)
     for i in nb.prange(len(values)):

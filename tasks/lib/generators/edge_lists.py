@@ -169,7 +169,7 @@ def _chung_lu_edges(
                     u = rank
                 else:
                     v = rank
-        # Numbers that tell nothing of the degree, as in real files.
+        # Numbers independent of the degree, as in real files.
         pairs[i, 0] = np.int64(permuted(np.uint64(u), size, half_bits, key))
         pairs[i, 1] = np.int64(permuted(np.uint64(v), size, half_bits, key))
 
@@ -231,12 +231,12 @@ def format_pairs(
     text = np.empty((parts, rows * 2 * (len(prefix) + 21)), np.uint8)
     lengths = np.zeros(parts, np.int64)
     for part in nb.prange(parts):
-        at = 0
+        length = 0
         for row in range(part * rows, min((part + 1) * rows, len(pairs))):
             for end in range(2):
                 for byte in prefix:
-                    text[part, at] = byte
-                    at += 1
+                    text[part, length] = byte
+                    length += 1
                 value = pairs[row, end]
                 digits = 1
                 limit = np.int64(10)
@@ -244,10 +244,10 @@ def format_pairs(
                     digits += 1
                     limit *= 10
                 for place in range(digits - 1, -1, -1):
-                    text[part, at + place] = 48 + value % 10
+                    text[part, length + place] = 48 + value % 10
                     value //= 10
-                at += digits
-                text[part, at] = separator if end == 0 else 10
-                at += 1
-        lengths[part] = at
+                length += digits
+                text[part, length] = separator if end == 0 else 10
+                length += 1
+        lengths[part] = length
     return text, lengths

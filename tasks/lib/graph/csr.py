@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph.csr_limits import BUCKET, MOST_ARCS, MOST_BUCKETS, MOST_WORKERS, PIECE
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts as row_starts
 
 Edges = NDArray[np.uint64]
 Weights = NDArray[np.float32]
@@ -94,13 +95,6 @@ def degrees(counts: EndCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return first, second
 
 
-def row_starts(row_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`indptr` [rows + 1] of rows of these lengths."""
-    indptr = np.zeros(len(row_lengths) + 1, np.int64)
-    np.cumsum(row_lengths, out=indptr[1:])
-    return indptr
-
-
 def assemble(
     edges: Edges,
     weights: Weights | None,
@@ -120,8 +114,8 @@ def assemble(
         scratch: memory to use for arcs in flight, where they fit: new memory costs time.
 
     Yields:
-        Indices of whole rows, ascending in each row, and their weights, of PIECE arcs or one long row. A piece stays as
-        it is until the one after the next is asked for, so that it can be written meanwhile.
+        Indices of whole rows, ascending in each row, and their weights, of PIECE arcs or one long row. A piece is
+        not overwritten until the one after the next is requested, so that it can be written in the background.
     """
     if not int(indptr[-1]):
         return
@@ -173,7 +167,7 @@ class _Piece:
         self._indices, self._weights = np.empty(0, np.int32), np.empty(0, np.float32)
 
     def of(self, arcs: int) -> tuple[NDArray[np.int32], Weights]:
-        """Room for so many arcs, and for their weights if there are any."""
+        """Room for `arcs` arcs, and for their weights if there are any."""
         if arcs > len(self._indices):
             self._indices = np.empty(arcs, np.int32)
             self._weights = np.empty(arcs if self._weighted else 0, np.float32)
@@ -241,6 +235,7 @@ def _edge(first: np.int32, second: np.int32, directed: bool) -> np.uint64:
 
 @nb.njit(cache=True, parallel=True)
 def _count_by_hash(ends: NDArray[np.int32], directed: bool, places: NDArray[np.int64]) -> None:
+    """Count the edges of each worker in each bucket, and self-loops; output: `places` [workers, buckets + 1]."""
     workers, buckets = places.shape[0], places.shape[1] - 1
     for worker in nb.prange(workers):
         counts = np.zeros(buckets + 1, np.int64)
@@ -256,6 +251,7 @@ def _count_by_hash(ends: NDArray[np.int32], directed: bool, places: NDArray[np.i
 def _scatter_by_hash(
     ends: NDArray[np.int32], weights: Weights, directed: bool, places: NDArray[np.int64], edges: Edges, moved: Weights
 ) -> None:
+    """Write edges to their buckets, each worker from its `places` on; output: `edges`, and their weights, `moved`."""
     workers, buckets = places.shape[0], places.shape[1] - 1
     for worker in nb.prange(workers):
         place = places[worker].copy()
@@ -273,7 +269,7 @@ def _scatter_by_hash(
 def _merge_buckets(
     edges: Edges, weights: Weights, starts: NDArray[np.int64], rule: int, kept: NDArray[np.int64]
 ) -> None:
-    """Merge equal edges of each bucket in place; kept[b] is how many are left at its start."""
+    """Merge equal edges of each bucket in place; output: `kept`, how many are left at the start of each."""
     for bucket in nb.prange(len(kept)):
         start, end = starts[bucket], starts[bucket + 1]
         size = 16
@@ -284,22 +280,22 @@ def _merge_buckets(
         count = 0
         for i in range(start, end):
             edge = edges[i]
-            at = np.int64(_hash(edge) & _U(size - 1))
-            while table[at] >= 0 and edges[start + table[at]] != edge:
-                at = (at + 1) & (size - 1)
-            if table[at] < 0:
-                table[at] = count
+            slot = np.int64(_hash(edge) & _U(size - 1))
+            while table[slot] >= 0 and edges[start + table[slot]] != edge:
+                slot = (slot + 1) & (size - 1)
+            if table[slot] < 0:
+                table[slot] = count
                 edges[start + count] = edge
                 if len(weights):
                     total[count] = weights[i]
                 count += 1
             elif len(weights):
                 if rule == SUM:
-                    total[table[at]] += weights[i]
+                    total[table[slot]] += weights[i]
                 elif rule == MAX:
-                    total[table[at]] = max(total[table[at]], weights[i])
+                    total[table[slot]] = max(total[table[slot]], weights[i])
                 else:
-                    total[table[at]] = min(total[table[at]], weights[i])
+                    total[table[slot]] = min(total[table[slot]], weights[i])
         if len(weights):
             for i in range(count):
                 weights[start + i] = total[i]
@@ -308,22 +304,24 @@ def _merge_buckets(
 
 @nb.njit(cache=True)
 def _close_gaps(edges: Edges, weights: Weights, starts: NDArray[np.int64], kept: NDArray[np.int64]) -> int:
-    at = kept[0]
+    """Move the edges that are left in each bucket together, in place; returns how many there are."""
+    filled = kept[0]
     for bucket in range(1, len(kept)):
         start = starts[bucket]
-        if at == start:
-            at += kept[bucket]
+        if filled == start:
+            filled += kept[bucket]
             continue
         for i in range(start, start + kept[bucket]):
-            edges[at] = edges[i]
+            edges[filled] = edges[i]
             if len(weights):
-                weights[at] = weights[i]
-            at += 1
-    return int(at)
+                weights[filled] = weights[i]
+            filled += 1
+    return int(filled)
 
 
 @nb.njit(cache=True, parallel=True)
 def _count_ends(edges: Edges, counts: NDArray[np.int32]) -> None:
+    """Add to the output `counts`; see `EndCounts`."""
     workers = counts.shape[1]
     for worker in nb.prange(workers):
         for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
@@ -345,7 +343,15 @@ def _scatter_rows(
     arcs: Edges,
     moved: Weights,
 ) -> None:
-    """Write the arcs of rows first to end - 1 to their buckets; bucket_of[0] is the bucket of the unit `unit`."""
+    """Write the arcs of rows first to end - 1 to their buckets.
+
+    Args:
+        edges, weights: of the graph; of the weights none if it has none.
+        symmetric: store each edge in both its ends' rows.
+        bucket_of: bucket of each unit of rows, from number `unit` on; rows below `head` are a unit each.
+        places: int64 [workers, buckets], where each worker's arcs begin.
+        arcs, moved: output, arcs by bucket and their weights.
+    """
     workers = places.shape[0]
     for worker in nb.prange(workers):
         place = places[worker].copy()
@@ -374,9 +380,15 @@ def _sort_buckets(
     indices: NDArray[np.int32],
     out_weights: Weights,
 ) -> None:
-    """Write the arcs of adjacent buckets to their rows, from `indices[0]` on.
+    """Write the arcs of adjacent buckets to their rows: counting sorts by the digits of the second end, then by row.
 
-    Stable counting sorts, by the digits of the second end, then by row.
+    Args:
+        arcs, weights: by bucket; overwritten.
+        starts: of the buckets in these.
+        firsts: first row of each bucket, and the end.
+        indptr: of the whole graph.
+        digit_bits, passes: of the sorts.
+        indices, out_weights: output, from the first row of the first bucket on.
     """
     mask = _U((1 << digit_bits) - 1)
     weighted = len(weights) > 0

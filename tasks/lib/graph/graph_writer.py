@@ -16,7 +16,9 @@ from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.graph.csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
+from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.graph.csr import Edges, EndCounts, Weights, assemble, degrees
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 
 VERTICES = pa.schema([("node", pa.large_string()), ("degree", pa.int64())])
 VERTICES_FORMAT: dict[str, Any] = {"compression": "lz4", "use_dictionary": False}
@@ -33,7 +35,7 @@ def write_graph(
     symmetric: bool,
     scratch: Edges | None = None,
 ) -> dict[str, Stat]:
-    """Write a graph as the index stage does (see there for the files).
+    """Write a graph with the files that the index stage documents.
 
     Args:
         output: where to.
@@ -91,8 +93,7 @@ def _write_rows(
         streams = []
         for name, dtype in [("indices.npy", np.int32), ("weights.npy", np.float32)][: 1 + weighted]:
             streams.append(files.enter_context(output.stream(name)))
-            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (arcs,)}
-            np.lib.format.write_array_header_1_0(streams[-1], header)
+            write_header(streams[-1], (arcs,), np.dtype(dtype))
         written: Future[Any] = pool.submit(int)
         for piece in pieces:
             written.result()

@@ -35,7 +35,8 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.safe_names import reason_of
 from superworkflow.tasks.lib.graph.dtypes import DTYPES as DTYPES
 from superworkflow.tasks.lib.graph.dtypes import STRING as STRING
-from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
+from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 
 FORMAT = 1
 GRAPH_FILE = "graph.json"
@@ -101,9 +102,6 @@ Values = Any
 class HeteroGraph:
     """A heterograph dataset, opened; arrays are memory-mapped, and checked before they are handed out.
 
-    Args:
-        dataset: it.
-
     Raises:
         DatasetDamaged: what `graph.json` says cannot be.
         UserError: the dataset is none of a heterograph.
@@ -119,7 +117,7 @@ class HeteroGraph:
         try:
             self.node_sets, self.edge_sets, self.context = parse_graph(dataset.json(GRAPH_FILE))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _damaged(f"{dataset.uri}/{GRAPH_FILE}", reason_of(error)) from None
+            raise unfit(f"{dataset.uri}/{GRAPH_FILE}", reason_of(error)) from None
         self._node_numbers = {name: number for number, name in enumerate(self.node_sets)}
         self._edge_numbers = {name: number for number, name in enumerate(self.edge_sets)}
         self._rows: dict[str, CsrRows] = {}
@@ -303,7 +301,7 @@ class HeteroGraph:
             raise self._unfit(name, f"{wanted} by {GRAPH_FILE}", f"{values.dtype}{list(values.shape)}")
 
     def _unfit(self, name: str, what: str, value: Any = None) -> DatasetDamaged:
-        return _damaged(f"{self.dataset.uri}/{name}", what, value)
+        return unfit(f"{self.dataset.uri}/{name}", what, value)
 
     def _number(self, name: str, numbers: Mapping[str, int], kind: str) -> int:
         if name not in numbers:
@@ -318,7 +316,7 @@ def feature_stem(kind: str, number: int | None, place: int) -> str:
 
 
 def index_dtype(nodes: int) -> np.dtype[Any]:
-    """Type of the numbers of so many nodes."""
+    """Integer type that numbers this many nodes."""
     return np.dtype(np.int32 if nodes < 2**31 else np.int64)
 
 
@@ -330,11 +328,8 @@ def string_type(feature: Feature) -> pa.DataType:
 def take(values: Values, order: NDArray[np.int64]) -> Values:
     """Items ``order[0]``, ``order[1]``, … of a feature's values."""
     if isinstance(values, Ragged):
-        lengths = np.diff(values.starts)[order]
-        starts = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(lengths, out=starts[1:])
-        places = np.arange(starts[-1]) + np.repeat(values.starts[:-1][order] - starts[:-1], lengths)
-        return Ragged(values.values[places], starts)
+        starts, positions = entries_of(values.starts, order)
+        return Ragged(values.values[positions], starts)
     if isinstance(values, np.ndarray):
         return values[order]
     return values.take(pa.array(order))
@@ -408,9 +403,3 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
         raise ValueError(f"{value!r} is no size")
     return value
-
-
-def _damaged(where: str, what: str, value: Any = None) -> DatasetDamaged:
-    given = {} if value is None else {"value": value}
-    remedy = "Remove this dataset, and its stage will make it again"
-    return DatasetDamaged(f"files do not fit each other: {what}", where=where, remedy=remedy, **given)

@@ -55,14 +55,7 @@ def write_ids(output: FileWriter, number: int, ids: pa.Array | pa.ChunkedArray) 
 
 
 def write_feature(output: FileWriter, stem: str, feature: Feature, values: Values) -> None:
-    """Write a feature of items in their order.
-
-    Args:
-        output: where to.
-        stem: of the files' names, from `feature_stem`.
-        feature: what it is.
-        values: that have its type and shape.
-    """
+    """Write a feature of items in their order; names of files begin with `stem`, from `feature_stem`."""
     if isinstance(values, Ragged):
         dtype = DTYPES[feature.dtype]
         output.array(f"{stem}-values.npy", values.values.astype(dtype, copy=False))

@@ -19,6 +19,6 @@ def find_cuts(indptr: Location, parts: int, piece: int, first: int, last: int) -
     total = int(read_slice(indptr, n, n + 1)[0]) + n
     wanted = np.arange(1, parts) * total // parts
     wanted = wanted[(wanted > load[0]) & (wanted <= load[-1])]
-    at = np.searchsorted(load, wanted)
+    cuts = np.searchsorted(load, wanted)
     ends = ([(0, 0)] if piece == 0 else []) + ([(n, total)] if last == n else [])
-    return ends + [(first + int(i), int(load[i])) for i in at]
+    return ends + [(first + int(i), int(load[i])) for i in cuts]

@@ -102,7 +102,7 @@ def _edge_sets(raw: Path, typed: bool) -> Iterator[tuple[tuple[str, str], _Set]]
 
 
 def _write(connection: Any, path: Path, found: _Set, ends: list[str]) -> str:
-    """Write one table; its rows are those of the set's files beside each other."""
+    """Write one table; the columns of the set's files side by side."""
     readers = [_columns(connection, file, ends if file.name == "edge.csv.gz" else None) for file in found.files]
     names = [name for names, _ in readers for name in names]
     own = [] if "source" in ends else ["id"]

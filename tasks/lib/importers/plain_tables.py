@@ -65,12 +65,12 @@ def plain_schema(
             raise UserError("two edge sets of one name", where=each.file, value=each.name, remedy="Rename one")
         features, metadata = _described(folder, each.file, ("source", "target"))
         edge_sets[each.name] = EdgeSetSchema(each.name, each.source, each.target, features, metadata)
-    for name, of in reverse.items():
-        if of not in edge_sets or name in edge_sets:
-            what = "there is no such edge set" if of not in edge_sets else "there is an edge set of this name"
-            value = of if of not in edge_sets else name
-            raise UserError(what, where=f"{name}={of}", value=value, remedy=f"There are: {', '.join(edge_sets)}")
-        edge_sets[name] = turned(edge_sets[of], name)
+    for name, origin in reverse.items():
+        if origin not in edge_sets or name in edge_sets:
+            what = "there is no such edge set" if origin not in edge_sets else "there is an edge set of this name"
+            value = origin if origin not in edge_sets else name
+            raise UserError(what, where=f"{name}={origin}", value=value, remedy=f"There are: {', '.join(edge_sets)}")
+        edge_sets[name] = turned(edge_sets[origin], name)
     return GraphSchema(node_sets, edge_sets)
 
 

@@ -2,91 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numba.extending import intrinsic
+
+from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic, pointer_to
 
 
-def _intrinsic(declare: Callable[..., Any]) -> Callable[..., Any]:
-    """Numba's `intrinsic`, as kernels call it: Numba itself gives the first argument."""
-    made: Callable[..., Any] = intrinsic(declare)
-    return made
-
-
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    """Address of `array[index]` of a one-dimensional contiguous array, without bounds or sign checks."""
-    view = context.make_array(array_type)(context, builder, array)
-    return builder.gep(view.data, [index])
-
-
-@_intrinsic
+@kernel_intrinsic
 def load_acquire(typing: Any, array: Any, index: Any) -> Any:
     """`array[index]`, seeing all that the thread wrote that stored it with `store_release`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
         return builder.load_atomic(pointer, "acquire", 8)
 
     return array.dtype(array, types.intp), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def store_release(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set `array[index]`; whoever loads it with `load_acquire` sees all that this thread wrote before."""
+    """Set `array[index]`; a thread that loads it with `load_acquire` sees all earlier writes of this one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
         builder.store_atomic(args[2], pointer, "release", 8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, array.dtype), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def exchange_if(typing: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
     """Set `array[index]` to `value` if it is `expected`; true when it was."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
         outcome = builder.cmpxchg(pointer, args[2], args[3], "acq_rel", "monotonic")
         return builder.extract_value(outcome, 1)
 
     return types.boolean(array, types.intp, array.dtype, array.dtype), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def fetch_add(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Add `value` to `array[index]`; returns what was there before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
         return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
 
     return array.dtype(array, types.intp, array.dtype), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def word_at(typing: Any, data: Any, index: Any) -> Any:
     """The eight bytes at `data[index:index + 8]` of a uint8 array as a little-endian uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
         word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
         return builder.load(word, align=1)
 
     return types.uint64(data, types.intp), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byte3: Any) -> Any:
     """Bit i is set when `data[index + i]`, 0 <= i < 64, is one of three bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = ir.VectorType(ir.IntType(8), 64)
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
+        pointer = builder.bitcast(pointer_to(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
         text = builder.load(pointer, align=1)
         found = None
         for byte in args[2:]:
@@ -97,7 +85,7 @@ def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byt
     return types.uint64(data, types.intp, types.uint8, types.uint8, types.uint8), generate
 
 
-@_intrinsic
+@kernel_intrinsic
 def lane_of_pair(typing: Any, words: Any, index: Any, first: Any, second: Any, mask: Any) -> Any:
     """Smallest even i < 8 with `words[index + i] == first` and `words[index + i + 1] & mask == second`; else 64.
 
@@ -107,7 +95,7 @@ def lane_of_pair(typing: Any, words: Any, index: Any, first: Any, second: Any, m
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.IntType(64)
         lanes = ir.VectorType(word, 8)
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
+        pointer = builder.bitcast(pointer_to(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
         odd = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0, 8] * 4)
         everything = ir.Constant(lanes, [(1 << 64) - 1] * 8)
         masks = builder.shuffle_vector(everything, _in_all_lanes(builder, lanes, args[4]), odd)

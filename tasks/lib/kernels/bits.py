@@ -6,28 +6,25 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numba.extending import intrinsic
+
+from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 
 
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Type and code, for Numba."""
+@kernel_intrinsic
+def trailing_zeros(typing: Any, word: Any) -> Any:
+    """Zeros below the lowest one of a uint64; 64 where it is 0."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
-
-
-def _count_ones(typing_context: Any, word: Any) -> Any:
-    """Type and code, for Numba."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), generate
 
 
-trailing_zeros: Any = intrinsic(_trailing_zeros)
-"""Zeros below the lowest one of a uint64; 64 where it is 0."""
-count_ones: Any = intrinsic(_count_ones)
-"""Ones of a uint64."""
+@kernel_intrinsic
+def count_ones(typing: Any, word: Any) -> Any:
+    """Ones of a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), generate

@@ -65,9 +65,6 @@ BATCHES = Memory(most=4)
 class Arena:
     """Arrays next to each other in pieces of memory.
 
-    Args:
-        memory: where pieces come from.
-
     Attributes:
         pieces: to be given back when nobody reads the arrays any more.
     """

@@ -34,7 +34,7 @@ def picked(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
 
     Args:
         values: [n, …].
-        rows: int64 [m], of which whoever calls knows that they are below n.
+        rows: int64 [m], below n, which the caller guarantees.
     """
     width = values.itemsize
     if values.size != len(values) or width not in _WORDS or not values.flags.c_contiguous:

@@ -43,14 +43,14 @@ def map_whole(array: Any) -> None:
     mapped = getattr(array, "_mmap", None)
     if mapped is None or not sys.platform.startswith("linux"):
         return
-    with suppress(OSError):  # an older kernel; or a page that cannot be read, which will be told by whoever reads it
-        for first in range(0, len(mapped), _STEP):  # in steps, between which other threads go on
+    with suppress(OSError):  # an older kernel, or an unreadable page: reading it raises later
+        for first in range(0, len(mapped), _STEP):  # in steps, between which other threads run
             mapped.madvise(_POPULATE_READ, first, min(_STEP, len(mapped) - first))
 
 
 @contextmanager
 def small_pages(wanted: bool = True) -> Iterator[None]:
-    """Arrays that are made meanwhile are not asked to be on huge pages, if `wanted`.
+    """Allocate NumPy arrays without huge pages inside the block, if `wanted`.
 
     A hypervisor that takes back what its guest has freed does so by huge pages, and to get one again took 2 to 3 ms
     where this was measured. Arrays that are used for a second or two are better off without.

@@ -11,6 +11,7 @@ import importlib
 import sys
 from typing import Any
 
+import numba
 from numba.core import environment, event
 from numba.core.caching import Cache
 from numba.core.environment import Environment
@@ -19,16 +20,18 @@ from numba.core.runtime.nrt import rtsys
 
 from superworkflow.infra.process.compile_clock import clock
 
+TESTED_VERSION = (0, 68)
+"""Newest Numba whose private functions were compared with those here; newer ones are left as they are, and slow."""
+
 
 def load_kernels_fast() -> None:
     """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
-    if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
+    if numba.version_info.short <= TESTED_VERSION:
         setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
-    if hasattr(environment, "_rebuild_env") and hasattr(Environment, "_memo"):
         setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
 
 
-class _Told(event.Listener):
+class _CompileListener(event.Listener):
     """Passes on when Numba compiles; what it finds in its cache makes no event."""
 
     def on_start(self, event: Any) -> None:
@@ -38,7 +41,7 @@ class _Told(event.Listener):
         clock.end()
 
 
-event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompileListener())  # type: ignore[no-untyped-call]
 
 
 def prepare() -> None:
@@ -61,13 +64,13 @@ def _rebuild_env(module: str, constants: Any, name: str) -> Any:
     They would be there for interpreted code that a kernel falls back to, which ours and Numba's do not. Among them are
     those for strings, and for sums, which looks for SciPy's BLAS.
     """
-    known: Any = Environment._memo
-    if (made := known.get(name)) is None:
+    environments: Any = Environment._memo
+    if (made := environments.get(name)) is None:
         own = module.startswith("numba.") and module not in sys.modules
         made = Environment({"__name__": module} if own else importlib.import_module(module).__dict__)
         made.consts[:] = constants
         made.env_name = name
-        known[name] = made
+        environments[name] = made
     return made
 
 

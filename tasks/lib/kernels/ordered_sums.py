@@ -26,13 +26,14 @@ _BLOCK = 1024
 
 @nb.njit(cache=True, nogil=True)
 def _add_four(out: Array, a: Array, b: Array, c: Array, d: Array, w: Any, x: Any, y: Any, z: Any) -> None:
-    """out += w a + x b + y c + z d, term by term; a sum that stays in a register meanwhile."""
+    """out += w a + x b + y c + z d, term by term; the sum stays in a register."""
     for i in range(len(out)):
         out[i] = (((out[i] + a[i] * w) + b[i] * x) + c[i] * y) + d[i] * z
 
 
 @nb.njit(cache=True, nogil=True)
 def _add_one(out: Array, a: Array, w: Any) -> None:
+    """out += w a."""
     for i in range(len(out)):
         out[i] = out[i] + a[i] * w
 

@@ -58,6 +58,6 @@ def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> A
 @nb.njit(inline="always")
 def prefetch_row(flat: Any, begin: Any, width: Any) -> Any:
     """`prefetch_far` of all of flat[begin:begin + width], which is not empty and may end beyond the array."""
-    for at in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
-        prefetch_far(flat, at)
+    for position in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
+        prefetch_far(flat, position)
     prefetch_far(flat, begin + width - 1)

@@ -88,7 +88,7 @@ def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -
     first = np.zeros(labels)
     share = np.minimum(targets.sum(axis=0), n - targets.sum(axis=0)) / n
     active = np.arange(labels)
-    near, of = np.empty((0, 0), np.float32), 0.0
+    near, inverted_mean = np.empty((0, 0), np.float32), 0.0
     for step in range(MAX_NEWTON_STEPS):
         S, w, z = signs[:, active], W[:, active], Z[:, active]
         miss = _sigmoid(-S * z)
@@ -107,8 +107,8 @@ def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -
         forcing = np.clip(np.sqrt(norms / first[active]), 1e-3, 0.25)
         curved = curvature.astype(np.float32)
         mean = float(column_dots(curvature, np.ones_like(curvature)).sum()) / curvature.size
-        if not of / 2 <= mean <= of * 2:
-            near, of = inverse(np.eye(len(gram)) + mean * gram).astype(np.float32), mean
+        if not inverted_mean / 2 <= mean <= inverted_mean * 2:
+            near, inverted_mean = inverse(np.eye(len(gram)) + mean * gram).astype(np.float32), mean
         scaled = _solve(
             A32, columns32, curved, near,
             (-gradient / norms).astype(np.float32), forcing.astype(np.float32),

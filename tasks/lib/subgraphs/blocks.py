@@ -90,11 +90,11 @@ def layout_of(dataset: Dataset) -> SubgraphLayout:
     Raises:
         DatasetDamaged: its description says nothing sensible.
     """
-    told = dataset.json(DESCRIPTION)
+    document = dataset.json(DESCRIPTION)
     try:
         layout = SubgraphLayout(
-            int(told["node_sets"]), int(told["edge_sets"]),
-            tuple(map(int, told["used_node_sets"])), tuple(map(int, told["used_edge_sets"])),
+            int(document["node_sets"]), int(document["edge_sets"]),
+            tuple(map(int, document["used_node_sets"])), tuple(map(int, document["used_edge_sets"])),
         )  # fmt: skip
         pairs = ((layout.used_nodes, layout.node_sets), (layout.used_edges, layout.edge_sets))
         if any(number not in range(count) for used, count in pairs for number in used):
@@ -224,22 +224,22 @@ def _lists(starts: NDArray[Any], values: NDArray[Any], kind: pa.DataType) -> pa.
 
 
 def block_of(
-    table: pa.Table, layout: SubgraphLayout, known: Mapping[str, Lists] = MappingProxyType({})
+    table: pa.Table, layout: SubgraphLayout, lists_read: Mapping[str, Lists] = MappingProxyType({})
 ) -> SubgraphBlock:
-    """The block in a table of one row group, of which some columns of lists are known already."""
+    """The block in a table of one row group; `lists_read` holds its columns of lists that were read without Arrow."""
     table = table.combine_chunks()
     rows = table.num_rows
     none = np.zeros(rows + 1, np.int64)
 
     def found(name: str) -> Lists | None:
-        if name in known:
-            return known[name]
+        if name in lists_read:
+            return lists_read[name]
         return _from_lists(_whole(table, name)) if name in table.column_names else None
 
     def lists(name: str, number: int, used: tuple[int, ...]) -> Lists:
         if number not in used:
             return none, np.zeros(0, np.int32)
-        return known.get(f"{name}.{number}") or _from_lists(_whole(table, f"{name}.{number}"))
+        return lists_read.get(f"{name}.{number}") or _from_lists(_whole(table, f"{name}.{number}"))
 
     def positions(j: int) -> NDArray[Any]:
         firsts, steps = (found(f"{name}.{j}") for name in POSITIONS)

@@ -2,7 +2,7 @@
 
 A row is what a draw sees: entries ``first`` to ``first + degree - 1`` of the graph's arrays, of which those from place
 `gap` on lie `skip` further, so that a few entries in the midst can be left out. Each function writes the places that it
-has drawn, ascending, to ``out[at:]``, and returns how many these are. Random numbers are those of
+has drawn, ascending, to ``out[offset:]``, and returns how many these are. Random numbers are those of
 `tasks.lib.kernels.random`.
 """
 
@@ -42,11 +42,11 @@ def below(word: Any, bound: Any) -> Any:
 
 
 @nb.njit(nogil=True)
-def draw_uniform(out: Any, at: Any, degree: Any, size: Any, state: Any, marks: Any) -> Any:
+def draw_uniform(out: Any, offset: Any, degree: Any, size: Any, state: Any, marks: Any) -> Any:
     """`size` of `degree` places, each set of them as probable as any other (Floyd; Bentley & Floyd 1987).
 
     Args:
-        out, at: where to.
+        out, offset: places are written to ``out[offset:]``.
         degree: more than `size`, under 2**32.
         size: places to draw.
         state: of the random stream.
@@ -66,20 +66,20 @@ def draw_uniform(out: Any, at: Any, degree: Any, size: Any, state: Any, marks: A
             left = marks[word]
             marks[word] = np.uint64(0)
             while left != np.uint64(0):
-                out[at] = (word << 6) + trailing_zeros(left)
-                at += 1
+                out[offset] = (word << 6) + trailing_zeros(left)
+                offset += 1
                 left &= left - np.uint64(1)
         return size
     for i in range(size):  # in few of many, kept in order
         last = degree - size + i
         place = below(mix(state + np.uint64(i + 1) * GAMMA), last + 1)
-        j = at + i
-        while j > at and out[j - 1] > place:
+        j = offset + i
+        while j > offset and out[j - 1] > place:
             j -= 1
-        if j > at and out[j - 1] == place:
-            out[at + i] = last
+        if j > offset and out[j - 1] == place:
+            out[offset + i] = last
             continue
-        for k in range(at + i, j, -1):
+        for k in range(offset + i, j, -1):
             out[k] = out[k - 1]
         out[j] = place
     return size
@@ -87,7 +87,7 @@ def draw_uniform(out: Any, at: Any, degree: Any, size: Any, state: Any, marks: A
 
 @nb.njit(nogil=True)
 def draw_weighted(
-    out: Any, at: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, weights: Any, state: Any, work: Any
+    out: Any, offset: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, weights: Any, state: Any, work: Any
 ) -> Any:
     """`size` places one after the other, each in proportion to its weight among those left; of weight 0 none.
 
@@ -106,17 +106,17 @@ def draw_weighted(
         kept = _keep(work, kept, size, np.float64(arrival).view(np.int64), place)
         if kept == size:
             most = np.int64(work.keys[0]).view(np.float64)
-    return _ascending(out, at, work, kept)
+    return _ascending(out, offset, work, kept)
 
 
 @nb.njit(nogil=True)
 def draw_largest(
-    out: Any, at: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, values: Any, limit: Any, work: Any
+    out: Any, offset: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, values: Any, limit: Any, work: Any
 ) -> Any:
     """The `size` places of the largest values up to `limit`; of equal ones the later place.
 
     Args:
-        out, at, first, degree, gap, skip, size, work: as elsewhere here.
+        out, offset, first, degree, gap, skip, size, work: as elsewhere here.
         values: integers.
         limit: places of larger values are left out.
     """
@@ -125,7 +125,7 @@ def draw_largest(
         value = np.int64(values[first + place + (skip if place >= gap else 0)])
         if value <= limit and (kept < size or ~value <= work.keys[0]):
             kept = _keep(work, kept, size, ~value, place)
-    return _ascending(out, at, work, kept)
+    return _ascending(out, offset, work, kept)
 
 
 @nb.njit(inline="always")
@@ -166,24 +166,24 @@ def _keep(work: Any, kept: Any, size: Any, key: Any, place: Any) -> Any:
 
 
 @nb.njit(nogil=True)
-def _ascending(out: Any, at: Any, work: Any, kept: Any) -> Any:
+def _ascending(out: Any, offset: Any, work: Any, kept: Any) -> Any:
     for i in range(kept):
-        out[at + i] = work.places[i]
-    sort_part(out, at, kept)
+        out[offset + i] = work.places[i]
+    sort_part(out, offset, kept)
     return kept
 
 
 @nb.njit(nogil=True)
-def sort_part(values: Any, at: Any, count: Any) -> None:
-    """Sort ``values[at:at + count]``: few values, or nearly in order (Shell's sort)."""
+def sort_part(values: Any, offset: Any, count: Any) -> None:
+    """Sort ``values[offset:offset + count]``: few values, or nearly in order (Shell's sort)."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
     while gap:
-        for i in range(at + gap, at + count):
+        for i in range(offset + gap, offset + count):
             value = values[i]
             j = i
-            while j >= at + gap and values[j - gap] > value:
+            while j >= offset + gap and values[j - gap] > value:
                 values[j] = values[j - gap]
                 j -= gap
             values[j] = value

@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import POSITIONS, SubgraphBlock, S
 
 
 class SubgraphShard:
-    """A shard; what its schema says of its columns is looked at once.
+    """A shard, whose schema is read and checked once.
 
     Args:
         path: local file, which is mapped as long as this lives.
@@ -28,7 +28,7 @@ class SubgraphShard:
         where: what people know the file by.
 
     Raises:
-        DatasetDamaged: it is no shard with such a layout.
+        DatasetDamaged: the file is no shard with this layout.
     """
 
     def __init__(self, path: Path, layout: SubgraphLayout, where: str):
@@ -56,19 +56,19 @@ class SubgraphShard:
             new: see `read_lists`.
 
         Raises:
-            DatasetDamaged: it cannot be read, or what stands in it does not fit together.
+            DatasetDamaged: the row group cannot be read, or its columns do not match in length.
         """
         skipped = {f"{name}.{j}" for j in without_positions for name in POSITIONS}
         with damage_named(self._where):
-            told = self._metadata.row_group(group)
-            rows, known = told.num_rows, dict[str, Lists]()
+            row_group = self._metadata.row_group(group)
+            rows, lists = row_group.num_rows, dict[str, Lists]()
             for number, name in self._lists:
                 if name in skipped:
                     continue
-                if (found := read_lists(self._data, told.column(number), rows, new)) is not None:
-                    known[name] = found
-            names = [name for name in self._names if name not in skipped and name not in known]
-            return block_of(self._file.read_row_group(group, columns=names, use_threads=False), self._layout, known)
+                if (found := read_lists(self._data, row_group.column(number), rows, new)) is not None:
+                    lists[name] = found
+            names = [name for name in self._names if name not in skipped and name not in lists]
+            return block_of(self._file.read_row_group(group, columns=names, use_threads=False), self._layout, lists)
 
 
 @contextmanager
@@ -76,8 +76,7 @@ def damage_named(where: str) -> Iterator[None]:
     """Raise faults of a file's bytes with its name.
 
     Raises:
-        DatasetDamaged: in place of Arrow's errors, of those of whoever looks for what is not there, and of one that
-            names no file.
+        DatasetDamaged: in place of errors of Arrow, of failed look-ups, and of a `DatasetDamaged` that names no file.
     """
     try:
         yield

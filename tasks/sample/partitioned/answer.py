@@ -1,4 +1,4 @@
-"""The side of the rows of a partitioned sample: tasks draw in the rows of their range for whoever asks."""
+"""Responder of a partitioned sample: a task draws in the rows of its range for the shards that request it."""
 
 from __future__ import annotations
 

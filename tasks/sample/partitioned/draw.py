@@ -69,7 +69,7 @@ def draw_asked(
     values = np.int64(0)
     if strategy == RANDOM_WEIGHTED and not len(rows.weights):
         values = np.int64(NO_VALUES)
-    at = np.int64(0)
+    filled = np.int64(0)
     for group in range(len(keys)):
         limit = times[group] if strategy == LATEST_K else np.int64(_NO_LIMIT)
         for i in range(begins[group], begins[group + 1]):
@@ -84,17 +84,17 @@ def draw_asked(
                 degree -= skip
             state = mix(keys[group] + np.uint64(node + 1) * GAMMA)
             count = draw_row(
-                positions, paths, at, first, values, degree, gap, skip, size, strategy, rows, limit, state, here,
+                positions, paths, filled, first, values, degree, gap, skip, size, strategy, rows, limit, state, here,
                 by_path, work,
             )  # fmt: skip
-            for k in range(at, at + count):
+            for k in range(filled, filled + count):
                 if positions[k] >= gap:
                     positions[k] += skip
                 positions[k] += first
                 targets[k] = indices[positions[k]]
             counts[i] = count
-            at += count
-    return at
+            filled += count
+    return filled
 
 
 @nb.njit(nogil=True, cache=True)
@@ -116,7 +116,7 @@ def join_asked(
     """
     indptr, indices = rows.indptr, rows.indices
     ends = np.empty(2, np.int64)
-    at = np.int64(0)
+    filled = np.int64(0)
     for group in range(len(begins) - 1):
         begin, end = target_begins[group], target_begins[group + 1]
         for i in range(begins[group], begins[group + 1]):
@@ -126,23 +126,23 @@ def join_asked(
             ends[0], ends[1] = degree, 0
             if apart:
                 find_link(links, group, node, indices, first, degree, ends)
-            before = at
+            before = filled
             if degree <= end - begin:
                 for k in range(degree):
                     place = first_from(targets, begin, end - begin, indices[first + k])
                     is_there = begin + place < end and targets[begin + place] == indices[first + k]
                     if is_there and not ends[0] <= k < ends[0] + ends[1]:
-                        if at < len(positions):
-                            positions[at], places[at] = first + k, place
-                        at += 1
+                        if filled < len(positions):
+                            positions[filled], places[filled] = first + k, place
+                        filled += 1
             else:
                 for place in range(end - begin):
                     k = first_from(indices, first, degree, targets[begin + place])
                     while k < degree and indices[first + k] == targets[begin + place]:
                         if not ends[0] <= k < ends[0] + ends[1]:
-                            if at < len(positions):
-                                positions[at], places[at] = first + k, place
-                            at += 1
+                            if filled < len(positions):
+                                positions[filled], places[filled] = first + k, place
+                            filled += 1
                         k += 1
-            counts[i] = at - before
-    return at
+            counts[i] = filled - before
+    return filled

@@ -1,10 +1,10 @@
-"""Subgraphs on Spark with rows in parts: shards ask, level by level of the spec, for draws in rows that others have.
+"""Subgraphs on Spark with rows in parts: shards request, level by level of the spec, draws in rows of other tasks.
 
-A range of sources of an edge set is read by whoever draws in it, from the dataset, by range. Shards are worked on in
-batches. For each level of ops, a shard sends (subgraph, op, node) to the tasks that have the nodes' rows; these draw,
-and send the edges back. What a shard has drawn it leaves in the dataset's folder, where lineage ends: a lost executor's
-part of a level is done again from there. Before each level it is counted how many rows of each range are asked for; a
-range with more than its share, such as one with a hub, goes to several tasks, between which subgraphs are divided.
+A task reads its range of sources of an edge set from the dataset. Shards are processed in batches. For each level of
+ops, a shard sends (subgraph, op, node) to the tasks that have the nodes' rows; these draw, and send the edges back.
+Draws of a shard are stored in the dataset's folder, where lineage ends: a lost executor's part of a level is repeated
+from there. Before each level the requested rows of each range are counted; a range with more than its share, such as
+one with a hub, gets several tasks, between which subgraphs are divided.
 
 Draws come from (seed, seed node, repeat, op, node), so none of this changes them.
 """
@@ -85,10 +85,10 @@ def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -
     plan = plan_of(graph, spec, params, TaskOutputs(job.output.location.uri), rows)
     plan = replace(plan, cuts=tuple(_cuts(job, session, plan, edges, ranges) for edges in plan.edge_sets))
     weighted = [
-        (place, at)
+        (place, number)
         for place, (edges, cuts) in enumerate(zip(plan.edge_sets, plan.cuts, strict=True))
         if edges.weight
-        for at in range(len(cuts) - 1)
+        for number in range(len(cuts) - 1)
     ]
     run_tasks(session, partial(check_range, plan), weighted)
     work, sizes = _Work(job, session, plan, ranges or TASKS_PER_CORE * cores(job)), Sizes(plan.layout)
@@ -127,7 +127,7 @@ def _cuts(
     bounds = np.linspace(0, edges.sources, pieces + 1).astype(int).tolist()
     given = [(number, a, b) for number, (a, b) in enumerate(pairwise(bounds))]
     found = run_tasks(session, partial(_cuts_of_piece, indptr.uri, int(wanted)), given)
-    return np.unique([0, edges.sources, *(at for piece in found for at, _ in piece)]).astype(np.int64)
+    return np.unique([0, edges.sources, *(cut for piece in found for cut, _ in piece)]).astype(np.int64)
 
 
 def _cuts_of_piece(indptr: str, parts: int, piece: tuple[int, int, int]) -> list[tuple[int, int]]:

@@ -73,8 +73,8 @@ def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any
     is_seed = np.zeros(len(nodes), bool)
     for column in range(own.shape[1] - 1, -1, -1):
         there = firsts > column
-        at = starts[:-1][there] + column
-        nodes[at], is_seed[at] = own[there, column], True
+        index = starts[:-1][there] + column
+        nodes[index], is_seed[index] = own[there, column], True
     nodes[~is_seed] = nodes_of(others)
     return ShardNodes(starts, nodes, others, own)
 

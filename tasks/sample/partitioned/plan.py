@@ -77,7 +77,7 @@ class SamplePlan:
     Args:
         graph: URI of the heterograph dataset.
         kept: for what tasks leave.
-        rows: folder for rows on the disk of whoever works; see `on_this_disk`.
+        rows: folder for rows on the executor's disk; see `on_this_disk`.
         ops: in the order of the spec.
         edge_sets: those in use.
         nodes: how many each node set in use has.
@@ -140,10 +140,10 @@ class Routes(NamedTuple):
         return max(1, int(self.first[-1][-1])) if self.first else 1
 
     @classmethod
-    def shared(cls, asked: list[NDArray[np.int64]], tasks: int) -> Routes:
-        """So many tasks, about, by how many rows of each range of each edge set are asked for."""
-        share, first, begin = max(1.0, sum(int(each.sum()) for each in asked) / max(tasks, 1)), [], 0
-        for each in asked:
+    def shared(cls, requested: list[NDArray[np.int64]], tasks: int) -> Routes:
+        """Routes to about `tasks` tasks, shared out by the rows requested of each range of each edge set."""
+        share, first, begin = max(1.0, sum(int(each.sum()) for each in requested) / max(tasks, 1)), [], 0
+        for each in requested:
             copies = np.maximum(each > 0, np.rint(each / share).astype(np.int64))
             first.append(begin + np.concatenate([[0], np.cumsum(copies)]))
             begin = int(first[-1][-1])
@@ -197,8 +197,10 @@ def _edge_plan(graph: HeteroGraph, spec: SamplingSpec, name: str, node_sets: lis
     stored = graph.edge_number(edges.reversed_of or name)
     strategies = {op.strategy for op in spec.ops if op.edge_set == name}
 
-    def stem(feature: str, *asked: str) -> str:
-        places = (place for place, each in enumerate(edges.features) if each.name == feature and strategies & {*asked})
+    def stem(feature: str, *needed_by: str) -> str:
+        places = (
+            place for place, each in enumerate(edges.features) if each.name == feature and strategies & {*needed_by}
+        )
         return next((feature_stem("edges", stored, place) for place in places), "")
 
     return EdgePlan(

@@ -1,4 +1,4 @@
-"""The rows of one range of sources of an edge set, read from the dataset by range and kept on the disk of who works."""
+"""The rows of one range of sources of an edge set, read from the dataset and kept on the executor's disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows_of(plan: SamplePlan, edge_set: int, place: int) -> RangeRows:
 
 
 def check_range(plan: SamplePlan, place: tuple[int, int]) -> None:
-    """Read a range, so that a fault of it is told before anything is sampled.
+    """Read a range, so that faults in it are reported before sampling starts.
 
     Raises:
         UserError: see `rows_of`.

@@ -1,7 +1,7 @@
 """The graph as the kernels read it: one 64-bit header per vertex, and searches in sorted rows.
 
-A header packs ``first edge << degree_bits | degree``: one cache miss tells all about a row, where ``indptr``
-may take two. Rows hold their neighbours in ascending order.
+A header packs ``first edge << degree_bits | degree``: locating a row takes one cache miss, where ``indptr`` may
+take two. Rows hold their neighbours in ascending order.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class WalkGraph(NamedTuple):
 
 
 def degree_bits(indptr: npt.NDArray[np.int64]) -> int:
-    """Bits a header gives to the degree; ValueError when degree and edge index do not fit 64 bits together."""
+    """Bits of a header for the degree; ValueError if degree and edge index do not fit 64 bits together."""
     largest = int(np.diff(indptr).max(initial=0))
     bits = max(1, largest.bit_length())
     if bits + int(indptr[-1]).bit_length() > 64:

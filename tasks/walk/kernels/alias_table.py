@@ -30,7 +30,7 @@ def build_alias(indptr, weights, first, last, alias, totals):  # type: ignore[no
 
 @nb.njit(**OPTIONS)
 def build_wide_alias(indptr, indices, weights, clear, first, last, alias, totals):  # type: ignore[no-untyped-def]
-    """As `build_alias`, with all that a step needs to know of an edge, so that one look into memory is enough.
+    """As `build_alias`, with neighbour and weight in each entry, so that a step reads one place in memory.
 
     ``alias`` is uint32[WIDE * edges], for each column: threshold, neighbour and weight (float32) of the edge itself,
     neighbour and weight of the other one. ``clear`` is 1 for edges of no triangle, or empty; a neighbour has bit
@@ -48,13 +48,13 @@ def build_wide_alias(indptr, indices, weights, clear, first, last, alias, totals
         totals[v] = _build_row(weights, begin, degree, row, 0)
         for i in range(degree):
             j, other = begin + i, begin + np.int64(row[i] & _LOW)
-            at = WIDE * j
-            alias[at] = row[i] >> _32
-            alias[at + 1] = np.uint32(indices[j]) | (np.uint32(clear[j]) << CLEAR_BIT if marked else np.uint32(0))
-            alias[at + 3] = np.uint32(indices[other]) | (
+            entry = WIDE * j
+            alias[entry] = row[i] >> _32
+            alias[entry + 1] = np.uint32(indices[j]) | (np.uint32(clear[j]) << CLEAR_BIT if marked else np.uint32(0))
+            alias[entry + 3] = np.uint32(indices[other]) | (
                 np.uint32(clear[other]) << CLEAR_BIT if marked else np.uint32(0)
             )
-            reals[at + 2], reals[at + 4] = weights[j], weights[other]
+            reals[entry + 2], reals[entry + 4] = weights[j], weights[other]
 
 
 @nb.njit(**OPTIONS)

@@ -49,9 +49,9 @@ _PADDING = np.uint64(PADDING)
 @nb.njit(inline="always")
 def _alias_end(alias, reals, j, z):  # type: ignore[no-untyped-def]
     """(vertex, weight) of a column: of the edge itself or, by the coin at ``z`` + 2 GAMMA, of the other one."""
-    at = np.uint64(j * WIDE)
-    at += _2 if (mix(z + _2 * GAMMA) & _LOW) >= np.uint64(alias[at]) else _ZERO
-    return np.int64(alias[at + _ONE]) & _VERTEX, np.float64(reals[at + _2])
+    entry = np.uint64(j * WIDE)
+    entry += _2 if (mix(z + _2 * GAMMA) & _LOW) >= np.uint64(alias[entry]) else _ZERO
+    return np.int64(alias[entry + _ONE]) & _VERTEX, np.float64(reals[entry + _2])
 
 
 @nb.njit(**OPTIONS)
@@ -61,7 +61,7 @@ def workspace():  # type: ignore[no-untyped-def]
 
 
 @nb.njit(**OPTIONS)
-def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[no-untyped-def]
+def try_near(graph, table, marked, q, lanes, n_lanes, u, work):  # type: ignore[no-untyped-def]
     """Set `CHOSEN` of each of the lanes to a neighbour of t, if one of its tries finds it, else to -1."""
     nodes, bits, indices, weights, alias, directed = graph
     reals = alias.view(np.float32)
@@ -73,7 +73,7 @@ def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[n
     pending, tried = work[0][0], work[0][1]
     entry = work[1]
     signed, real = entry.view(np.int64), entry.view(np.float64)
-    together = TOGETHER if known else 2  # where a try often succeeds, those behind it are in vain
+    together = TOGETHER if marked else 2  # where tries often succeed, later ones of the same walker are wasted
     n = n_lanes
     for i in range(n):
         k = lanes[i]
@@ -94,7 +94,7 @@ def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[n
             k = pending[i]
             h, t = u[NODE, k], s[PREVIOUS, k]
             z = try_state(u[STATE, k]) + np.uint64(tried[i]) * (_2 * GAMMA)
-            for j in range(together):  # more than it has, perhaps: the next walker's lie over them
+            for j in range(together):  # perhaps more than it has: the next walker's overwrite them
                 signed[LANE, size + j], entry[WORDS, size + j] = k, z + np.uint64(j) * (_2 * GAMMA)
                 entry[ROW, size + j], signed[CAME_FROM, size + j] = h, t
             size += min(together, min(s[TRIES, k], free_trials(h & mask)) - tried[i])
@@ -133,7 +133,7 @@ def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[n
             doubts += signed[NEAR, e]
         if doubts > 0:
             _search(nodes, wide, bits, indices, directed, entry, doubts)
-        for back in range(size):  # the first of a walker's counts
+        for back in range(size):  # backwards: the first of a walker's tries counts
             e = size - 1 - back
             k, near = signed[LANE, e], -signed[NEAR, e]
             old = s[CHOSEN, k]
@@ -164,14 +164,14 @@ def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[n
 
 @nb.njit(**OPTIONS)
 def _search(nodes, wide, bits, indices, directed, entry, doubts):  # type: ignore[no-untyped-def]
-    """Clear `NEAR` of the tries in doubt whose vertex is not in the row of t; all searches go on in step."""
+    """Clear `NEAR` of the tries in doubt whose vertex is not in the row of t; all searches advance in step."""
     mask = (_ONE << bits) - _ONE
     signed = entry.view(np.int64)
     for d in range(doubts):
         e = signed[DOUBTFUL, d]
         x, t = signed[CANDIDATE, e], signed[CAME_FROM, e]
         h = nodes[np.uint64(t << wide)]
-        if not directed:  # the edge x -> t tells as much: take the shorter row
+        if not directed:  # the edge x -> t is equivalent: search the shorter row
             other = nodes[np.uint64(x << wide)]
             if (other & mask) < (h & mask):
                 h = other
@@ -198,8 +198,8 @@ def _search(nodes, wide, bits, indices, directed, entry, doubts):  # type: ignor
 
 
 @nb.njit(**OPTIONS)
-def try_again(graph, p, q, beside, returning, state, header, t, width):  # type: ignore[no-untyped-def]
-    """(edge or -1 for the return beside, state) of a step whose first dart was rejected."""
+def try_again(graph, p, q, returning, state, header, t, width):  # type: ignore[no-untyped-def]
+    """(edge or -1 for the return by its own target, state) of a step whose first dart was rejected."""
     nodes, bits, indices, weights, alias, directed = graph
     reals = alias.view(np.float32)
     weighted = len(alias) > 0

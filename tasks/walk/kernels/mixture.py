@@ -1,8 +1,9 @@
-"""Second-order walks for q > 1 on large graphs (node2vec; Grover & Leskovec, KDD 2016): they rather stay near t.
+"""Second-order walks for q > 1 on large graphs (node2vec; Grover & Leskovec, KDD 2016): they tend to stay near t.
 
 From v, reached from t, the next vertex x has probability proportional to ``w(v, x) * bias``, where bias is 1/p
-for x = t, 1 where the edge t -> x exists, and 1/q elsewhere. So every edge of v has 1/q for certain; the return has
-1/p - 1/q beside it (Yang et al., "KnightKing", SOSP 2019, fold outliers so), and a neighbour of t has 1 - 1/q more.
+for x = t, 1 where the edge t -> x exists, and 1/q elsewhere. So every edge of v has 1/q for certain; the return has an
+extra 1/p - 1/q as a target of its own (the outlier of Yang et al., "KnightKing", SOSP 2019), and a neighbour of t has
+1 - 1/q more.
 
 A trial has one dart for what is certain, which is nearly always taken (a return only in part where p > q), and before
 it a geometric number of tries for the rest: an edge of v in proportion to w, taken if it leads to a neighbour of t.
@@ -55,7 +56,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     TRIAL_WORDS,
     WalkBias,
-    dart_beside,
+    dart_acceptance,
     extra_width,
     fraction_of,
     throw,
@@ -91,10 +92,10 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
     totals, reals = nodes.view(np.float64), alias.view(np.float32)
     sink = np.int64((len(nodes) >> wide) - 1)
     mask = (_ONE << bits) - _ONE
-    known = len(clear) > 0
-    beside, returning = dart_beside(p, q)
+    marked = len(clear) > 0
+    outlier, returning = dart_acceptance(p, q)
     more = q - 1.0
-    looks_back = directed and beside > 0.0
+    looks_back = directed and outlier > 0.0
     looks = 1 if looks_back else 0
 
     begins = start_vertices(seed, first, n_starts, starts, rows)
@@ -130,7 +131,7 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
                 degree = np.int64(u[NODE, k] & mask)
                 edges = np.float64(degree)
                 came = np.int64(s[PREVIOUS, k] >= 0) & np.int64(degree > 0)
-                extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], beside) if weighted else beside
+                extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], outlier) if weighted else outlier
                 width = edges + extra if came else edges
                 f[WIDTH, k] = width
                 column, height = throw(mix(z + GAMMA), width * FRACTION)
@@ -151,7 +152,7 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
             else:
                 for k in range(active):
                     prefetch(indices, s[EDGE, k])
-                if known:
+                if marked:
                     for k in range(active):
                         prefetch(clear, s[EDGE, k] >> 6)
             n_trying = 0
@@ -159,26 +160,26 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
                 trying[n_trying] = k
                 n_trying += s[DUE, k]
             if n_trying > 0:
-                try_near(graph, bias.table, known, q, trying, n_trying, u, work)
+                try_near(graph, bias.table, marked, q, trying, n_trying, u, work)
 
             # See what the darts hit.
             if weighted:
                 for k in range(active):
-                    at = np.uint64(s[EDGE, k] * WIDE)
-                    at += _2 if u[COIN, k] >= np.uint64(alias[at]) else _ZERO
-                    u[FOUND, k] = np.uint64(alias[at + _ONE])
-                    f[FOUND_WEIGHT, k] = np.float64(reals[at + _2])
+                    entry = np.uint64(s[EDGE, k] * WIDE)
+                    entry += _2 if u[COIN, k] >= np.uint64(alias[entry]) else _ZERO
+                    u[FOUND, k] = np.uint64(alias[entry + _ONE])
+                    f[FOUND_WEIGHT, k] = np.float64(reals[entry + _2])
                 for k in range(active):
-                    entry, beside_it = s[FOUND, k], -s[SIDE, k]
+                    found, inside = s[FOUND, k], s[SIDE, k] - 1
                     old = s[WEIGHT, k]
-                    s[WEIGHT, k] = old ^ ((old ^ s[FOUND_WEIGHT, k]) & ~beside_it)
+                    s[WEIGHT, k] = old ^ ((old ^ s[FOUND_WEIGHT, k]) & inside)
                     old = s[ALONE, k]
-                    s[ALONE, k] = old ^ ((old ^ (entry >> _CLEAR_BIT)) & ~beside_it)
-                    s[FOUND, k] = entry & _VERTEX
+                    s[ALONE, k] = old ^ ((old ^ (found >> _CLEAR_BIT)) & inside)
+                    s[FOUND, k] = found & _VERTEX
             else:
                 for k in range(active):
                     s[FOUND, k] = np.int64(indices[np.uint64(s[EDGE, k])])
-                if known:
+                if marked:
                     for k in range(active):
                         u[MARKS, k] = clear[u[EDGE, k] >> _6]
                     for k in range(active):
@@ -213,7 +214,7 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
                         continue
                     if s[SIDE, k] == 1 and (weighted or find(indices, h >> bits, h & mask, t) >= 0):
                         continue
-                    j, u[STATE, k] = try_again(graph, p, q, beside, returning, u[STATE, k], h, t, f[WIDTH, k])
+                    j, u[STATE, k] = try_again(graph, p, q, returning, u[STATE, k], h, t, f[WIDTH, k])
                     s[FOUND, k] = t
                     if j >= 0:
                         s[FOUND, k], s[ALONE, k] = np.int64(indices[np.uint64(j)]), 0

@@ -5,16 +5,16 @@ for x = t, 1 where the edge t -> x exists (x is at distance 1 from t), and 1/q e
 
 A trial throws a dart: an edge v -> x in proportion to w, and a height under the largest bias of the edges that do
 not return, M = max(1, 1/q). It is accepted under the bias of x. Most heights decide without looking at the
-neighbours of t: under min(1, 1/q) every x is taken, and above it the answer is only whether t -> x exists, which
-a bit table (`edge_filter`) mostly tells at once.
-What the return edge has above M lies beside the board as a target of its own (Yang et al., "KnightKing",
-SOSP 2019, fold outliers so), hence a small p costs no acceptance. After ``FREE_TRIALS + degree / 4`` trials the
+neighbours of t: under min(1, 1/q) every x is taken, and above it only the existence of t -> x decides, for which one
+look into a bit table (`edge_filter`) is mostly enough.
+The part of the return's bias above M is a target of its own next to the board (the outlier of Yang et al.,
+"KnightKing", SOSP 2019), hence a small p does not lower the acceptance. After ``FREE_TRIALS + degree / 4`` trials the
 step is drawn from the exact distribution of the row, so no p and q can make a walk hang; both ways have
 the same distribution, and so has the mixture.
 
 Walkers stand in lanes, `LANES` to a chunk, and the chunks go round through the phases of a trial: throw a dart, see
 what it hit, ask the table, step. Each tick does every phase for another chunk, a quarter of the round apart, so that
-what a phase prefetches has come when the next one reads it, and arithmetic and memory are always both at work. A
+what a phase prefetches has arrived when the next one reads it, and arithmetic and memory are always both at work. A
 chunk's record is fields x lanes; a loop over its lanes has a fixed length and no branch, and chooses by masks, so that
 the compiler makes vector instructions of it. What looks into the graph, lane by lane, is a loop by itself that runs a
 tick before its values are used: a vector cannot be loaded from stores that are still under way. Lanes that search a
@@ -43,7 +43,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
 )
 from superworkflow.tasks.walk.kernels.starts import WalkRange, start_vertices, walk_state
 
-CHUNKS = 16  # a power of two; with fewer the lines have not come yet
+CHUNKS = 16  # a power of two; with fewer the lines have not arrived yet
 APART = CHUNKS // 4
 AHEAD = 16  # walks whose first vertex is prefetched
 LANES = 16
@@ -56,7 +56,7 @@ STATE, NODE, EXTRA, DRAW, HIT, EDGE, PREVIOUS, CURRENT, CANDIDATE, WORD = range(
 PATTERN, VERDICT, LIVE, LANDING, PLACE, END, TRIALS = range(10, 17)
 WEIGHT, NEXT_WEIGHT = 17, 18  # of the edge by which the walker came, and of the candidate's
 FIRST, FIRST_WEIGHT, SECOND, SECOND_WEIGHT, THRESHOLD, BITS, TOTAL = range(7)
-BESIDE = 4  # in HIT, above two bits: under the bias of an x that is not t, and of t
+OUTLIER = 4  # in HIT, above two bits: under the bias of an x that is not t, and of t
 SURE = 1  # a VERDICT; 2 is unsure, 0 no
 
 _ONE = np.uint64(1)
@@ -84,18 +84,18 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
     wide = 1 if weighted else 0
     node_totals = nodes.view(np.float64)
     vertices, words = np.uint64((len(nodes) >> wide) - 1), np.uint64(len(table))
-    board, certain, returning, beside, taken_near = acceptance(p, q)
-    outlier = weighted and beside > 0.0
-    tested = -1 if directed and not weighted else 0  # is there an edge back, when the dart hits beside the board?
+    board, certain, returning, outlier, taken_near = acceptance(p, q)
+    has_outlier = weighted and outlier > 0.0
+    tested = -1 if directed and not weighted else 0  # a dart at the outlier has to look for an edge back
 
     u = np.zeros((CHUNKS, FIELDS, LANES), np.uint64)
     s, f = u.view(np.int64), u.view(np.float64)
     seen = np.zeros((7, LANES), np.uint64)
     seen_real = seen.view(np.float64)
     alias_real = alias.view(np.float32)
-    seen_real[0, 0] = beside
-    beside_bits = np.int64(seen[0, 0])
-    # Lanes in doubt: the bit table holds the edge possible, a search of the row has to tell.
+    seen_real[0, 0] = outlier
+    outlier_bits = np.int64(seen[0, 0])
+    # Lanes in doubt: the edge is possible by the bit table, and the row has to be searched.
     search = np.empty((CHUNKS, LANES), np.int64)
     n_search = np.zeros(CHUNKS, np.int64)
     sought = np.empty((CHUNKS, LANES), np.int64)
@@ -119,14 +119,14 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
             tick & (CHUNKS - 1),
         )
         # Step to the vertices that were taken.
-        if outlier and not directed:
+        if has_outlier and not directed:
             for k in range(LANES):
                 came = -(s[c4, VERDICT, k] & ~(s[c4, EDGE, k] >> 63))
                 old = s[c4, WEIGHT, k]
                 s[c4, WEIGHT, k] = old ^ ((old ^ s[c4, NEXT_WEIGHT, k]) & came)
             for k in range(LANES):
                 edges = np.float64(np.int64(u[c4, NODE, k] & mask))
-                f[c4, EXTRA, k] = extra_width(edges, f[c4, WEIGHT, k] / seen_real[TOTAL, k], beside)
+                f[c4, EXTRA, k] = extra_width(edges, f[c4, WEIGHT, k] / seen_real[TOTAL, k], outlier)
         done = 0
         for k in range(LANES):
             yes = -s[c4, VERDICT, k]
@@ -138,11 +138,11 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
             s[c4, CURRENT, k] = s[c4, LANDING, k]
             if not weighted:
                 old = s[c4, EXTRA, k]
-                s[c4, EXTRA, k] = old ^ ((old ^ beside_bits) & yes)
+                s[c4, EXTRA, k] = old ^ ((old ^ outlier_bits) & yes)
             spot = s[c4, PLACE, k] - yes
             s[c4, PLACE, k] = spot
             done += yes & (np.int64(spot == s[c4, END, k]) | np.int64(degree == 0))
-        if outlier and directed:
+        if has_outlier and directed:
             for k in range(LANES):
                 if s[c4, VERDICT, k] != 0:
                     x, h = s[c4, CURRENT, k], u[c4, NODE, k]
@@ -150,7 +150,7 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
                     f[c4, EXTRA, k] = 0.0
                     if way_back >= 0:
                         share = np.float64(weights[np.uint64(way_back)]) / node_totals[np.uint64(2 * x + 1)]
-                        f[c4, EXTRA, k] = extra_width(np.float64(np.int64(h & mask)), share, beside)
+                        f[c4, EXTRA, k] = extra_width(np.float64(np.int64(h & mask)), share, outlier)
         if done > 0:
             for k in range(LANES):
                 if s[c4, VERDICT, k] != 0 and (s[c4, PLACE, k] == s[c4, END, k] or (u[c4, NODE, k] & mask) == _ZERO):
@@ -164,11 +164,11 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
             u[n4, NODE, k] = nodes[np.uint64(s[n4, LANDING, k] << wide)]
         for k in range(LANES):
             flat[np.uint64(s[n4, PLACE, k])] = s[n4, CANDIDATE, k]
-        if outlier:
+        if has_outlier:
             for k in range(LANES):
                 seen_real[TOTAL, k] = node_totals[np.uint64((s[n4, LANDING, k] << wide) + 1)]
 
-        # Read the bits of the table; search the row where they only say perhaps.
+        # Read the bits of the table; search the row where they are not final.
         doubts = 0
         for k in range(LANES):
             verdict = s[c3, VERDICT, k]
@@ -204,7 +204,7 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
                     s[c3, LIVE, k] = 0
                     x, t = s[c3, CANDIDATE, k], s[c3, PREVIOUS, k]
                     h = nodes[np.uint64(t << wide)]
-                    if not directed:  # the edge x -> t tells as much: take the shorter row
+                    if not directed:  # the edge x -> t is equivalent: search the shorter row
                         other = nodes[np.uint64(x << wide)]
                         if (other & mask) < (h & mask):
                             h = other
@@ -250,10 +250,10 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
             special |= ((aside & tested) | (s[c2, TRIALS, k] >> 63)) & live
         if special != 0:
             for k in range(LANES):
-                if s[c2, LIVE, k] != 0 and s[c2, HIT, k] >= BESIDE:
+                if s[c2, LIVE, k] != 0 and s[c2, HIT, k] >= OUTLIER:
                     h = u[c2, NODE, k]
                     if directed and not weighted and find(indices, h >> bits, h & mask, s[c2, PREVIOUS, k]) < 0:
-                        # Beside the board there is no edge back to t: this step's next darts need not try it again.
+                        # There is no edge back to t: this step's next darts have no outlier.
                         f[c2, EXTRA, k] = 0.0
                         s[c2, VERDICT, k] = 0
                 elif s[c2, LIVE, k] != 0 and s[c2, TRIALS, k] < 0:
@@ -286,12 +286,12 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
         n2 = (c2 + 1) & (CHUNKS - 1)
         if weighted:
             for k in range(LANES):
-                at = np.uint64(s[n2, EDGE, k] * WIDE)
-                seen[THRESHOLD, k] = alias[at]
-                seen[FIRST, k] = alias[at + _ONE]
-                seen_real[FIRST_WEIGHT, k] = alias_real[at + _2]
-                seen[SECOND, k] = alias[at + _3]
-                seen_real[SECOND_WEIGHT, k] = alias_real[at + _4]
+                entry = np.uint64(s[n2, EDGE, k] * WIDE)
+                seen[THRESHOLD, k] = alias[entry]
+                seen[FIRST, k] = alias[entry + _ONE]
+                seen_real[FIRST_WEIGHT, k] = alias_real[entry + _2]
+                seen[SECOND, k] = alias[entry + _3]
+                seen_real[SECOND_WEIGHT, k] = alias_real[entry + _4]
         else:
             for k in range(LANES):
                 seen[FIRST, k] = np.uint64(np.int64(indices[np.uint64(s[n2, EDGE, k])]))
@@ -346,7 +346,7 @@ def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> 
 
 @nb.njit(**OPTIONS)
 def _take(u, s, f, c, k, nodes, wide, mask, begins, walks, made, out):  # type: ignore[no-untyped-def]
-    """Give a lane the next walk that can step, if there is one; how many walks are given out or done with."""
+    """Give a lane the next walk that can step, if there is one; returns the number of walks given out or finished."""
     rows, length = out.shape
     s[c, LIVE, k] = 0
     while made < rows and s[c, LIVE, k] == 0:
@@ -365,7 +365,7 @@ def _take(u, s, f, c, k, nodes, wide, mask, begins, walks, made, out):  # type: 
             out[made, 1:] = -1
         made += 1
     if s[c, LIVE, k] == 0:
-        # An idle lane goes on writing the last vertex that it wrote.
+        # An idle lane keeps writing the last vertex that it wrote.
         s[c, EDGE, k] = 0
         s[c, PLACE, k] = s[c, END, k] - 1
         s[c, CANDIDATE, k] = out.reshape(-1)[s[c, PLACE, k]]

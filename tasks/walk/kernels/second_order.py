@@ -1,8 +1,8 @@
 """Maps random words to edges, acceptance heights and outcomes: rules that all second-order kernels share.
 
 Walkers in memory (`first_order`, `rejection`, `mixture`) and walkers that travel between partitions (`advance`) must
-draw the same walks to the last bit, so what decides stands here once. Rows may stand anywhere: a row is where it
-begins in ``indices`` and its degree, both uint64.
+draw the same walks to the last bit, so these rules are defined here once. A row is given by its first index in
+``indices`` and its degree, both uint64.
 """
 
 from typing import NamedTuple
@@ -62,33 +62,33 @@ def alias_edge(entry, height, edge, row):  # type: ignore[no-untyped-def]
 
 @nb.njit(inline="always")
 def acceptance(p, q):  # type: ignore[no-untyped-def]
-    """(board, certain, returning, beside, taken_near) of a trial.
+    """(board, certain, returning, outlier, taken_near) of a trial.
 
     A dart's height is uniform under ``board``. Under ``certain`` every x but the return is taken, the return under
-    ``returning``; above it x is taken if the edge t -> x exists and ``taken_near``, or if neither. ``beside`` is the
-    target of the return beside the board, in edges of the row's mean weight.
+    ``returning``; above it x is taken if the edge t -> x exists and ``taken_near``, or if neither. ``outlier`` is the
+    width of the return's own target, next to the board, in edges of the row's mean weight.
     """
     board = max(1.0, 1.0 / q)
     return board, min(1.0, 1.0 / q), min(1.0 / p, board), max(1.0 / p - board, 0.0) / board, q >= 1.0
 
 
 @nb.njit(inline="always")
-def dart_beside(p, q):  # type: ignore[no-untyped-def]
-    """(beside, returning) of the dart of a trial with tries, whose board has the height 1/q, taken as 1 here.
+def dart_acceptance(p, q):  # type: ignore[no-untyped-def]
+    """(outlier, returning) of the dart of a trial with tries, whose board has the height 1/q, taken as 1 here.
 
-    ``beside`` is as in `acceptance`; a return on the board is taken under ``returning``.
+    ``outlier`` is as in `acceptance`; a return on the board is taken under ``returning``.
     """
     return max(q / p - 1.0, 0.0), min(q / p, 1.0)
 
 
 @nb.njit(inline="always")
-def extra_width(edges, share, beside):  # type: ignore[no-untyped-def]
-    """Width of the return's target beside the board of a weighted row, of which it has this share of the weight.
+def extra_width(edges, share, outlier):  # type: ignore[no-untyped-def]
+    """Width of the return's own target in a weighted row, of which it has this share of the weight.
 
     Columns are integers of 64 bits, and a row of ten million edges of which one has nearly all of the weight would
-    leave them at the limits of p and q; `beside` alone, which is the width in an unweighted row, does not.
+    overflow them at the limits of p and q; ``outlier`` alone, the width in an unweighted row, does not.
     """
-    extra = edges * share * beside
+    extra = edges * share * outlier
     return extra if extra < _WIDEST else _WIDEST
 
 

@@ -54,7 +54,7 @@ def start_positions(seed, first, n, positions):  # type: ignore[no-untyped-def]
     mask = (one << half) - one
     domain = mix(seed ^ _ORDER_DOMAIN)
     keys, left, right = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.uint64)
-    at = np.arange(count)
+    walk = np.arange(count)
     walk_round, k = first // n, first % n
     key = domain + mix(walk_round * GAMMA + GAMMA)
     for i in range(count):
@@ -74,8 +74,8 @@ def start_positions(seed, first, n, positions):  # type: ignore[no-untyped-def]
         outside = 0
         for i in range(count):
             position = (left[i] << half) | right[i]
-            positions[at[i]] = np.int64(position)
-            at[outside], keys[outside], left[outside], right[outside] = at[i], keys[i], left[i], right[i]
+            positions[walk[i]] = np.int64(position)
+            walk[outside], keys[outside], left[outside], right[outside] = walk[i], keys[i], left[i], right[i]
             outside += position >= n
         count = outside
 

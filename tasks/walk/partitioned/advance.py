@@ -1,15 +1,15 @@
-"""Walkers on a part of the graph: each goes on until it needs a row that is not here, and says whose it is.
+"""Walkers on a part of the graph: each advances until it needs a row of another task.
 
 The adjacency is cut into ranges of vertices (`vertex_ranges`); a task has the rows of one. A walker is a record that
-holds all of its state, so it can go on at any task that has the row of its vertex. A step of a first-order walk needs
-no other row. A second-order step throws its darts where the row of its vertex is, and notes those for which the edge
+holds all of its state, so any task that has the row of its vertex can advance it. A step of a first-order walk needs
+no other row. A second-order step throws its darts where the row of its vertex is, and lists those for which the edge
 t -> x decides, up to the first that is taken in any case. The list is answered at a task that has the row of t,
-or, for an undirected graph, that of the x in question, and the walker goes on at the x that is taken. Random
-numbers are those of `rejection` and `mixture`, word for word: a dart is noted with the number of words drawn until
-then. Where steps have tries (`mixture_step`) these are noted, and last the dart that is taken if none of them is.
+or, for an undirected graph, that of the x in question, and the walker continues at the x that is taken. Random
+numbers are those of `rejection` and `mixture`, word for word: a dart is listed with the number of words drawn until
+then. If steps have tries (`mixture_step`), these are listed, and last the dart that is taken if none of them is.
 
-A step that is to be drawn from the whole row takes the row along to the task of t. Such a
-row may be long, so a task sends only so much of them at once; further walkers wait at home.
+A step that is drawn from the whole row carries the row to the task of t. Such a row may be long, so a task sends only
+a limited number of words at once; further walkers wait where they are.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from superworkflow.tasks.lib.kernels.borrow import borrow
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
 from superworkflow.tasks.walk.kernels.second_order import (
-    FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,
     acceptance,
@@ -29,33 +29,40 @@ from superworkflow.tasks.walk.kernels.second_order import (
     alias_edge,
     exact_edge,
     exact_near,
-    extra_width,
     fraction_of,
     free_trials,
-    throw,
     try_state,
     uniform_edge,
 )
 from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
-from superworkflow.tasks.walk.partitioned.mixture_step import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
+from superworkflow.tasks.walk.partitioned.dart_step import VERTEX_BITS, step_by_darts
+from superworkflow.tasks.walk.partitioned.mixture_step import step_inward
+from superworkflow.tasks.walk.partitioned.step_rules import (
+    ASKS,
+    NO_SPACE,
+    NONE,
+    TAKEN,
+    WAITS,
+    WANTS_NEAR,
+    StepRules,
+    near_here,
+)
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows
 
 ARRIVE, TRY, ASK, EXACT, ENDED = 0, 1, 2, 3, 4
-"""State of a walker in its step: arrived at its vertex; back there for more darts; with darts to ask about; with a row
-to draw from; at its end."""
+"""Phases of a step: arrived at the vertex; back there for more darts; with darts to ask about; with a row to draw from;
+end of the walk."""
 
-MOST_VERTICES = 1 << 40  # a noted dart is certain << 63 | words drawn << 40 | vertex
-_VERTEX_BITS = 40
-_VERTEX = (1 << _VERTEX_BITS) - 1
+MOST_VERTICES = 1 << VERTEX_BITS
+_VERTEX = MOST_VERTICES - 1
 _DRAWS = (1 << 23) - 1
-_CERTAIN = -(1 << 63)
-_NONE = np.int64(-1)
 _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
 
 def walker_type(vertex: npt.DTypeLike) -> np.dtype[Any]:
-    """Record of a walker. `walk` counts from the first of its batch; `words` and `tokens` are how much of the
-    list and of the walk it has with it; `closed` tells that this step's return target is known to be missing, and or
-    that its row is for what is left of its tries, of which it has `tried` some."""
+    """Record of a walker. `walk` counts from the first of its batch; `words` and `tokens` count what it
+    carries of the list and of the walk; `closed` is set if there is no edge back to t, or if the row that it carries
+    is for the rest of its tries, of which `tried` are answered."""
     return np.dtype(
         [
             ("state", "u8"), ("walk", "i4"), ("position", "i4"), ("trials", "i4"), ("tried", "i4"), ("words", "i4"),
@@ -90,24 +97,34 @@ def begin(seed, starts, n_starts, first, base, cuts, copies, walkers, tokens, to
 
 
 @nb.njit(**OPTIONS)
-def advance(  # type: ignore[no-untyped-def]
-    walkers, words, tokens, out, out_words, out_tokens, to, cursor, here, cuts, copies,
-    low, high, headers, bits, indices, weights, alias, totals, directed, second_order, inward, p, q, length,
-    list_words, row_words,
-):  # fmt: skip
-    """Let each walker go on as far as it can, and set in ``to`` the task that it has to go to.
+def advance(
+    batch: Any, out: Any, to: Any, cursor: Any, here: int, ranges: VertexRanges, rows: VertexRows, rules: StepRules
+) -> bool:
+    """Advance each walker as far as the rows of a task allow; False if ``out`` has no space for its words or tokens.
 
-    Reads ``walkers``, ``words`` and ``tokens`` from ``cursor[0:3]`` on and writes ``out``, ``out_words`` and
-    ``out_tokens`` from ``cursor[3:5]`` on (a walker keeps its place). False if the space for words or tokens does
-    not suffice: call again with more, the cursor tells where to go on. ``headers``, ``indices``, … are the rows of
-    the vertices low..high-1; ``weights`` and ``alias`` are empty for an unweighted graph. No walker asks about more
-    than ``list_words`` darts at a time, and none takes a row along once there are ``row_words`` words.
+    Their distribution is that of `transition` in tests/tasks/test_walk_distribution.py. After False, call again with
+    more space: the cursor is where to continue.
+
+    Args:
+        batch: a `WalkerBatch`, read from ``cursor[0:3]`` on.
+        here: number of the task.
+
+    Writes:
+        out: a `WalkerBatch`, from ``cursor[3:5]`` on; a walker keeps its place.
+        to: int32 [walkers], the task that each walker needs next.
+        cursor: int64 [5], walkers, words and tokens read, words and tokens written.
     """
+    walkers, words, tokens = borrow(batch)
+    out_walkers, out_words, out_tokens = borrow(out)
+    rows, ranges = borrow(rows), borrow(ranges)
+    out_reals = out_words.view(np.float64)
+    cuts, copies = ranges
+    low, high, bits, headers, indices, weights, alias, _ = rows
     mask = (_ONE << bits) - _ONE
     weighted = len(alias) > 0
-    board, certain, returning, beside, taken_near = acceptance(p, q)
-    asks_previous = directed or taken_near  # else the x's own task, where the walker mostly stays
-    reals, out_reals = words.view(np.float64), out_words.view(np.float64)
+    accepted = acceptance(rules.p, rules.q)
+    taken_near = accepted[4]
+    asks_previous = rules.directed or taken_near  # else the x's own task, where the walker mostly stays
     phase: Any
     closed: Any
     kept: Any
@@ -119,76 +136,46 @@ def advance(  # type: ignore[no-untyped-def]
         t, v, phase, closed = np.int64(w.previous), np.int64(w.current), np.int64(w.phase), np.int64(w.closed)
         tried = np.int64(w.tried)
         listed, carried = np.int64(w.words), np.int64(w.tokens)
-        if n_tokens + carried + length - position > len(out_tokens):
+        if n_tokens + carried + rules.length - position > len(out_tokens):
             return False
         for k in range(carried):
             out_tokens[n_tokens + k] = tokens[token_at + k]
         target = here
         kept = 0  # words that it takes along
-        x = _NONE  # vertex that is taken
+        x = NONE  # vertex that is taken
 
+        # Finish the step with which it came, by the row of t or a list of darts.
         if phase == EXACT:
-            ahead = 2 if closed and inward else 0  # the dart's vertex and the width of its target
-            degree = (listed - ahead) // 2 if weighted else listed - ahead
-            header = headers[t - low]
-            row, t_row, t_degree = np.uint64(word_at + ahead), header >> bits, header & mask
-            row_weights = reals[degree:] if weighted else reals[:0]
-            if ahead:
-                state += TRIAL_WORDS
-                fraction = fraction_of(mix(try_state(state)))
-                j = exact_near(
-                    words, row, degree, row_weights, indices, t_row, t_degree, t, q, reals[word_at + 1], fraction
-                )
-                x = words[j] if j >= 0 else words[word_at]
-                if x < 0:
-                    trials += 1
-                    tried = np.int64(0)
-                phase = TRY
-            else:
-                fraction = fraction_of(mix(state))
-                j = exact_edge(words, row, degree, row_weights, indices, t_row, t_degree, t, p, q, fraction)
-                x = words[j]
-        elif phase == ASK:
-            drawn = np.uint64(0)
+            ahead = 2 if closed and rules.tries else 0
+            x, state = _draw_from_carried(words[word_at : word_at + listed], ahead, state, t, rows, rules)
+            if x < 0:
+                trials += 1
+                tried = np.int64(0)
             phase = TRY
-            for k in range(listed):
-                word = words[word_at + k]
-                candidate = word & _VERTEX
-                yes = word < 0
-                if not yes:
-                    if low <= t < high:
-                        header = headers[t - low]
-                        near = find(indices, header >> bits, header & mask, candidate) >= 0
-                    elif not directed and low <= candidate < high:
-                        header = headers[candidate - low]
-                        near = find(indices, header >> bits, header & mask, t) >= 0
-                    else:  # the rest is to be asked about elsewhere
-                        kept = listed - k
-                        if n_words + kept > len(out_words):
-                            return False
-                        for rest in range(kept):
-                            out_words[n_words + rest] = words[word_at + k + rest]
-                        target = owner(t if asks_previous else candidate, walk, cuts, copies)
-                        phase = ASK
-                        break
-                    yes = near == taken_near
-                drawn = np.uint64((word >> _VERTEX_BITS) & _DRAWS)
-                if yes:
-                    x = candidate
-                    break
-            if phase == TRY and inward:
-                state += TRIAL_WORDS if x >= 0 else np.uint64(0)
-            elif phase == TRY:
-                state += drawn * GAMMA
+        elif phase == ASK:
+            x, drawn, kept = _answer(words, word_at, listed, t, rows, rules.directed, taken_near)
+            if kept > 0:  # the rest is to be asked about elsewhere
+                if n_words + kept > len(out_words):
+                    return False
+                for k in range(kept):
+                    out_words[n_words + k] = words[word_at + listed - kept + k]
+                target = owner(t if asks_previous else out_words[n_words] & _VERTEX, walk, cuts, copies)
+            else:
+                phase = TRY
+                if not rules.tries:
+                    state += drawn * GAMMA
+                elif x >= 0:
+                    state += TRIAL_WORDS
 
+        # Step from vertex to vertex until a row of another task is needed.
         while phase != ASK:
             if x >= 0:
                 position += 1
                 out_tokens[n_tokens + carried] = x
                 carried += 1
-                t, v, x = v, x, _NONE
+                t, v, x = v, x, NONE
                 phase = ARRIVE
-            if position == length - 1:
+            if position == rules.length - 1:
                 phase = ENDED
                 break
             if not low <= v < high:
@@ -199,7 +186,7 @@ def advance(  # type: ignore[no-untyped-def]
             if degree == 0:
                 phase = ENDED
                 break
-            if not second_order:
+            if not rules.second_order:  # P(x) ~ w(v, x)
                 state += GAMMA
                 r = mix(state)
                 if weighted:
@@ -211,141 +198,48 @@ def advance(  # type: ignore[no-untyped-def]
                 x = np.int64(indices[j])
                 continue
 
-            if inward:
+            # P(x) ~ w(v, x) bias(t, x)
+            width = 0.0
+            if rules.tries:
                 if phase == ARRIVE:
                     trials, tried = np.int64(0), np.int64(0)
-                total = totals[v - low] if weighted else 0.0
-                end, x, state, trials, tried, kept, width = step_inward(
-                    state, t, trials, tried, low, high, headers, bits, header, indices, weights, alias, total, directed,
-                    p, q, out_words, n_words, list_words, _CERTAIN,
-                )  # fmt: skip
-                if end == TAKEN:
-                    continue
-                if end == NO_SPACE:
-                    return False
-                if end == ASKS:
-                    phase = ASK
-                    target = owner(t if asks_previous else out_words[n_words] & _VERTEX, walk, cuts, copies)
-                    break
-                ahead = 2 if end == WANTS_NEAR else 0
-                kept = ahead + np.int64(degree) * (2 if weighted else 1)
-                if n_words >= row_words:
-                    # Too much of this is on its way: the step begins again from where it was, with its tries answered.
-                    if end != WANTS_NEAR:
-                        state -= GAMMA
-                    phase, kept, x = TRY, 0, _NONE
-                    break
-                if n_words + kept > len(out_words):
-                    return False
-                if ahead:
-                    out_words[n_words], out_reals[n_words + 1] = x, width
-                for k in range(np.int64(degree)):
-                    out_words[n_words + ahead + k] = indices[np.int64(row) + k]
-                    if weighted:
-                        out_reals[n_words + ahead + np.int64(degree) + k] = weights[np.int64(row) + k]
-                phase, closed, x = EXACT, 1 if ahead else 0, _NONE
-                target = owner(t, walk, cuts, copies)
-                break
-
-            edges = np.float64(np.int64(degree))
-            if phase == ARRIVE:
-                trials = free_trials(degree) if t >= 0 else np.int64(FREE_TRIALS)
-                closed = 0
-            scale = edges * FRACTION
-            if t >= 0 and beside > 0.0:
-                if weighted:
-                    j = find(indices, row, degree, t)
-                    if j >= 0:
-                        share = np.float64(weights[j]) / totals[v - low]
-                        scale = (edges + extra_width(edges, share, beside)) * FRACTION
-                elif closed == 0:
-                    scale = (edges + beside) * FRACTION
-            # Throw darts until one is taken in any case. What stays open before it is noted in a list, together with
-            # all that the walker needs to come back if none of the list is taken.
-            s, draws, left, missing = state, 0, trials, closed
-            while True:
-                s += GAMMA
-                draws += 1
-                column, height = throw(mix(s), scale)
-                left -= 1
-                candidate = t
-                yes = True
-                if column < np.int64(degree):
-                    j = np.int64(row) + column
-                    height *= board
-                    if weighted:
-                        s += GAMMA
-                        draws += 1
-                        j = alias_edge(alias[j], mix(s) & _LOW, j, row)
-                    if left < 0:
-                        if kept > 0:
-                            break
-                        s += GAMMA
-                        if low <= t < high:
-                            h = headers[t - low]
-                            fraction = fraction_of(mix(s))
-                            j = exact_edge(
-                                indices, row, degree, weights, indices, h >> bits, h & mask, t, p, q, fraction
-                            )
-                            candidate = np.int64(indices[j])
-                        else:
-                            phase = EXACT
-                            break
-                    else:
-                        candidate = np.int64(indices[j])
-                        back = candidate == t
-                        yes = (height < (returning if back else certain)) or t < 0
-                        if not yes:
-                            if back:
-                                continue
-                            if low <= t < high:
-                                h = headers[t - low]
-                                yes = (find(indices, h >> bits, h & mask, candidate) >= 0) == taken_near
-                                if not yes:
-                                    continue
-                            elif not directed and low <= candidate < high:
-                                h = headers[candidate - low]
-                                yes = (find(indices, h >> bits, h & mask, t) >= 0) == taken_near
-                                if not yes:
-                                    continue
-                elif directed and not weighted and find(indices, row, degree, t) < 0:
-                    scale = edges * FRACTION
-                    missing = 1
-                    continue
-                if yes and kept == 0:
-                    x = candidate
-                    state = s
-                    break
-                if n_words + kept >= len(out_words):
-                    return False
-                noted = candidate | (np.int64(draws) << _VERTEX_BITS)
-                out_words[n_words + kept] = (noted | _CERTAIN) if yes else noted
-                kept += 1
-                trials, closed = left, missing
-                if yes or kept == list_words:
-                    break
-            if x >= 0:
+                outcome, x, state, trials, tried, kept, width = step_inward(
+                    state, t, v, trials, tried, rows, rules, out_words, n_words
+                )
+            else:
+                if phase == ARRIVE:
+                    trials = free_trials(degree) if t >= 0 else np.int64(FREE_TRIALS)
+                    closed = np.int64(0)
+                outcome, x, state, trials, closed, kept = step_by_darts(
+                    state, t, v, trials, closed, rows, rules, accepted, out_words, n_words
+                )
+            if outcome == TAKEN:
                 continue
-            if kept > 0:
+            if outcome == NO_SPACE:
+                return False
+            if outcome == WAITS:  # the step begins again from where it was, with its tries answered
+                phase, kept, x = TRY, 0, NONE
+                break
+            if outcome == ASKS:
                 phase = ASK
                 target = owner(t if asks_previous else out_words[n_words] & _VERTEX, walk, cuts, copies)
                 break
-            # The whole row goes to the task of t, unless too much of this is on its way already.
-            if n_words >= row_words:
-                phase = TRY
-                break
-            kept = np.int64(degree) * (2 if weighted else 1)
+            # Take the row along to the task of t, behind the vertex of the dart and the width of its target.
+            ahead = 2 if outcome == WANTS_NEAR else 0
+            kept = ahead + np.int64(degree) * (2 if weighted else 1)
             if n_words + kept > len(out_words):
                 return False
+            if ahead:
+                out_words[n_words], out_reals[n_words + 1] = x, width
             for k in range(np.int64(degree)):
-                out_words[n_words + k] = indices[np.int64(row) + k]
+                out_words[n_words + ahead + k] = indices[np.int64(row) + k]
                 if weighted:
-                    out_reals[n_words + np.int64(degree) + k] = weights[np.int64(row) + k]
-            state = s
+                    out_reals[n_words + ahead + np.int64(degree) + k] = weights[np.int64(row) + k]
+            phase, closed, x = EXACT, 1 if ahead else 0, NONE
             target = owner(t, walk, cuts, copies)
             break
 
-        w = out[i]
+        w = out_walkers[i]
         w.state, w.walk, w.position, w.trials, w.words, w.tokens = state, walk, position, trials, kept, carried
         w.previous, w.current, w.phase, w.closed, w.tried = t, v, phase, closed, tried
         to[i] = target
@@ -356,6 +250,52 @@ def advance(  # type: ignore[no-untyped-def]
         i += 1
     cursor[0], cursor[1], cursor[2], cursor[3], cursor[4] = i, word_at, token_at, n_words, n_tokens
     return True
+
+
+@nb.njit(**OPTIONS)
+def _draw_from_carried(words, ahead, state, t, rows, rules):  # type: ignore[no-untyped-def]
+    """(vertex or -1, state) of a step that is drawn from the row in ``words``, at the task of t.
+
+    P(x) ~ w(v, x) bias(t, x); or, with the dart's vertex and the width of its target ``ahead`` of the row, what is left
+    of a trial: a neighbour x of t ~ (q - 1) w(v, x), or the dart ~ width.
+    """
+    low, _, bits, headers, indices, _, alias, _ = rows
+    mask = (_ONE << bits) - _ONE
+    weighted = len(alias) > 0
+    reals = words.view(np.float64)
+    degree = (len(words) - ahead) // 2 if weighted else len(words) - ahead
+    row, row_weights = np.uint64(ahead), reals[degree:] if weighted else reals[:0]
+    near, near_degree = headers[t - low] >> bits, headers[t - low] & mask
+    if ahead:
+        state += TRIAL_WORDS
+        fraction = fraction_of(mix(try_state(state)))
+        j = exact_near(words, row, degree, row_weights, indices, near, near_degree, t, rules.q, reals[1], fraction)
+        return words[j] if j >= 0 else words[0], state
+    fraction = fraction_of(mix(state))
+    j = exact_edge(words, row, degree, row_weights, indices, near, near_degree, t, rules.p, rules.q, fraction)
+    return words[j], state
+
+
+@nb.njit(inline="always")
+def _answer(words, first, count, t, rows, directed, taken_near):  # type: ignore[no-untyped-def]
+    """(vertex that is taken or -1, random words drawn until then, darts left to ask about elsewhere) of a list."""
+    low, high, bits, headers, indices, _, _, _ = rows
+    x, drawn, left = NONE, np.uint64(0), 0
+    for k in range(count):
+        word = words[first + k]
+        candidate = word & _VERTEX
+        yes = word < 0
+        if not yes:
+            is_near = near_here(headers, bits, indices, low, high, directed, t, candidate)
+            if is_near < 0:
+                left = count - k
+                break
+            yes = (is_near == 1) == taken_near
+        drawn = np.uint64((word >> VERTEX_BITS) & _DRAWS)
+        if yes:
+            x = candidate
+            break
+    return x, drawn, left
 
 
 @nb.njit(**OPTIONS)
@@ -371,10 +311,10 @@ def sort_by_task(walkers, words, tokens, to, tasks, out, out_words, out_tokens):
     for k in range(tasks):
         for field in range(3):
             begins[k + 1, field] += begins[k, field]
-    at = begins[:-1].copy()
+    ends = begins[:-1].copy()
     word_at = token_at = np.int64(0)
     for i in range(len(walkers)):
-        place = at[to[i]]
+        place = ends[to[i]]
         w = walkers[i]
         out[place[0]] = w
         n_words, n_tokens = np.int64(w.words), np.int64(w.tokens)
@@ -393,9 +333,9 @@ def sort_by_task(walkers, words, tokens, to, tasks, out, out_words, out_tokens):
 @nb.njit(**OPTIONS)
 def place_tokens(walks, positions, counts, tokens, first, shard):  # type: ignore[no-untyped-def]
     """Write pieces of walks into the rows of a shard [walks, length] that begins with walk ``first``."""
-    at = 0
+    token = 0
     for i in range(len(walks)):
         row = shard[walks[i] - first]
         for k in range(counts[i]):
-            row[positions[i] + k] = tokens[at + k]
-        at += counts[i]
+            row[positions[i] + k] = tokens[token + k]
+        token += counts[i]

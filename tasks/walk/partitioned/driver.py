@@ -1,13 +1,13 @@
 """Walks on Spark with the adjacency in parts: rows stay with a task, walkers travel from task to task.
 
-A superstep lets each walker go on as far as it can with the rows of its task (`advance`), then a shuffle of Spark's
-brings it to the task that has what it needs next. Walkers and what they have visited are fixed-size records in one
+A superstep advances each walker as far as the rows of its task allow (`advance`), then a shuffle sends it to the task
+that has the row it needs next. Walkers and what they have visited are fixed-size records in one
 blob for each pair of tasks, so a superstep is one stage of Spark with one record for each pair.
 
 `SUPERSTEPS` of them make a job, at whose end every task writes its walkers to the store. The next job begins with
-these files: lineage ends there, and what an executor that is lost has had is computed anew from them and from nothing
-older. The files also are what walks are put together from, in a last shuffle by shard; they are removed then. Walks
-are made in batches of whole shards, so no more than a batch is underway at once.
+these files: lineage ends there, and the work of a lost executor is recomputed from them and from nothing older. A last
+shuffle by shard assembles walks from the same files, which are removed then. Walks are made in batches of whole shards,
+so no more than a batch is underway at once.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from superworkflow.tasks.walk.partitioned.walker_batch import WalkRules
 from superworkflow.tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
 
 SUPERSTEPS = 8
-"""Supersteps of a job: more carry what was visited further, fewer write it more often."""
+"""Supersteps of a job: with more, walkers carry visited vertices longer; with fewer, they are written more often."""
 WALKER_BYTES = 1 << 10
-"""Memory for a walker in all: its record and what it has with it, as it comes in, goes out, and in Spark's hands."""
+"""Bytes for a walker: its record and what it carries, on arrival, on departure, and in Spark's buffers."""
 MOST_WALKERS = 1 << 18
-"""Walkers of a task in a batch, at most: beyond, a superstep's fixed costs no longer matter."""
+"""Most walkers of a task in a batch: with more, a superstep's fixed costs no longer matter."""
 TASKS_PER_CORE = 2
 _PIECE = 1 << 20  # vertices whose degrees one task reads, at least
 
@@ -51,7 +51,7 @@ def run(job: StageRun[WalkParams], tasks: int | None = None) -> Output:
 
     Args:
         job: the stage's run.
-        tasks: parts of the adjacency; if None, what the cores make good use of and their memory holds.
+        tasks: parts of the adjacency; None for a number that suits the cores and their memory.
 
     Raises:
         UserError: weights are asked for and the graph has none, or a start vertex is not in the graph.
@@ -63,7 +63,7 @@ def run(job: StageRun[WalkParams], tasks: int | None = None) -> Output:
 
 
 def run_partitioned(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> Output:
-    """`run`, in a session that is open."""
+    """`run` in an open session."""
     params = job.params
     plan = plan_walks(job, session, tasks)
     vertices = int(plan.ranges.cuts[-1])
@@ -81,14 +81,16 @@ def run_partitioned(job: StageRun[WalkParams], session: Any, tasks: int | None =
 
 
 def plan_walks(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> WalkPlan:
-    """Cut the graph, and say all that the tasks have to know; only offsets of cuts pass through here."""
+    """Cut the graph and make the plan for its tasks; only offsets of cuts pass through the driver."""
     graph, params = job.inputs["graph"], job.params
     graph.verify("size")
     indptr = graph.location.join("indptr.npy")
     vertices = array_header(indptr)[0] - 1
     edges, vertex = array_header(graph.location.join("indices.npy"))
     if vertices >= MOST_VERTICES:
-        raise SuperworkflowError(f"a graph of {vertices} vertices; walkers can tell {MOST_VERTICES} apart")
+        raise SuperworkflowError(
+            f"a graph of {vertices} vertices; a walker holds numbers of up to {MOST_VERTICES} vertices"
+        )
     weighted = uses_weights(graph, params)
     parts = tasks or tasks_for(vertices, edges, vertex.itemsize, weighted, cores(job), job.resources)
     bounds = np.linspace(0, vertices, max(1, min(cores(job), vertices // _PIECE)) + 1).astype(int).tolist()
@@ -114,7 +116,7 @@ def cores(job: StageRun[Any]) -> int:
 
 
 def tasks_for(vertices: int, edges: int, item: int, weighted: bool, cores: int, resources: Resources) -> int:
-    """Parts of the adjacency: a few for each core, and no larger than what a task may hold of rows, a quarter of it.
+    """Parts of the adjacency: a few for each core, none larger than a quarter of a task's memory.
 
     Args:
         vertices, edges: of the graph, its directed edges.
@@ -130,7 +132,7 @@ def tasks_for(vertices: int, edges: int, item: int, weighted: bool, cores: int, 
 
 
 def walkers_per_task(job: StageRun[Any]) -> int:
-    """Walkers of a batch that a task has, on average: so many that a superstep is worth while, if memory allows it."""
+    """Mean number of a batch's walkers in a task: enough to be worth a superstep, if memory allows."""
     return max(1, min(MOST_WALKERS, python_memory(job.resources) // task_cores(job) // WALKER_BYTES))
 
 

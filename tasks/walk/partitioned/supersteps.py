@@ -1,6 +1,6 @@
 """Tasks of a partitioned walk: start, advance and park walkers, and assemble walks.
 
-Each function is that of one task of Spark. Between tasks go pairs (task, walkers in bytes).
+Each function is the work of one Spark task. Tasks exchange pairs (task, walkers in bytes).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.graph.ranges import find_cuts
 from superworkflow.tasks.lib.task_outputs import executor_folder
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
 from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, kept_rows
-from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
+from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, advance_walks, begin_walks
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 
 Sent = tuple[int, bytes]
@@ -35,8 +35,8 @@ class WalkPlan:
         graph: URI of the index dataset.
         output: URI of the dataset that is made.
         parts: folder in it for walkers between jobs.
-        rows: folder for rows on the disk of whoever works: a path, or a name below Spark's own folder there.
-        ranges: who has which rows.
+        rows: folder for rows on the worker's disk: a path, or a name below Spark's own folder.
+        ranges: owners of the rows.
         rules: of the walks.
         weighted: steps are in proportion to weights.
         starts: vertices to start from; empty for all.
@@ -92,18 +92,18 @@ def begin(shared: Any, first: int, last: int, task: int, nothing: Iterable[Any])
 
 
 def step(shared: Any, work: Any, task: int, sent: Iterable[Sent]) -> Iterator[Sent]:
-    """A superstep: the walkers that have come to a task go on."""
+    """A superstep: advance the walkers that have arrived at a task."""
     yield from _stepped(shared.value, work, task, WalkerBatch.unpack((blob for _, blob in sent), shared.value.rules))
 
 
 def resume(shared: Any, work: Any, job: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
-    """A superstep of the walkers that were left at a task at the end of a job."""
+    """A superstep of the walkers that a task wrote at the end of the previous job."""
     _read(nothing)
     yield from _stepped(shared.value, work, task, shared.value.left(job, task).underway)
 
 
 def _read(nothing: Iterable[Any]) -> None:
-    """Take what Spark sends along: it ends Python processes that leave a rest, and their kernels with them."""
+    """Read Spark's input to its end: Spark kills Python processes that do not."""
     for _ in nothing:
         pass
 
@@ -112,7 +112,7 @@ def _stepped(plan: WalkPlan, work: Any, task: int, batch: WalkerBatch) -> Iterat
     if len(batch.walkers):
         rows = plan.rows_of(task)
         began = time.perf_counter()
-        batch, to = go_on(batch, rows, task, plan.ranges, plan.rules)
+        batch, to = advance_walks(batch, rows, task, plan.ranges, plan.rules)
         done = np.zeros((2, plan.ranges.tasks))
         done[:, task] = len(to), time.perf_counter() - began
         work.add(done)
@@ -120,7 +120,7 @@ def _stepped(plan: WalkPlan, work: Any, task: int, batch: WalkerBatch) -> Iterat
 
 
 def rest(shared: Any, job: int, task: int, sent: Iterable[Sent]) -> Iterator[int]:
-    """Leave the walkers that have come to a task in the store; how many of them have to go on."""
+    """Write the walkers that have arrived at a task to the store; the number of those still underway."""
     plan: WalkPlan = shared.value
     batch = WalkerBatch.unpack((blob for _, blob in sent), plan.rules)
     with TaskWriter(Location.of(plan.output)).file(plan.file(job, task)) as path:
@@ -129,7 +129,7 @@ def rest(shared: Any, job: int, task: int, sent: Iterable[Sent]) -> Iterator[int
 
 
 def pieces(shared: Any, jobs: int, shard: int, shards: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
-    """All that was left at a task by the jobs of a batch, sent to its shards of ``shard`` walks."""
+    """Pieces of walks that a task wrote in the jobs of a batch, sent to its shards of ``shard`` walks."""
     _read(nothing)
     plan: WalkPlan = shared.value
     for job in range(jobs):
@@ -147,8 +147,8 @@ def write_shard(
     for _, blob in sent:
         batch = WalkerBatch.unpack([blob], plan.rules)
         walkers = batch.walkers
-        at = walkers["position"] - walkers["tokens"] + 1
-        place_tokens(walkers["walk"], at, walkers["tokens"], batch.tokens, start - spans[0][0], shard)
+        positions = walkers["position"] - walkers["tokens"] + 1
+        place_tokens(walkers["walk"], positions, walkers["tokens"], batch.tokens, start - spans[0][0], shard)
     if ((shard[:, :1] < 0).any()) or ((shard[:, :-1] < 0) & (shard[:, 1:] >= 0)).any():
         raise RuntimeError(f"walks {start} to {end} came with gaps")
     writer = TaskWriter(Location.of(plan.output))

@@ -1,8 +1,8 @@
-"""The adjacency in ranges of vertices: who has which rows, and the rows of one task.
+"""The adjacency in ranges of vertices: owners of the rows, and the rows of one task.
 
 Ranges are cut so that each has about the same number of arcs and vertices. A row is never cut, so the range of a hub
 may be larger than its share; then several tasks have it, and walks are divided among them by their index. Hence
-no task has to move much more than its share of the walkers, whatever the degrees.
+no task handles much more than its share of the walkers, whatever the degrees.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import fcntl
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,7 @@ from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pac
 from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
 
-@dataclass(frozen=True)
-class VertexRanges:
+class VertexRanges(NamedTuple):
     """Owners of rows.
 
     Args:
@@ -58,9 +56,18 @@ class VertexRanges:
         )
 
 
-@dataclass(frozen=True)
-class VertexRows:
-    """The rows of the vertices low..high - 1, as the kernels of `Walker` have them; empty arrays where not needed."""
+class VertexRows(NamedTuple):
+    """The rows of the vertices low..high - 1, as a kernel reads them.
+
+    Args:
+        low, high: the vertices.
+        bits: as in `WalkGraph`.
+        headers: uint64 [high - low + 1].
+        indices: int32 or int64 [m + PADDING], neighbours, ascending in each row.
+        weights: float32 [m]; empty for an unweighted graph, and for first-order walks.
+        alias: uint64 [m + 1], alias tables of the rows; empty for an unweighted graph.
+        totals: float64 [high - low], sums of weights; empty for an unweighted graph.
+    """
 
     low: int
     high: int
@@ -76,7 +83,7 @@ _ARRAYS = ("headers", "indices", "weights", "alias", "totals")
 
 
 def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> VertexRows:
-    """Read one range of an index dataset, nothing else of it, and build what the walks need."""
+    """Read one range of an index dataset, nothing else of it, and build headers and alias tables."""
     indptr = read_slice(graph.join("indptr.npy"), low, high + 1)
     first, last = int(indptr[0]), int(indptr[-1])
     indptr = indptr - first

@@ -1,4 +1,4 @@
-"""Many walkers at once: in arrays, and in bytes between tasks.
+"""Batches of walkers: in arrays, and in bytes between tasks.
 
 In bytes a batch is three int64 counts, then its records, its words and its tokens, in the machine's byte order.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
 from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk.partitioned.step_rules import StepRules
 from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows
 
 LIST_WORDS = 256
-"""Darts that a walker asks about at a time, at most."""
+"""Most darts that a walker asks about at a time."""
 ROW_WORDS = 1 << 23
 """Words beyond which a task sends no further row."""
 _COUNTS = 3 * 8
@@ -47,13 +48,12 @@ class WalkRules:
         return not (self.p == 1 and self.q == 1)
 
 
-@dataclass(frozen=True)
-class WalkerBatch:
-    """Walkers, and in their order the words and tokens that they have with them.
+class WalkerBatch(NamedTuple):
+    """Walkers, and in the same order the words and tokens that they carry.
 
     Args:
         walkers: records of `walker_type`.
-        words: int64, notes of a step that is not decided yet.
+        words: int64, the open darts or the row of a step that is not decided yet.
         tokens: vertices visited since the walks were last written down.
     """
 
@@ -68,12 +68,12 @@ class WalkerBatch:
         walkers, words, tokens = [np.empty(0, kind)], [np.empty(0, np.int64)], [np.empty(0, vertex)]
         for blob in blobs:
             n, n_words, n_tokens = np.frombuffer(blob, np.int64, 3).tolist()
-            at = _COUNTS
-            walkers.append(np.frombuffer(blob, kind, n, at))
-            at += n * kind.itemsize
-            words.append(np.frombuffer(blob, np.int64, n_words, at))
-            at += n_words * 8
-            tokens.append(np.frombuffer(blob, vertex, n_tokens, at))
+            offset = _COUNTS
+            walkers.append(np.frombuffer(blob, kind, n, offset))
+            offset += n * kind.itemsize
+            words.append(np.frombuffer(blob, np.int64, n_words, offset))
+            offset += n_words * 8
+            tokens.append(np.frombuffer(blob, vertex, n_tokens, offset))
         return cls(np.concatenate(walkers), np.concatenate(words), np.concatenate(tokens))
 
     def pack(self) -> bytes:
@@ -81,7 +81,7 @@ class WalkerBatch:
         return b"".join(part.tobytes() for part in (counts, self.walkers, self.words, self.tokens))
 
     def split(self, to: npt.NDArray[np.int32], tasks: int) -> Iterator[tuple[int, bytes]]:
-        """(task, its walkers in bytes) for each task that ``to`` sends one of these walkers to."""
+        """(task, its walkers in bytes) for each task that is the destination ``to`` of a walker."""
         out = WalkerBatch(np.empty_like(self.walkers), np.empty_like(self.words), np.empty_like(self.tokens))
         begins = sort_by_task(self.walkers, self.words, self.tokens, to, tasks, out.walkers, out.words, out.tokens)
         for task in range(tasks):
@@ -94,7 +94,7 @@ class WalkerBatch:
 
     @property
     def underway(self) -> WalkerBatch:
-        """The walkers that are not at their end; what they have visited is left behind."""
+        """Walkers that have not ended, without the vertices that they have visited."""
         kept = self.walkers["phase"] != ENDED
         words = self.words[np.repeat(kept, self.walkers["words"])]
         walkers = self.walkers[kept]
@@ -103,7 +103,7 @@ class WalkerBatch:
 
     @property
     def visited(self) -> WalkerBatch:
-        """Vertices that walkers have visited and still carry, apart from those that their step needs."""
+        """Walkers that carry visited vertices, with these and without words."""
         walkers = self.walkers[self.walkers["tokens"] > 0]
         walkers["words"] = 0
         return WalkerBatch(walkers, self.words[:0], self.tokens)
@@ -127,21 +127,23 @@ def begin_walks(
     return batch, to
 
 
-def go_on(
+def advance_walks(
     batch: WalkerBatch, rows: VertexRows, task: int, ranges: VertexRanges, rules: WalkRules
 ) -> tuple[WalkerBatch, npt.NDArray[np.int32]]:
-    """Each walker as far as it comes with the rows of a task, and the task that it has to go to."""
+    """Advance each walker as far as the rows of a task allow; the walkers, and the task that each needs next."""
     n = len(batch.walkers)
-    out, to = np.empty_like(batch.walkers), np.empty(n, np.int32)
-    words = np.empty(len(batch.words) + 2 * n + 64, np.int64)
-    tokens = np.empty(len(batch.tokens) + 2 * n + 2 * rules.length, rules.vertex)
-    cursor = np.zeros(5, np.int64)
+    to, cursor = np.empty(n, np.int32), np.zeros(5, np.int64)
+    out = WalkerBatch(
+        np.empty_like(batch.walkers),
+        np.empty(len(batch.words) + 2 * n + 64, np.int64),
+        np.empty(len(batch.tokens) + 2 * n + 2 * rules.length, rules.vertex),
+    )
     tries = has_tries(rules.q, int(ranges.cuts[-1]), rules.directed)
-    while not advance(
-        batch.walkers, batch.words, batch.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
-        rows.low, rows.high, rows.headers, rows.bits, rows.indices, rows.weights, rows.alias, rows.totals,
-        rules.directed, rules.second_order, tries, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
-    ):  # fmt: skip
-        # What was done in part is done again, with twice the space.
-        words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (words, tokens))
-    return WalkerBatch(out, words[: cursor[3]], tokens[: cursor[4]]), to
+    steps = StepRules(
+        rules.p, rules.q, rules.length, rules.directed, rules.second_order, tries, LIST_WORDS, ROW_WORDS
+    )  # fmt: skip
+    while not advance(batch, out, to, cursor, task, ranges, rows, steps):
+        # The walker that did not fit is advanced again, with twice the space.
+        words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (out.words, out.tokens))
+        out = out._replace(words=words, tokens=tokens)
+    return out._replace(words=out.words[: cursor[3]], tokens=out.tokens[: cursor[4]]), to

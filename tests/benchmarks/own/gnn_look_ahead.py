@@ -5,8 +5,8 @@
 Two processes of one thread each train SAGE on a graph of planted communities: with look-ahead and without, as fast as
 this machine exchanges, and with 5 ms added to each exchange: every `all_to_all` of nodes and rows, what is sent after
 it where there was too little room, and every sum of gradients. A worker sleeps before it takes part. `sums_apart` has
-these 5 ms for all but the sums, to tell their cost from the rest. Rounds go through all settings in turn; the figures
-are medians. The last line is a JSON document; the picture shows when the stages of the pipeline were busy on the first
+these 5 ms for all but the sums, to separate their cost. Each round measures all settings in turn; the figures are
+medians. The last line is a JSON document; the picture shows when the stages of the pipeline were busy on the first
 worker, with these 5 ms.
 """
 
@@ -55,7 +55,7 @@ _DRAWN_WINDOWS = 2
 
 
 class Way(NamedTuple):
-    """How it is trained: batches of a window, seconds added to each exchange, and whether to sums as well."""
+    """Variant of training: batches of a window, seconds added to each exchange, and whether sums are delayed too."""
 
     lookahead: int
     delay_s: float = 0.0
@@ -107,13 +107,13 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
     DistributedBatches.close = noted  # type: ignore[method-assign]
     torch.set_num_threads(worker.threads)
     try:
-        told = train(worker, *given)
+        result = train(worker, *given)
     finally:
         Exchange._all_to_all = swap  # type: ignore[method-assign]
         Exchange._send_rest = rest  # type: ignore[method-assign]
         Exchange.add_up = add  # type: ignore[method-assign]
         DistributedBatches.close = close  # type: ignore[method-assign]
-    return {"wall_s": told["wall_s"], "steps": told["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
+    return {"wall_s": result["wall_s"], "steps": result["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
 
 
 def main(folder: Path, nodes: int, rounds: int, picture: Path | None, models: Sequence[str]) -> dict[str, Any]:
@@ -122,27 +122,27 @@ def main(folder: Path, nodes: int, rounds: int, picture: Path | None, models: Se
     progress, made = Progress("train", stream=(folder / "log").open("w")), iter(range(1_000_000))
     found: dict[str, Any] = {}
     with local_group([Role("worker", 2)], Checkpoint(folder / "kept"), progress, folder) as group:
-        for name in models:
-            model = MODELS[name]
+        for model_name in models:
+            model = MODELS[model_name]
 
             def one(way: Way, model: dict[str, Any] = model) -> dict[str, Any]:
                 whole = TrainParams(**PARAMS, **model, lookahead=way.lookahead).model_dump(mode="json")
                 output = folder / f"trained-{next(made)}"
-                told = group.run(delayed, way.delay_s, way.sums, whole, graph.uri, shards.uri, "", str(output))
-                return dict(told[0])
+                results = group.run(delayed, way.delay_s, way.sums, whole, graph.uri, shards.uri, "", str(output))
+                return dict(results[0])
 
             one(WAYS["ahead"])  # to compile, and to touch everything once
-            results = alternate({way: lambda of=of: one(of) for way, of in WAYS.items()}, rounds)  # type: ignore[misc]
-            found[name] = figures(results)
-            if picture is not None and name == models[0]:
-                draw({f"look-ahead of {WINDOW}": results["ahead_late"][-1], "no look-ahead": results["alone_late"][-1]},
-                     picture)  # fmt: skip
+            measured = alternate({name: lambda way=way: one(way) for name, way in WAYS.items()}, rounds)  # type: ignore[misc]
+            found[model_name] = figures(measured)
+            if picture is not None and model_name == models[0]:
+                ahead, alone = measured["ahead_late"][-1], measured["alone_late"][-1]
+                draw({f"look-ahead of {WINDOW}": ahead, "no look-ahead": alone}, picture)
     return {"nodes": nodes, "rounds": rounds, "load_at_end": os.getloadavg(), "models": found}
 
 
 def figures(results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Milliseconds of a step and exchanges of a window in each way; and what is kept of the speed without the 5 ms."""
-    cost = {way: [each["wall_s"] / each["steps"] for each in told] for way, told in results.items()}
+    cost = {way: [each["wall_s"] / each["steps"] for each in reports] for way, reports in results.items()}
 
     def kept(late: str, usual: str) -> float:
         return round(median([a / b for a, b in zip(cost[usual], cost[late], strict=True)]), 3)
@@ -150,15 +150,15 @@ def figures(results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return {
         "steps": results["ahead"][0]["steps"],
         "ms_a_step": {way: round(1000 * median(each), 2) for way, each in cost.items()},
-        "all": {way: [round(1000 * each, 2) for each in told] for way, told in cost.items()},
-        "exchanges_ahead": {way: told[-1]["exchanges"] for way, told in results.items()},
+        "all": {way: [round(1000 * each, 2) for each in costs] for way, costs in cost.items()},
+        "exchanges_ahead": {way: reports[-1]["exchanges"] for way, reports in results.items()},
         "kept": kept("ahead_late", "ahead"), "kept_without_look_ahead": kept("alone_late", "alone"),
         "kept_sums_apart": kept("sums_apart", "ahead"),
     }  # fmt: skip
 
 
 def graph_in_parts(folder: Path, nodes: int) -> tuple[Dataset, Dataset]:
-    """Communities that hold nine edges of ten, and features that tell them."""
+    """Graph of communities with nine tenths of the edges inside, and features that separate them."""
     rng = np.random.default_rng(1)
     kind = np.arange(nodes) % COMMUNITIES
     names = [f"n{i:07}" for i in range(nodes)]
@@ -170,9 +170,9 @@ def graph_in_parts(folder: Path, nodes: int) -> tuple[Dataset, Dataset]:
     features[np.arange(nodes), kind] += 2
     given = {"label": [f"k{each}" for each in kind], "features": features}
     graph = write_heterograph(folder / "graph", {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
-    of = {"graph": str(folder / "graph")}
-    parts = run_stage(partition.STAGE, {"parts": 4}, of, folder / "parts")
-    return graph, run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, folder / "shards")
+    inputs = {"graph": str(folder / "graph")}
+    parts = run_stage(partition.STAGE, {"parts": 4}, inputs, folder / "parts")
+    return graph, run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, folder / "shards")
 
 
 def draw(ways: dict[str, dict[str, Any]], path: Path) -> None:
@@ -183,16 +183,18 @@ def draw(ways: dict[str, dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(10, 5.4), dpi=DPI, layout=layout())
     panels = figure.subplots(len(ways), 1, sharex=True, squeeze=False)[:, 0]
     length = _DRAWN_WINDOWS * WINDOW * min(each["wall_s"] / each["steps"] for each in ways.values())
-    for axes, (title, told) in zip(panels, ways.items(), strict=True):
-        computed = sorted(began for stage, began, _ in told["spans"] if stage == "compute")
+    for axes, (title, result) in zip(panels, ways.items(), strict=True):
+        computed = sorted(began for stage, began, _ in result["spans"] if stage == "compute")
         start = computed[len(computed) // 2 // WINDOW * WINDOW]
         for place, stage in enumerate(STAGES):
-            _bars(axes, _within(told["spans"], {stage}, start, length), place, COLOURS[place], 0.7)
+            _bars(axes, _within(result["spans"], {stage}, start, length), place, COLOURS[place], 0.7)
             if stage in WAITING:
                 whose = {"exchange" if stage == "update" else "exchange ahead"}
-                busy = [(a, b) for of, a, b in told["spans"] if of == stage]
+                busy = [(a, b) for name, a, b in result["spans"] if name == stage]
                 waits = [
-                    (a, b) for of, a, b in told["spans"] if of in whose and any(c <= a and b <= d for c, d in busy)
+                    (a, b)
+                    for name, a, b in result["spans"]
+                    if name in whose and any(c <= a and b <= d for c, d in busy)
                 ]
                 _bars(axes, _within([("", *each) for each in waits], {""}, start, length), place, GREY, 0.4)
         done = sum(start <= each < start + length for each in computed)
@@ -215,7 +217,7 @@ def _within(
     spans: Sequence[Sequence[Any]], stages: set[str], start: float, length: float
 ) -> list[tuple[float, float]]:  # fmt: skip
     """Begin and length in ms from `start`, of what is in view."""
-    cut = [(max(a, start), min(b, start + length)) for of, a, b in spans if of in stages]
+    cut = [(max(a, start), min(b, start + length)) for stage, a, b in spans if stage in stages]
     return [(1000 * (a - start), 1000 * (b - a)) for a, b in cut if b > a]
 
 

@@ -51,7 +51,7 @@ from tests.benchmarks.peers.serving import Clock, serve
 
 @dataclass
 class Graph:
-    """What was read, and what was made of it.
+    """A graph and the structures built from it.
 
     Args:
         nodes, relations, rows, features, task: of the graph.
@@ -99,14 +99,14 @@ class Graph:
         widths = {name: values.shape[1] for name, values in self.features.items()}
         shape = NetworkConfig(params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases,
                       self.task.head, self.nodes, widths, self.relations)  # fmt: skip
-        known = NetworkInputs(self.features, None, self.sums() if params.sums_features else None)
+        inputs = NetworkInputs(self.features, None, self.sums() if params.sums_features else None)
         network = Network(shape, params.seed)
-        summed = frozenset(known.sums or ())
-        draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, known) - summed)
+        summed = frozenset(inputs.sums or ())
+        draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, inputs) - summed)
         ahead = LookAhead(lambda: NeighborSampler(self.rows, shape.nodes, draws), 1, params.lookahead)
         kept = Folder(Path(made["kept"].name))
         group = OneProcess(network, params, kept, lambda: None, progress.log)
-        return Trainer(network, self.task, params, LocalBatches(self.task, known, ahead), group, progress)
+        return Trainer(network, self.task, params, LocalBatches(self.task, inputs, ahead), group, progress)
 
     def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:
         """The one that earlier requests with these parameters have trained, and its next batches, without end."""

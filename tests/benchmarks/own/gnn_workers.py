@@ -4,9 +4,9 @@ python -m tests.benchmarks.own.gnn_workers GRAPH SHARDS MEANS WORKERS      folde
                                                                            shard and aggregate
 {"work": "train", "params", "steps"} -> {"cpu_s", "open_cpu_s", "wall_s", "edges", "sent", "losses"}
 {"work": "batches", …} -> the same, without losses
-`params` are those of stage train; later requests with the same go on where earlier ones ended. By rank: CPU seconds of
-the steps; of what came before the first one, from the opening of the datasets on; edges drawn; and bytes sent, by what
-they are. Batches that are prepared ahead for steps to come are as many as those that were there before, but in the
+`params` are those of stage train; later requests with the same continue where earlier ones ended. By rank: CPU seconds
+of the steps, and from opening the datasets to the first step; edges drawn; and bytes sent, by their kind.
+Batches that are prepared ahead for steps to come are as many as those that were there before, but in the
 first request.
 """
 
@@ -81,8 +81,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     group: WorkerGroup = made["group"]
     given = request["work"], request["steps"], {"dropout": 0.0, **request["params"]}
-    told = group.run(gnn_workers.stepped, *given, *sys.argv[1:4])
-    return {name: [each[name] for each in told] for name in told[0]} | {"losses": told[0]["losses"]}
+    reports = group.run(gnn_workers.stepped, *given, *sys.argv[1:4])
+    return {name: [each[name] for each in reports] for name in reports[0]} | {"losses": reports[0]["losses"]}
 
 
 made: dict[str, Any] = {}

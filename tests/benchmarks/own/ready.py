@@ -9,7 +9,7 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 
 
 @torch.no_grad()
-def ready(network: Network, batch: MiniBatch, known: NetworkInputs) -> None:
-    """What the first layer's product reads, which is more than the peer's rows: neighbours' means are taken."""
+def ready(network: Network, batch: MiniBatch, inputs: NetworkInputs) -> None:
+    """Prepare the input of the first layer's product: unlike the peer's rows it includes neighbours' means."""
     block = batch.blocks[0]
-    network.layers[0].read(network.inputs(0, block, network.first_rows(block, known), known))  # type: ignore[operator]
+    network.layers[0].read(network.inputs(0, block, network.first_rows(block, inputs), inputs))  # type: ignore[operator]

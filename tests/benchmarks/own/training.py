@@ -25,18 +25,18 @@ from tests.benchmarks.peers.serving import Clock, serve
 
 walks, vocabulary = (Dataset.open(Location.of(uri)) for uri in sys.argv[1:3])
 vertices = int(walks.stats["vertices"] or 0)
-known = Vocabulary.read(vocabulary, vertices)
+words = Vocabulary.read(vocabulary, vertices)
 
 
 def prepare() -> dict[str, Any]:
     few = np.ascontiguousarray(walks.array(walks.files("walks-*.npy")[0])[:8])
     params = EmbedParams()
-    make_kernel(make_tables(params), known, params, 1).train(few, 0, 0, 0.01, 0.01)  # loads the compiled kernel
+    make_kernel(make_tables(params), words, params, 1).train(few, 0, 0, 0.01, 0.01)  # loads the compiled kernel
     return {}
 
 
 def make_tables(params: EmbedParams) -> EmbeddingTables:
-    return EmbeddingTables.random(len(known.threshold), params.dimensions, params.seed, params.optimizer == "adagrad")
+    return EmbeddingTables.random(len(words.threshold), params.dimensions, params.seed, params.optimizer == "adagrad")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with Clock() as clock:
             tables = make_tables(params)
-            kernel = make_kernel(tables, known, params, request["threads"])
+            kernel = make_kernel(tables, words, params, request["threads"])
             train(
                 kernel,
                 tables,
@@ -56,9 +56,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
                 lambda: None,
                 Progress("embed"),
             )
-    vectors = np.zeros((len(known.remap), params.dimensions), np.float32)
-    kept = known.remap >= 0
-    vectors[kept] = tables.centre[known.remap[kept]]
+    vectors = np.zeros((len(words.remap), params.dimensions), np.float32)
+    kept = words.remap >= 0
+    vectors[kept] = tables.centre[words.remap[kept]]
     np.save(request["out"], vectors)
     return {"tokens": int(walks.stats["tokens"] or 0), **clock.seconds()}
 

@@ -4,8 +4,8 @@
     {"p", "q", "walk_length", "num_walks", "threads", "seed", "seconds"} -> {"steps", "wall_s", "cpu_s", "tables_s"}
 
 A job is `num_walks` walks from every vertex, with the tables that it needs (Bloom filter, alias tables) built anew for
-it. The tables are timed in full, the walks for about `seconds` and then taken to go on like that; short jobs are
-repeated. Walks go into one buffer, as in the stage.
+it. The tables are timed in full, the walks for about `seconds`, from which the rest is extrapolated; short jobs
+are repeated. Walks go into one buffer, as in the stage.
 """
 
 import sys

@@ -43,8 +43,8 @@ def answer(request: dict) -> dict:
     seeds = np.random.default_rng(request["seed"]).integers(0, papers, request["subgraphs"]).astype(np.int32)
     edges = 0
     with Clock() as clock:
-        for at in range(0, len(seeds), request["merged"]):
-            edges += sample(torch.from_numpy(seeds[at : at + request["merged"]]))
+        for first in range(0, len(seeds), request["merged"]):
+            edges += sample(torch.from_numpy(seeds[first : first + request["merged"]]))
     return {"subgraphs": len(seeds), "edges": edges, **clock.seconds()}
 
 

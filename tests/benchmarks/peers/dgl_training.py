@@ -3,12 +3,12 @@ and inference of all nodes.
 
 dgl_training.py FOLDER      a graph as gnn_graphs.py writes it
 {"work": "batches", "params", "steps", "seed"} -> {"edges", "wall_s", "cpu_s"}
-{"work": "train", …} -> the same, "loss"; the first call makes the network of these parameters, later ones go on
+{"work": "train", …} -> the same, "loss"; the first call makes the network of these parameters, later ones continue
 {"work": "judge", "params", "nodes"} -> {"accuracy"}
 {"work": "load", "params", "from"} -> {}             the network gets our weights
 {"work": "infer", "params", "how", "batch", "to"} -> {"wall_s", "cpu_s"}; the rows go to the file `to`, if there is one
 `params` are those of stage train, of which this reads model, layers, fanouts, hidden, bases, batch and learning_rate.
-`how` is `whole`, each layer on the whole graph, or `batches`, on blocks around so many nodes at a time.
+`how` is `whole`, each layer on the whole graph, or `batches`, on blocks around `batch` nodes at a time.
 
 R-GCN is that of DGL's example rgcn-hetero: GraphConv of each relation, matrices of bases, and a matrix of the node's
 own row, here one of each node set as in ours. GraphConv multiplies first where that makes rows narrower.
@@ -80,12 +80,12 @@ class Rgcn(torch.nn.Module):
 
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         for number, (sets, _) in enumerate(self.levels):
-            of = f"layers.{number}."
+            prefix = f"layers.{number}."
             basis = self.bases[number]
-            basis.weight.data = weights[f"{of}bases"].transpose(1, 2).reshape(basis.weight.shape).contiguous()
-            basis.w_comp.data = weights[f"{of}parts"]
+            basis.weight.data = weights[f"{prefix}bases"].transpose(1, 2).reshape(basis.weight.shape).contiguous()
+            basis.w_comp.data = weights[f"{prefix}parts"]
             for place, name in enumerate(sets):
-                own = {key: weights[f"{of}own.{place}.{key}"] for key in ("weight", "bias")}
+                own = {key: weights[f"{prefix}own.{place}.{key}"] for key in ("weight", "bias")}
                 self.own[number][name].load_state_dict(own)
 
 
@@ -114,8 +114,8 @@ def network_of(params: dict) -> tuple:
         torch.manual_seed(0)
         width, classes = made["features"][made["target"]].shape[1], int(made["labels"].max()) + 1
         widths = [width] + [params["hidden"]] * (params["layers"] - 1) + [classes]
-        of = (made["target"], widths)
-        network = Sage(*of) if params["model"] == "sage" else Rgcn(*of, params["bases"])
+        shape = (made["target"], widths)
+        network = Sage(*shape) if params["model"] == "sage" else Rgcn(*shape, params["bases"])
         made["networks"][kind] = network, torch.optim.Adam(network.parameters(), lr=params.get("learning_rate", 0.01))
     return made["networks"][kind]
 

@@ -7,7 +7,7 @@ dist_dgl.py FOLDER OUT      a graph as gnn_graphs.py writes it; its parts, by ME
 half of the batch. CPU seconds are those of the steps; of servers those of the same time.
 
 A server and a trainer share memory under the name of the graph, as on a machine of their own: here each pair has a
-/dev/shm of its own (unshare), and a trainer is told which machine it is on.
+/dev/shm of its own (unshare), and a trainer gets the number of its machine.
 """
 
 import json
@@ -70,7 +70,7 @@ def divide(folder: Path, out: Path) -> None:
 
 
 def machine(number: int, out: Path) -> None:
-    """One server, and the trainer beside it, which answers requests."""
+    """One server and its trainer, which answers requests."""
     os.environ |= {"DGL_CONF_PATH": str(out / f"{NAME}.json"), "DGL_IP_CONFIG": str(out / "hosts")}
     hosts = os.environ["DGL_IP_CONFIG"]
     made["server"] = subprocess.Popen(
@@ -140,7 +140,7 @@ def batches(params: dict):
 
 
 def server_cpu() -> float:
-    """Seconds of the server beside this trainer."""
+    """CPU seconds of this trainer's server."""
     fields = Path(f"/proc/{made['server'].pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -175,8 +175,8 @@ def ask(request: dict) -> dict:
     for each in made["trainers"]:
         each.stdin.write(json.dumps(request) + "\n")
         each.stdin.flush()
-    told = [json.loads(each.stdout.readline()) for each in made["trainers"]]
-    return {name: [each[name] for each in told] for name in told[0]}
+    answers = [json.loads(each.stdout.readline()) for each in made["trainers"]]
+    return {name: [each[name] for each in answers] for name in answers[0]}
 
 
 if __name__ == "__main__":

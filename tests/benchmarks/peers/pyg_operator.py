@@ -1,6 +1,6 @@
-"""What torch_geometric's NeighborLoader draws by: operators of torch-sparse.
+"""Operators of torch-sparse, with which torch_geometric's NeighborLoader samples.
 
-They alone are compiled, from the release's own source and with its own flags, when they are not there: the whole
+Only they are compiled, from the release's own source and with its own flags, when they are not there: the whole
 package, and torch-scatter that it imports, take half an hour.
 """
 

@@ -27,7 +27,7 @@ class Clock:
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]], prepare: Callable[[], dict[str, Any]] = dict) -> None:
-    """Call `prepare`, tell its facts, then answer requests until standard input ends.
+    """Call `prepare`, send its facts, then answer requests until standard input ends.
 
     What libraries print goes to standard error, so that standard output holds nothing but answers.
     """

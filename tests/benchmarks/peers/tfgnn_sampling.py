@@ -58,8 +58,8 @@ def answer(request: dict) -> dict:
     seeds = np.random.default_rng(request["seed"]).integers(0, made["papers"], request["subgraphs"]).astype(np.int32)
     edges = 0
     with Clock() as clock:
-        for at in range(0, len(seeds), MERGED):
-            graph = made["model"](tf.RaggedTensor.from_tensor(seeds[at : at + MERGED, None]))
+        for first in range(0, len(seeds), MERGED):
+            graph = made["model"](tf.RaggedTensor.from_tensor(seeds[first : first + MERGED, None]))
             edges += sum(int(tf.reduce_sum(each.sizes)) for each in graph.edge_sets.values())
     return {"subgraphs": len(seeds), "edges": edges, **clock.seconds()}
 

@@ -1,4 +1,4 @@
-"""Stage `pool`, beside the project's own."""
+"""Stage `pool` of another package than the project's."""
 
 from tests.toy_workers import POOL as STAGE
 

@@ -1,4 +1,4 @@
-"""Stage `relax`, beside the project's own."""
+"""Stage `relax` of another package than the project's."""
 
 from tests.toy_workers import STAGE
 

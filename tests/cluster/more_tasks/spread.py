@@ -1,4 +1,4 @@
-"""Stage `spread`: Spark tasks that take as long and as much memory as they are told, for tests of the platform."""
+"""Stage `spread`: Spark tasks of a given time and memory, for tests of the platform."""
 
 from __future__ import annotations
 

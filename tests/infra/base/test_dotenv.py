@@ -46,10 +46,10 @@ def test_compose_is_beside_the_nearest_compose_file(tmp_path: Path) -> None:
 def test_the_example_names_all_that_compose_asks_for() -> None:
     root = Path(__file__).parents[3]
     example = read_environment(root / ".env.example")
-    asked = {
+    requested = {
         part.partition(":?")[0] for part in (root / "docker-compose.yml").read_text().split("${")[1:] if ":?" in part
     }
-    assert {name for name in asked if name.isupper() or "_" in name} <= set(example)
+    assert {name for name in requested if name.isupper() or "_" in name} <= set(example)
     assert all(not value for name, value in example.items() if "PASSWORD" in name or "SECRET" in name)
 
 

@@ -135,7 +135,7 @@ def test_functions_are_paid_for_by_call() -> None:
     assert prices.price([calls]) == pytest.approx(5 * 1000 * (2e-7 + 0.3 * 0.5 * 2e-5))
     whole = calls.model_copy(update={"end_s": 300})  # no step more for what floating point leaves over
     assert prices.price([whole]) == pytest.approx(prices.price([calls]))
-    # Beside them the stage's own pod is paid for by the hour
+    # The stage's own pod is paid for by the hour in addition
     assert prices.price([DRIVER, calls]) == pytest.approx(prices.price([DRIVER]) + prices.price([calls]))
     with pytest.raises(UserError, match=r"functions: the price table hand has no price for functions\. Add"):
         PRICES.price([calls])

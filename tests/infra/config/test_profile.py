@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.config.profile import load_profile, profile_names
+from superworkflow.infra.config.profile import Placement, load_profile, profile_names
 from superworkflow.infra.contract.resources import Executors, Resources, available_cpus, format_bytes, parse_bytes
 
 PROFILE = """
@@ -97,6 +97,22 @@ def test_workers_have_one_role_or_several(tmp_path: Path) -> None:
     assert two.with_memory(32 << 30, "graph").memory_of("graph") == 32 << 30
     assert Resources.model_validate_json(two.model_dump_json()) == two
     assert two.only() == Resources()
+
+
+def test_nodes_of_a_stage_add_to_those_of_the_profile(tmp_path: Path) -> None:
+    text = """
+        kubernetes: {node_selector: {zone: a}, tolerations: [{key: graphs}]}
+        default: {node_selector: {pool: any}}
+        stages: {walk: {node_selector: {pool: spot}, tolerations: [{key: spot, effect: NoSchedule}]}}
+    """
+    (tmp_path / "p.yaml").write_text(text)
+    profile = load_profile(str(tmp_path / "p.yaml"))
+    walk, index = (profile.placement(name, name).on(profile.kubernetes) for name in ("walk", "index"))
+    assert walk.node_selector == {"zone": "a", "pool": "spot"}
+    assert [each.key for each in walk.tolerations] == ["graphs", "spot"]
+    assert index.node_selector == {"zone": "a", "pool": "any"}
+    assert [each.key for each in index.tolerations] == ["graphs"]
+    assert Placement().on(profile.kubernetes) is profile.kubernetes
 
 
 def test_node_before_stage_before_default(tmp_path: Path) -> None:

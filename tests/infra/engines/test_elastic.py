@@ -29,7 +29,7 @@ from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import Executed, execute
 from tests import toy_workers
-from tests.infra.engines.test_workers import SOON, Told, files_of, members_of
+from tests.infra.engines.test_workers import SOON, RecordedProgress, files_of, members_of
 
 TENSOR = {"count": 1, "most": 3, "cpu": 0.125, "memory": "192Mi"}
 ROOT = Path(__file__).parents[3]
@@ -42,9 +42,9 @@ def nobody_left() -> Iterator[None]:
     assert members_of(os.getpid()) == []
 
 
-def _group(tmp_path: Path, told: Told, count: int = 1, most: int = 3, **options: Any) -> Any:
+def _group(tmp_path: Path, progress: RecordedProgress, count: int = 1, most: int = 3, **options: Any) -> Any:
     roles = [Role("tensor", count, most=most)]
-    return local_group(roles, Checkpoint(tmp_path / "checkpoint"), told, tmp_path / "logs", **options)
+    return local_group(roles, Checkpoint(tmp_path / "checkpoint"), progress, tmp_path / "logs", **options)
 
 
 def _settle(group: WorkerGroup, role: ElasticRole) -> None:
@@ -57,7 +57,7 @@ def _settle(group: WorkerGroup, role: ElasticRole) -> None:
 
 def _pool(output: Path, tensor: dict[str, Any], **params: Any) -> Executed:
     resources = Resources.model_validate({"cpu": 1, "workers": {"tensor": tensor}})
-    return execute(toy_workers.POOL, params, {}, str(output), resources, Told(), "workers")
+    return execute(toy_workers.POOL, params, {}, str(output), resources, RecordedProgress(), "workers")
 
 
 def test_a_role_that_grows_and_shrinks_makes_the_same_dataset(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_items_of_members_that_are_killed_are_done_by_others(tmp_path: Path) -> 
             killed.append(found[1])
             os.kill(int(found[1]), signal.SIGKILL)
 
-    told = Told(on_event)
-    with _group(tmp_path, told, count=2) as group:
+    progress = RecordedProgress(on_event)
+    with _group(tmp_path, progress, count=2) as group:
         found = list(group.role("tensor").map(toy_workers.compute_item, [[item, item == 2] for item in range(6)]))
     assert [each["sum"] for each in found] == [toy_workers.value_of(item) for item in range(6)]
     assert killed
     assert killed != [str(found[2]["process"])]
-    assert "a member of role tensor was lost: " in told.log_text
-    assert "item [2, true] of tests.toy_workers:compute_item goes to another" in told.log_text
+    assert "a member of role tensor was lost: " in progress.log_text
+    assert "item [2, true] of tests.toy_workers:compute_item goes to another" in progress.log_text
 
 
 def end_itself(worker: ElasticWorker, item: int) -> int:
@@ -99,7 +99,7 @@ def end_itself(worker: ElasticWorker, item: int) -> int:
 
 
 def test_an_item_that_ends_its_members_is_named_and_fails_alone(tmp_path: Path) -> None:
-    with _group(tmp_path, Told(), count=2) as group:
+    with _group(tmp_path, RecordedProgress(), count=2) as group:
         role = group.role("tensor")
         tasks = [role.submit(end_itself, item) for item in (4, 5, 6, 7, 8)]
         with pytest.raises(WorkersFailed, match=r"item 5 of .*:end_itself was lost with 3 members, the last one a "):
@@ -122,7 +122,7 @@ def threads_of_numba(worker: ElasticWorker, item: int) -> int:
 
 def test_members_compute_with_the_threads_of_their_role(tmp_path: Path) -> None:
     """Not with as many as the machine has cores."""
-    with _group(tmp_path, Told(), most=1) as group:
+    with _group(tmp_path, RecordedProgress(), most=1) as group:
         assert list(group.role("tensor").map(threads_of_numba, [1])) == [1]
 
 
@@ -134,21 +134,21 @@ def test_a_member_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
             os.kill(stopped[0], signal.SIGSTOP)
 
     stopped: list[int] = []
-    told = Told(on_event)
-    with _group(tmp_path, told, silence_s=10) as group:
+    progress = RecordedProgress(on_event)
+    with _group(tmp_path, progress, silence_s=10) as group:
         found = list(group.role("tensor").map(toy_workers.compute_item, [[0, 0], [1, 2.0]]))
     host = os.uname().nodename
-    assert f"a member of role tensor (host {host}, process {stopped[0]}) hangs: no sign for " in told.log_text
+    assert f"a member of role tensor (host {host}, process {stopped[0]}) hangs: no sign for " in progress.log_text
     assert found[1]["process"] != stopped[0]
 
 
 def test_members_that_leave_finish_their_item(tmp_path: Path) -> None:
-    told = Told()
-    with _group(tmp_path, told, count=3) as group:
+    progress = RecordedProgress()
+    with _group(tmp_path, progress, count=3) as group:
         role = group.role("tensor")
         _settle(group, role)
         tasks = [role.submit(toy_workers.compute_item, [item, 1.0]) for item in range(5)]
-        while told.log_text.count("begun by") < 3:
+        while progress.log_text.count("begun by") < 3:
             group.listen()
         role.scale(1)
         assert len({task.result()["process"] for task in tasks}) == 3
@@ -159,14 +159,14 @@ def test_members_that_leave_finish_their_item(tmp_path: Path) -> None:
             group.role("graph")
         with pytest.raises(UserError, match="all roles are elastic"):
             group.run(toy_workers.meet, None)
-    assert told.log_text.count("begun by") == 5
-    assert "lost" not in told.log_text
-    assert [(each["role"], each["count"]) for each in told.events_told if each["event"] == "scale"] == [("tensor", 1)]
+    assert progress.log_text.count("begun by") == 5
+    assert "lost" not in progress.log_text
+    assert [(each["role"], each["count"]) for each in progress.events if each["event"] == "scale"] == [("tensor", 1)]
 
 
 def test_items_are_done_while_ranks_are_called(tmp_path: Path) -> None:
     roles = [Role("graph", 1), Role("tensor", 1, most=2)]
-    with local_group(roles, Checkpoint(tmp_path / "checkpoint"), Told(), tmp_path / "logs") as group:
+    with local_group(roles, Checkpoint(tmp_path / "checkpoint"), RecordedProgress(), tmp_path / "logs") as group:
         tasks = [group.role("tensor").submit(toy_workers.compute_item, [item, 0.0]) for item in range(3)]
         met = group.run(toy_workers.meet, None)
         assert [each["size"] for each in met] == [1]

@@ -100,7 +100,7 @@ def test_a_worker_group_is_as_wide_as_all_roles_together() -> None:
 
 
 def test_the_coordinator_does_a_part_of_the_work() -> None:
-    """What a driver does itself is neither its executors' work nor in their memory."""
+    """The driver's own work is not the executors', and takes none of their memory."""
     estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, base_bytes=2 << 20)
     resources = Resources(cpu=1, executors=Executors(count=2, cpu=1, memory=1 << 30))
     waiting = engine("spark").expected(estimate, resources, on_cluster=True)
@@ -157,8 +157,8 @@ def test_a_misspelt_stage_or_variant_is_refused(tmp_path: Path, capsys: pytest.C
     code, error = placed("wlak")
     assert code == 2
     assert re.search(r"mine\.yaml: stages\.wlak: no superworkflow .* Did you mean walk\?", error)
-    for known in ("walk", "holdout-walk", "evaluate"):  # also where this diagram leaves them out
-        assert placed(known) == (0, "")
+    for name in ("walk", "holdout-walk", "evaluate"):  # also where this diagram leaves them out
+        assert placed(name) == (0, "")
     code, error = planned("variant: labtop")
     assert code == 2
     assert re.search(r"mine\.yaml: variant: no superworkflow .* \(got 'labtop'\)\. Did you mean laptop\?", error)

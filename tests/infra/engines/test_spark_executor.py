@@ -1,4 +1,4 @@
-"""The process of a Spark executor: its command line, and what it tells when it ends."""
+"""The process of a Spark executor: its command line, and its report when it ends."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_an_executor_without_its_driver_ends_and_says_why(
     heap = {"SPARK_EXECUTOR_MEMORY": "64m", "SPARK_DRIVER_URL": "spark://nobody@127.0.0.1:1"}
     home = {"PATH": "/usr/bin:/bin", "SPARK_LOCAL_DIRS": str(tmp_path)}
     options = {"SPARK_JAVA_OPT_0": "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "SPARK_JAVA_OPT_1": "-Da=b"}
-    assert run_executor(POD | heap | home | options | {"SPARK_EXECUTOR_POD_IP": "127.0.0.1"}, tmp_path / "told") == 1
-    told = json.loads((tmp_path / "told").read_text())
-    assert "Exception" in told["error"]
-    assert told["error"] in capsys.readouterr().err
-    assert told["out_of_memory_kills"] == out_of_memory_kills()
+    assert run_executor(POD | heap | home | options | {"SPARK_EXECUTOR_POD_IP": "127.0.0.1"}, tmp_path / "message") == 1
+    message = json.loads((tmp_path / "message").read_text())
+    assert "Exception" in message["error"]
+    assert message["error"] in capsys.readouterr().err
+    assert message["out_of_memory_kills"] == out_of_memory_kills()
 
 
 @pytest.mark.parametrize("version", [1, 2])

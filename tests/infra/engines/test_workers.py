@@ -35,24 +35,24 @@ SOON = 120.0
 """Seconds within which things happen that take one or two on a machine that is not busy."""
 
 
-class Told(Progress):
-    """Keeps what is told, and calls a function of each event."""
+class RecordedProgress(Progress):
+    """Keeps all events, and passes each to a function."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], None] = lambda event: None):
         super().__init__("toy")
-        self.events_told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self._on_event = on_event
 
     def update(self, done: float, total: float, unit: str, **facts: Any) -> None:
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)  # each, not two in a second
 
     def emit(self, event: str, **fields: Any) -> None:
-        self.events_told.append({"event": event, **fields})
-        self._on_event(self.events_told[-1])
+        self.events.append({"event": event, **fields})
+        self._on_event(self.events[-1])
 
     @property
     def log_text(self) -> str:
-        return "\n".join(each["message"] for each in self.events_told if each["event"] == "log")
+        return "\n".join(each["message"] for each in self.events if each["event"] == "log")
 
 
 def members_of(process: int) -> list[psutil.Process]:
@@ -173,16 +173,16 @@ def test_a_state_that_no_member_has_signed_is_not_unpickled() -> None:
         ours.get_state()
 
 
-def _group(tmp_path: Path, roles: list[Role], told: Progress, **options: Any) -> Any:
-    return local_group(roles, Checkpoint(tmp_path / "checkpoint"), told, tmp_path / "logs", **options)
+def _group(tmp_path: Path, roles: list[Role], progress: Progress, **options: Any) -> Any:
+    return local_group(roles, Checkpoint(tmp_path / "checkpoint"), progress, tmp_path / "logs", **options)
 
 
 def test_every_rank_is_called_and_answers(tmp_path: Path, nobody_left: None) -> None:
-    roles, told = [Role("graph", 1, threads=2), Role("tensor", 2)], Told()
-    with _group(tmp_path, roles, told) as group:
+    roles, progress = [Role("graph", 1, threads=2), Role("tensor", 2)], RecordedProgress()
+    with _group(tmp_path, roles, progress) as group:
         found = group.run(toy_workers.meet, {"a": [1, 0.1]})
         again = group.run(toy_workers.meet, None)
-        with pytest.raises(ValueError, match="top of a module"):
+        with pytest.raises(ValueError, match="module-level function"):
             group.run(lambda worker: None)
         with pytest.raises(StagedUserError, match="too few"):
             group.run(give_back, -1)
@@ -207,14 +207,14 @@ def test_a_lost_worker_is_replaced_and_work_goes_on_from_the_checkpoint(
             os.kill(targets.pop(), signal.SIGKILL)
 
     targets: list[int] = []
-    told = Told(at_step)
-    with _group(tmp_path, [Role("graph", 1), Role("tensor", 1)], told) as group:
+    progress = RecordedProgress(at_step)
+    with _group(tmp_path, [Role("graph", 1), Role("tensor", 1)], progress) as group:
         targets.append(group.run(toy_workers.meet, None)[1][victim])
         begun = group.run(toy_workers.wait_in_turn, 6, 0.1)
         assert set(begun) <= {3, 4, 5}
         assert not targets
         assert group.run(toy_workers.meet, "after")[1]["value"] == "after"
-    assert ("the agent of role tensor was lost" in told.log_text) == (victim == "agent")
+    assert ("the agent of role tensor was lost" in progress.log_text) == (victim == "agent")
 
 
 def test_a_worker_that_gives_no_sign_is_named(tmp_path: Path, nobody_left: None) -> None:
@@ -222,7 +222,7 @@ def test_a_worker_that_gives_no_sign_is_named(tmp_path: Path, nobody_left: None)
         if event["event"] == "progress" and event["done"] == 2:
             os.kill(stopped, signal.SIGSTOP)
 
-    with _group(tmp_path, [Role("graph", 1), Role("tensor", 2)], Told(at_step), silence_s=10) as group:
+    with _group(tmp_path, [Role("graph", 1), Role("tensor", 2)], RecordedProgress(at_step), silence_s=10) as group:
         stopped = group.run(toy_workers.meet, None)[2]["process"]
         with pytest.raises(WorkersFailed) as raised:
             group.run(toy_workers.wait_in_turn, 1000, 0.1)
@@ -234,8 +234,8 @@ def test_a_worker_that_gives_no_sign_is_named(tmp_path: Path, nobody_left: None)
 def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> None:
     code = (
         "import json; from tests.infra.engines.test_workers import *\n"
-        "told = Told(lambda event: print(json.dumps(event), flush=True))\n"
-        "with local_group([Role('tensor', 2)], Checkpoint(Path(sys.argv[1])), told, Path(sys.argv[1])) as group:\n"
+        "progress = RecordedProgress(lambda event: print(json.dumps(event), flush=True))\n"
+        "with local_group([Role('tensor', 2)], Checkpoint(Path(sys.argv[1])), progress, Path(sys.argv[1])) as group:\n"
         "    group.run(toy_workers.wait_in_turn, 100_000, 0.1)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as stage:
@@ -252,7 +252,7 @@ def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> Non
 def test_torch_has_no_more_threads_than_its_worker_where_numba_has_started_its_own(
     tmp_path: Path, nobody_left: None
 ) -> None:
-    with _group(tmp_path, [Role("graph", 1, threads=2), Role("tensor", 1)], Told()) as group:
+    with _group(tmp_path, [Role("graph", 1, threads=2), Role("tensor", 1)], RecordedProgress()) as group:
         assert group.run(count_threads) == [[2, 2], [1, 1]]
 
 
@@ -266,7 +266,7 @@ def count_threads(worker: Worker) -> list[int]:
 
 
 def test_an_error_of_a_function_fails_the_call_at_once(tmp_path: Path, nobody_left: None) -> None:
-    with _group(tmp_path, [Role("graph", 2)], Told()) as group, pytest.raises(WorkersFailed) as raised:
+    with _group(tmp_path, [Role("graph", 2)], RecordedProgress()) as group, pytest.raises(WorkersFailed) as raised:
         group.run(fail_on, 1)
     assert "rank 1 of role graph" in str(raised.value)
     assert "failed: ZeroDivisionError: no" in str(raised.value)
@@ -290,7 +290,7 @@ def relaxed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 def run_stage(output: Path | str, workers: Any, progress: Progress | None = None, **params: Any) -> Executed:
     """Make a dataset of the toy stage in this process."""
     resources = Resources.model_validate({"cpu": 1, "workers": workers})
-    return execute(toy_workers.STAGE, params, {}, str(output), resources, progress or Told(), "workers")
+    return execute(toy_workers.STAGE, params, {}, str(output), resources, progress or RecordedProgress(), "workers")
 
 
 def files_of(executed: Executed) -> dict[str, str]:
@@ -355,7 +355,7 @@ def test_a_killed_stage_leaves_nothing_and_goes_on_from_its_checkpoint(relaxed: 
             os.kill(killed[0], signal.SIGKILL)
 
     killed: list[int] = []
-    again = run_stage(output, {"count": 3, "cpu": 1, "memory": "1Gi"}, Told(at_step), seconds=0.01)
+    again = run_stage(output, {"count": 3, "cpu": 1, "memory": "1Gi"}, RecordedProgress(at_step), seconds=0.01)
     assert files_of(again) == files_of(relaxed)
     assert int(again.manifest.stats["resumed"] or 0) >= 5
     assert killed

@@ -60,11 +60,11 @@ def text(store: Store) -> str:
 def run(store: Store, text: str) -> Run:
     """Runs a stage on the text or on the dataset `count` of it, at the place that its digest names."""
 
-    def run(stage: Stage[Any], progress: io.StringIO | None = None, **params: Any) -> Executed:
+    def run(stage: Stage[Any], stream: io.StringIO | None = None, **params: Any) -> Executed:
         inputs = {"text": text} if stage is COUNT else {"number": _number(store).uri}
         location = store.location(stage.name, _digest(stage, store, text, params))
-        told = Progress(stage.name, events=True, stream=progress or io.StringIO())
-        return execute(stage, params, inputs, location.uri, Resources(cpu=2), told)
+        progress = Progress(stage.name, events=True, stream=stream or io.StringIO())
+        return execute(stage, params, inputs, location.uri, Resources(cpu=2), progress)
 
     return run
 
@@ -117,8 +117,8 @@ def test_runtime_is_without_the_wait_for_another_run(run: Run, store: Store, tex
     release = threading.Event()
     stack = contextlib.ExitStack()
 
-    class Told(io.StringIO):
-        """Lets go of the lock a second after the stage said that it waits."""
+    class Waited(io.StringIO):
+        """Releases the lock a second after the stage has logged that it waits."""
 
         def write(self, line: str) -> int:
             if "another run is making this dataset" in line:
@@ -132,7 +132,7 @@ def test_runtime_is_without_the_wait_for_another_run(run: Run, store: Store, tex
     stack.enter_context(exclusive(store.location("count", _digest(COUNT, store, text, {}))))
     holder = threading.Thread(target=hold)
     holder.start()
-    measured = run(COUNT, Told()).manifest.measured
+    measured = run(COUNT, Waited()).manifest.measured
     holder.join()
     assert measured.runtime_s <= process_age_seconds() - 1.0
 
@@ -147,7 +147,7 @@ def number(s3_store: Store) -> str:
 
 
 def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, number: str) -> None:
-    output, told, lost = s3_store.location("scale", "0" * 32), io.StringIO(), list[LeaseLost]()
+    output, log, lost = s3_store.location("scale", "0" * 32), io.StringIO(), list[LeaseLost]()
     other = Lease(s3_store.root.join("scale", f".{output.name}.lease"), LeaseClaim(supersedes=["first"]))
 
     def take_over() -> None:
@@ -159,7 +159,7 @@ def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, number: str)
     thread.start()
     with pytest.raises(LeaseLost, match="another took over the dataset"):
         execute(
-            SCALE, {"seconds": 2.0}, {"number": number}, output.uri, Resources(), Progress("x", stream=told),
+            SCALE, {"seconds": 2.0}, {"number": number}, output.uri, Resources(), Progress("x", stream=log),
             on_lost=lost.append, claim=LeaseClaim("first"),
         )  # fmt: skip
     thread.join()
@@ -172,14 +172,14 @@ def test_store_away_during_a_checkpoint(
 ) -> None:
     """The checkpoint is given up, with a warning; what the stage makes later is waited for."""
     monkeypatch.setattr(s3, "HURRIED_SECONDS", 1.0)
-    output, told = s3_store.location("scale", "0" * 32), io.StringIO()
+    output, log = s3_store.location("scale", "0" * 32), io.StringIO()
     s3_proxy.trip = (b"/_checkpoint/half.txt", "refuse", 4.0)
-    with retry.told_by(lambda message: print(message, file=told)):
-        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=told))
+    with retry.told_by(lambda message: print(message, file=log)):
+        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=log))
     assert s3_proxy.tripped.is_set()
-    assert "warning: the checkpoint could not be sent to the store" in told.getvalue()
-    assert "the next one will be tried again" in told.getvalue()
-    assert f"waiting: the store at {s3_proxy.url} does not answer" in told.getvalue()
+    assert "warning: the checkpoint could not be sent to the store" in log.getvalue()
+    assert "trying again with the next one" in log.getvalue()
+    assert f"waiting: the store at {s3_proxy.url} does not answer" in log.getvalue()
     done.dataset.verify()
     done.dataset.close()
     assert output.walk_files() == ["before.json", MANIFEST_NAME, "scaled/value.json"]
@@ -190,8 +190,8 @@ def test_checkpoint_that_was_not_sent_leaves_the_one_before(
 ) -> None:
     """Files are sent as they were written, the one that names the others last."""
     monkeypatch.setattr(s3, "HURRIED_SECONDS", 0.5)
-    output, told = s3_store.location("scale", "0" * 32), io.StringIO()
-    with _folders(output, Right(), Progress("x", stream=told)) as folders:
+    output, log = s3_store.location("scale", "0" * 32), io.StringIO()
+    with _folders(output, Right(), Progress("x", stream=log)) as folders:
 
         def write(tag: str) -> None:
             for path in folders.checkpoint.glob("*.npy"):
@@ -203,7 +203,7 @@ def test_checkpoint_that_was_not_sent_leaves_the_one_before(
         write("1")
         s3_proxy.trip = (b"table-2.npy", "refuse", 1.5)
         write("2")
-        assert "warning" in told.getvalue()
+        assert "warning" in log.getvalue()
         kept = output.join(CHECKPOINT_FOLDER)
         assert kept.walk_files() == ["a-state.json", "table-1.npy"]
         assert kept.join("a-state.json").read_text() == "1"
@@ -229,7 +229,7 @@ execute(SCALE, {"seconds": 3.0, "factor": 7.0}, {"number": sys.argv[1]}, sys.arg
 """
 
 
-def test_stopped_writer_that_goes_on_changes_nothing(s3_store: Store, number: str, tmp_path: Path) -> None:
+def test_stopped_writer_that_continues_changes_nothing(s3_store: Store, number: str, tmp_path: Path) -> None:
     """A laptop that slept, a process that was stopped: by then another has made the dataset, or is about to."""
     output = s3_store.location("scale", "0" * 32)
     writer = subprocess.Popen([sys.executable, "-c", STOPPED, number, output.uri], stderr=subprocess.PIPE, text=True)
@@ -238,8 +238,10 @@ def test_stopped_writer_that_goes_on_changes_nothing(s3_store: Store, number: st
             assert writer.poll() is None
             time.sleep(0.02)
         os.kill(writer.pid, signal.SIGSTOP)
-        told = Progress("x", stream=io.StringIO())
-        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), told, claim=LeaseClaim("", {"stopped"}))
+        progress = Progress("x", stream=io.StringIO())
+        done = execute(
+            SCALE, {}, {"number": number}, output.uri, Resources(), progress, claim=LeaseClaim("", {"stopped"})
+        )
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     _, said = writer.communicate(timeout=60)
@@ -262,7 +264,7 @@ class _Lost(Right):
 
 
 def test_late_manifest_and_late_file_lose(s3_store: Store, tmp_path: Path) -> None:
-    """Of a writer that slept between its last look at its lease and what it wrote then."""
+    """The writer slept between its last look at its lease and its next write."""
     location = s3_store.location("scale", "0" * 32)
 
     def write(writer: DatasetWriter, value: int) -> Dataset:

@@ -149,14 +149,14 @@ def test_launch_chooses_from_true_sizes(tmp_path: Path) -> None:
     """By its bytes the text should have 5 lines; it has 25."""
     request = _request(tmp_path, "kubernetes", "1\n" * 25)
     assert plan(request)[1].resources.cpu == 3
-    told: list[Any] = []
+    events: list[Any] = []
     for node in request.diagram.nodes.values():
         launcher = _InProcess()
-        record = run_node(node, request, launcher, told.append, {})
+        record = run_node(node, request, launcher, events.append, {})
         assert record.resources == launcher.resources
-        assert told[-1] == {"event": "resources", "resources": launcher.resources}
+        assert events[-1] == {"event": "resources", "resources": launcher.resources}
     assert record.resources.cpu == 4
     assert [stage.state for stage in plan(request)] == ["cached", "cached"]
-    told.clear()
-    assert run_node(node, request, launcher, told.append, {}).state == "cached"
-    assert told == []
+    events.clear()
+    assert run_node(node, request, launcher, events.append, {}).state == "cached"
+    assert events == []

@@ -265,7 +265,7 @@ def test_hostile_records_do_not_break_a_plan(tmp_path: Path, edges: list[Path]) 
 
 
 def test_cpu_seconds_of_workers_on_this_machine_are_in_those_of_their_stage(tmp_path: Path) -> None:
-    """What a record says of both together corrects both."""
+    """A record of both together corrects both."""
     resources = Resources.model_validate({"cpu": 1, "workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
     placement = Placement(engine="workers", resources=resources)
 

@@ -28,12 +28,12 @@ def launch_record(**more: Any) -> LaunchRecord:
 
 
 def test_records_of_versions_without_members_are_read(tmp_path: Path) -> None:
-    old = launch_record().model_dump(mode="json", exclude={"members"})
+    old = launch_record().model_dump(mode="json", by_alias=True, exclude={"members"})
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "scale.json").write_text(json.dumps({"format": 1, "records": [old]}))
     (found,) = History(Location.of(tmp_path)).records("scale")
     assert found.members == {}
-    assert found.model_dump(mode="json", exclude={"members"}) == old
+    assert found.model_dump(mode="json", by_alias=True, exclude={"members"}) == old
 
 
 def test_newest_first_and_no_more_than_are_kept(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str) -> None:
     ],
 )  # fmt: skip
 def test_odd_records_among_good_ones(tmp_path: Path, key: str, value: Any) -> None:
-    good = json.loads(launch_record().model_dump_json())
+    good = json.loads(launch_record().model_dump_json(by_alias=True))
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "scale.json").write_text(json.dumps({"format": 1, "records": [good | {key: value}, good]}))
     assert History(Location.of(tmp_path)).records("scale") == (LaunchRecord.model_validate(good),)

@@ -59,7 +59,7 @@ def _execute(request: Request, name: str) -> None:
 
 
 class TestRequest:
-    """What a user asked for."""
+    """Requests of users."""
 
     def test_parameters_between_file_and_command_line(self, folder: Path) -> None:
         (folder / "my.yaml").write_text("{count: {skip: 1}, scale: {factor: 3, seconds: 3}}")
@@ -166,7 +166,7 @@ class TestPlan:
         assert count.seconds == pytest.approx(FORK_S + 7.5)
         # 2 × 0.36 + 1 × 0.036 = 0.756 USD an hour
         assert count.cost_usd == pytest.approx(0.756 * (FORK_S + 7.5) / 3600)
-        # five lines: 500 bytes, 5 s on 4 threads, if there are so many
+        # five lines: 500 bytes, 5 s on 4 threads, if there are that many
         assert (scale.state, scale.memory_bytes, scale.cpu_s) == ("run", 500, 5.0)
         assert scale.seconds == pytest.approx(FORK_S + max(1.25, 5 / available_cpus()))
         assert scale.end_s == pytest.approx(count.seconds + scale.seconds)
@@ -277,7 +277,7 @@ class TestExplain:
 
 
 class TestRecords:
-    """What is recorded of a run."""
+    """Records of runs."""
 
     def _records(self, request: Request, launched: Launched | None) -> list[Any]:
         found = []

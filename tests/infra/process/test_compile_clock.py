@@ -17,8 +17,8 @@ def _busy() -> None:
 
 
 def test_what_is_nested_counts_once() -> None:
-    clock, told = CompileClock(), []
-    clock.reset(lambda: told.append(1))
+    clock, begun = CompileClock(), []
+    clock.reset(lambda: begun.append(1))
     clock.begin()
     _busy()
     assert clock.seconds == (0, 0)
@@ -33,7 +33,7 @@ def test_what_is_nested_counts_once() -> None:
     clock.begin()
     clock.end()
     assert clock.seconds >= (wall, cpu)
-    assert told == [1]
+    assert begun == [1]
     clock.reset()
     assert clock.seconds == (0, 0)
 

@@ -37,7 +37,7 @@ def test_a_signal_raises_in_the_main_thread():
 
 
 class Thing:
-    """Where it ends, it gets a signal."""
+    """Sends this process a signal when it is destroyed."""
 
     def __init__(self, place: str):
         self.place = place

@@ -1,4 +1,4 @@
-"""How long threads of OpenMP wait before they sleep, and how many Numba takes: as the libraries themselves tell."""
+"""Spinning of OpenMP's threads and the number of Numba's, as the libraries themselves report them."""
 
 from __future__ import annotations
 

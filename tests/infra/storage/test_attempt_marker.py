@@ -1,4 +1,4 @@
-"""What an attempt leaves is removed by the next one, and nothing else ever is: on a local folder and on S3."""
+"""An attempt removes the files of the one before it, and never any others: in a local folder and on S3."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ pytestmark = pytest.mark.usefixtures("scratch")
 
 @pytest.fixture
 def folder(store: Store) -> Location:
-    """Where a dataset is to be made."""
+    """Folder in which a dataset is made."""
     return store.root.join("output")
 
 
-def _put(location: Location, text: str = "somebody's") -> None:
+def _put(location: Location, text: str = "not theirs") -> None:
     if (path := location.local_path) is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
     location.write_atomic(text)
@@ -66,7 +66,7 @@ def test_folder_of_somebody_is_left_alone(folder: Location, tmp_path: Path, name
         _count(folder, tmp_path)
     assert raised.value.value == name
     assert folder.walk_files() == [name]
-    assert folder.join(name).read_text() == "somebody's"
+    assert folder.join(name).read_text() == "not theirs"
 
 
 def test_files_beside_those_of_an_attempt_are_left_alone(folder: Location, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_an_attempt_left_is_removed_and_its_checkpoint_kept(folder: Locatio
 
 
 def test_checkpoint_of_another_dataset_is_removed(folder: Location) -> None:
-    """Whoever tries again with other parameters and the same folder must not go on from there."""
+    """Another attempt with other parameters in the same folder must not resume from it."""
     _mark(folder, digest="a" * 32)
     _put(folder.join(CHECKPOINT_FOLDER, "epoch.npy"))
     DatasetWriter(folder, "b" * 32).close()
@@ -133,14 +133,14 @@ def test_links_in_an_unfinished_dataset_are_not_followed(tmp_path: Path, place: 
     """No attempt makes any; one that points elsewhere would have files written or removed there."""
     folder, elsewhere = Location.of(tmp_path / "output"), tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "thesis.tex").write_text("somebody's")
+    (elsewhere / "thesis.tex").write_text("not theirs")
     _mark(folder, "values.npy")
     (tmp_path / "output" / place).parent.mkdir(exist_ok=True)
     (tmp_path / "output" / place).symlink_to(elsewhere)
     with pytest.raises(UserError) as raised:
         DatasetWriter(folder)
     assert raised.value.value == place
-    assert (elsewhere / "thesis.tex").read_text() == "somebody's"
+    assert (elsewhere / "thesis.tex").read_text() == "not theirs"
 
 
 def test_files_are_claimed_before_they_are_there(folder: Location) -> None:
@@ -328,7 +328,7 @@ def test_killed_at_any_point(store: Store) -> None:
 
 
 def test_marker_beside_a_manifest_goes_with_the_next_use(folder: Location, tmp_path: Path) -> None:
-    """Of an attempt that was killed after its manifest: the dataset exists, and nothing of the attempt is needed."""
+    """An attempt was killed after its manifest: the dataset exists, and nothing of the attempt is needed."""
     _count(folder, tmp_path)
     _mark(folder, "lines.npy")
     for name in (f"{CHECKPOINT_FOLDER}/epoch", f"{PARTS_FOLDER}/1"):

@@ -79,7 +79,7 @@ def test_renewal_that_is_always_refused_is_an_error(quirky: Store, monkeypatch: 
 @moto_only
 @pytest.mark.parametrize("quirky", ["as-ceph"], indirect=True)
 class TestAsCeph:
-    """What the same tests on Ceph itself show, where it is not installed."""
+    """Stands in for the same tests on Ceph, where it is not installed."""
 
     def test_store_is_taken(self, quirky: Store) -> None:
         quirky.check_writable()

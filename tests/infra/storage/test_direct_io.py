@@ -1,4 +1,4 @@
-"""Large files: what is written is there, directly or through the cache, and what goes wrong is told."""
+"""Large files: written bytes arrive, directly or through the cache, and errors are raised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.storage import direct_io
 from superworkflow.infra.storage.direct_io import ALIGNED, PIECE, LargeFile
 
 
@@ -67,7 +66,7 @@ def opened_in(folder: Path) -> list[str]:
     return [path for path in found if path.startswith(str(folder))]
 
 
-def test_full_disk_is_told_and_the_file_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_and_the_file_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, data: memoryview) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -86,18 +85,9 @@ def test_full_disk_is_told_and_the_file_closed(tmp_path: Path, monkeypatch: pyte
     assert opened_in(tmp_path) == []
 
 
-def test_memory_serves_the_next_file(tmp_path: Path) -> None:
-    for number, size in enumerate((PIECE + 1, 5, 3 * PIECE)):
-        with LargeFile(tmp_path / "file") as file:
-            file.write(bytes([number]) * size)
-        assert (tmp_path / "file").read_bytes() == bytes([number]) * size
-        assert 2 <= len(direct_io._free) <= direct_io._KEPT
-
-
-def test_memory_that_was_enlarged_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_io, "_free", [])
+def test_a_piece_larger_than_the_memory(tmp_path: Path) -> None:
     with LargeFile(tmp_path / "file") as file:
+        file.write(b"y")
         file.room(5 * PIECE)[:] = b"x" * (5 * PIECE)
         file.filled(5 * PIECE)
-    assert [len(each) for each in direct_io._free] == [2 * PIECE]
-    assert (tmp_path / "file").read_bytes() == b"x" * (5 * PIECE)
+    assert (tmp_path / "file").read_bytes() == b"y" + b"x" * (5 * PIECE)

@@ -188,7 +188,7 @@ def exchange(job: StageRun[CountParams]) -> Output:
 
 
 def touch(job: StageRun[CountParams]) -> Output:
-    """The file gets another name beside its own, as by a backup; its content stays."""
+    """The file gets a second name, as from a backup; its content stays."""
     path = job.sources["text"].location.local_path
     if path is not None:
         os.link(path, path.with_name("backup"))

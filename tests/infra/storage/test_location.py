@@ -188,7 +188,7 @@ def test_conditional_delete(s3_store: Store) -> None:
 
 
 def test_one_of_many_creates(s3_store: Store) -> None:
-    """What leases rest on; also a test of the server that stands for S3."""
+    """Leases depend on it; also a test of the server that stands for S3."""
     for number in range(20):
         file = s3_store.root.join(f"{number}")
         with ThreadPoolExecutor(8) as pool:

@@ -48,7 +48,7 @@ def _holder(location: Location, name: str = "") -> subprocess.Popen[str]:
 
 
 def _free_at_once(location: Location) -> bool:
-    """Whether the lock can be had without waiting for a lease to expire."""
+    """True if the lock can be had without waiting for a lease to expire."""
     waited: list[int] = []
     with exclusive(location, lambda: waited.append(1)):
         return not waited
@@ -282,7 +282,7 @@ class TestLease:
     def test_outage_longer_than_the_lease(
         self, s3_store: Store, s3_proxy: S3Proxy, short: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody could take over while the store was away for all; the holder goes on."""
+        """No process could take over while the store was away for all; the holder continues."""
         monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
         monkeypatch.setattr(lock, "RETRY_SECONDS", 0.2)
         monkeypatch.setattr(s3, "HURRIED_SECONDS", 0.3)

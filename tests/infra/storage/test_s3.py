@@ -22,7 +22,7 @@ from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import Mode, S3Proxy
 
 OUTAGE_SECONDS = 2.5
-"""Longer than it takes until people are told."""
+"""Longer than an outage that is not logged."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def root(s3_proxy: S3Proxy, s3_store: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
+def reported() -> Iterator[list[str]]:
     lines: list[str] = []
     with retry.told_by(lines.append):
         yield lines
@@ -93,17 +93,17 @@ def test_outage_is_waited_for(
     work(root, tmp_path / "file")
 
 
-def test_outage_is_told_once(root: Location, s3_proxy: S3Proxy, told: list[str]) -> None:
+def test_outage_is_reported_once(root: Location, s3_proxy: S3Proxy, reported: list[str]) -> None:
     s3_proxy.outage("refuse", retry.TELL_SECONDS + 2)
     threads = [threading.Thread(target=_list, args=[root, None]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 2
-    assert told[0].startswith(f"waiting: the store at {s3_proxy.url} does not answer (")
-    assert told[0].endswith("; trying again for up to 600 s")
-    assert told[1].startswith(f"the store at {s3_proxy.url} answers again after ")
+    assert len(reported) == 2
+    assert reported[0].startswith(f"waiting: the store at {s3_proxy.url} does not answer (")
+    assert reported[0].endswith("; trying again for up to 600 s")
+    assert reported[1].startswith(f"the store at {s3_proxy.url} answers again after ")
 
 
 def test_patience_ends(root: Location, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

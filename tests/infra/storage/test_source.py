@@ -316,7 +316,7 @@ def test_copied_for_pods_with_all_members(store: Store, tmp_path: Path, kind: st
 
 
 class TestKeptSums:
-    """What has not changed is read once."""
+    """Unchanged files are read once."""
 
     @pytest.fixture(autouse=True)
     def _settled(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ class TestKeptSums:
         assert Source.of(path).digest == first
 
     def test_rehash(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """A plan trusts what was kept, unless it is told not to; what it finds then is kept instead."""
+        """A plan trusts cached sums unless `rehash` is set, which replaces them."""
         path = tmp_path / "edges.csv"
         path.write_text("1,2\n2,3\n")
         time.sleep(0.3)

@@ -8,7 +8,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.metrics import Metric
-from superworkflow.infra.contract.params import parse_model
+from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.registration import Gate, Limit, Registration, check_gates, check_limits
 from superworkflow.infra.tracking.decision import Decision, Scored, decide
 
@@ -21,7 +21,7 @@ def judged(
     own: dict[str, float], champion: dict[str, float] | None, *declared: Metric, fault: str = "", **registration: object
 ) -> Decision:
     scored = None if champion is None else Scored(1, champion, "rescored", fault)
-    return decide("m", 2, own, declared or (F1,), scored, parse_model(Registration, registration, "registration"))
+    return decide("m", 2, own, declared or (F1,), scored, parse_params(Registration, registration, "registration"))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_no_gate(text: str) -> None:
     with pytest.raises(UserError, match="not a gate"):
         Gate.parse(text)
     with pytest.raises(UserError, match=r"registration\.gates: .*not a gate"):
-        parse_model(Registration, {"gates": [text]}, "registration")
+        parse_params(Registration, {"gates": [text]}, "registration")
 
 
 def test_gates_of_metrics_that_are_not_declared() -> None:
@@ -118,7 +118,7 @@ def test_a_decision_says_why() -> None:
 @pytest.mark.parametrize("name", ["a/b", "a'b", " a", "a\n", "a" + "`"])
 def test_names_that_no_model_can_have(name: str) -> None:
     with pytest.raises(UserError, match="not a name that a model can have"):
-        parse_model(Registration, {"name": name}, "registration")
+        parse_params(Registration, {"name": name}, "registration")
 
 
 @pytest.mark.parametrize("text", ["", "rows", "rows=", "rows=high", "rows=-1", "rows=nan", "rows>=1"])
@@ -126,7 +126,7 @@ def test_what_is_no_limit_of_drift(text: str) -> None:
     with pytest.raises(UserError, match="not a limit of drift"):
         Limit.parse(text)
     with pytest.raises(UserError, match=r"registration\.max_drift: .*not a limit of drift"):
-        parse_model(Registration, {"max_drift": [text]}, "registration")
+        parse_params(Registration, {"max_drift": [text]}, "registration")
 
 
 def test_limits_of_figures_that_no_stage_reports() -> None:
@@ -148,7 +148,7 @@ def test_limits_of_figures_that_no_stage_reports() -> None:
     ],
 )
 def test_limits_of_drift(drift: dict[str, float], first: bool, why: str) -> None:
-    registration = parse_model(Registration, {"max_drift": ["rows=0.25"]}, "registration")
+    registration = parse_params(Registration, {"max_drift": ["rows=0.25"]}, "registration")
     champion = None if first else Scored(1, {"judge.f1": 0.5}, "rescored")
     decision = decide("m", 2, {"judge.f1": 0.5}, (F1,), champion, registration, drift)
     assert decision.verdict == ("rejected" if why else "promoted")

@@ -1,4 +1,4 @@
-"""Which version of a model is in use, in a real MLflow registry."""
+"""Versions of a model, the champion and rollbacks, in a real MLflow registry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client(uri: str) -> MlflowClient:
 
 @pytest.fixture
 def registry(uri: str) -> ModelRegistry:
-    """What is tested."""
+    """The registry under test."""
     return ModelRegistry(uri)
 
 

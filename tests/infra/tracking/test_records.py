@@ -1,4 +1,4 @@
-"""What is recorded of a stage that took several attempts."""
+"""Records of stages that took several attempts."""
 
 from __future__ import annotations
 

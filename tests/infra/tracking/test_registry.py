@@ -168,8 +168,8 @@ def test_neighbors_are_exact(tmp_path, monkeypatch, metric, block):
     monkeypatch.setattr(serving, "BLOCK_ROWS", block)
     made = publish(tmp_path, metric=metric)
     served = serving.load(Path(made.uri))
-    asked = ["n3", "42", "zoë"]
-    answer = served.predict(pd.DataFrame({"node": asked}), {"task": "neighbors", "k": 7})
+    nodes = ["n3", "42", "zoë"]
+    answer = served.predict(pd.DataFrame({"node": nodes}), {"task": "neighbors", "k": 7})
     vectors = made.array("vectors.npy").astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if metric == "cosine" else vectors
     for node, neighbors, scores in answer.itertuples(index=False):

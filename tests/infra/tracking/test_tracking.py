@@ -90,7 +90,7 @@ def test_what_was_read_and_made_is_listed_as_datasets(uri: str, two: tuple[str, 
 
 
 def test_runs_that_list_a_new_dataset_at_once(tmp_path: Path) -> None:
-    """Whoever comes second finds that another run has just added it."""
+    """The second one finds that another run has just added it."""
     uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
     MlflowTracker(uri)
     for name in "abc":
@@ -112,7 +112,7 @@ def test_runs_that_list_a_new_dataset_at_once(tmp_path: Path) -> None:
 
 
 def test_runs_that_end_at_once_each_are_recorded(tmp_path: Path) -> None:
-    """As trials of a sweep do: whoever comes second finds the view of its superworkflow."""
+    """As trials of a sweep do: the second one finds the view of its superworkflow."""
     uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
     MlflowTracker(uri)
     for name in "abc":

@@ -1,4 +1,4 @@
-"""How runs end in the record: failed, cancelled, with their process or without a sign."""
+"""Ends of runs in the record: failed, cancelled, with their process or without a sign."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_run_of_a_dead_process_is_closed_and_that_of_a_living_one_is_not(shared_
     living = MlflowTracker(shared_uri)
     own = living.begin("lives", "toy", {}, {})
     assert subprocess.run([sys.executable, "-c", DIES, shared_uri], timeout=200).returncode == 9
-    dead = find_run(shared_uri, "dies")  # whoever looks closes it
+    dead = find_run(shared_uri, "dies")  # looking for it closes it
     client = MlflowClient(shared_uri)
     assert dead.status == "FAILED"
     assert client.get_run(dead.run_id).data.tags["superworkflow.error"] == "its process died"

@@ -1,4 +1,4 @@
-"""Where records are kept, and a database or server that cannot be reached."""
+"""Locations of records, and a database or server that cannot be reached."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
     """Four times, as one that starts anew does; a stand-in, since MLflow's own server takes long to start."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Server(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -53,8 +53,8 @@ def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            asked.append(self.path)
-            self.send_response(200 if len(asked) > 4 else 500)
+            paths.append(self.path)
+            self.send_response(200 if len(paths) > 4 else 500)
             self.send_header("Content-Length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
@@ -67,7 +67,7 @@ def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
         client = open_client(f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
     assert client.tracking_uri.endswith(str(server.server_port))
-    assert asked == ["/api/2.0/mlflow/experiments/search"] * 5
+    assert paths == ["/api/2.0/mlflow/experiments/search"] * 5
 
 
 def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ METRICS = (Metric("walk-1", "micro_f1", headline=True), Metric("walk-1", "loss",
 
 
 def staged(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
-    """What is recorded of a stage that took so long."""
+    """Record of a stage that took this long."""
     return StageRecord(
         name=name, stage=name, digest="d" * 32, state="cached" if cached else "ran", resources=Resources(),
         runtime_s=0 if cached else seconds, cpu_s=0 if cached else 2 * seconds, peak_memory_bytes=1 << 20,

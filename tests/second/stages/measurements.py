@@ -13,7 +13,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 
 class MeasurementsParams(StageParams):
-    """How the tables are read."""
+    """Options for reading the tables."""
 
     target: str = Field(default="progression", description="Column that is predicted from the others.")
 

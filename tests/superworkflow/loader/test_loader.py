@@ -90,23 +90,25 @@ def test_batches_hold_the_subgraphs_and_their_features(made):
     opened = HeteroGraph.open(graph)
     loader = Subgraphs(graph, sampled, split="validation", edge_positions=True)
     whole = loader.picked(np.arange(len(loader)))
-    at = 0
+    row = 0
     for batch in loader.batches(7, shuffle=False):
         for s in range(len(batch)):
-            assert batch.sample_ids[s] == whole.sample_ids[at].as_py()
-            assert batch.seeds[s].item() == whole.seeds[at]
+            assert batch.sample_ids[s] == whole.sample_ids[row].as_py()
+            assert batch.seeds[s].item() == whole.seeds[row]
             for i, (name, nodes) in enumerate(batch.nodes.items()):
                 here = nodes.numbers[nodes.starts[s] : nodes.starts[s + 1]]
-                assert here.tolist() == whole.nodes[i][whole.node_starts[i][at] : whole.node_starts[i][at + 1]].tolist()
+                assert (
+                    here.tolist() == whole.nodes[i][whole.node_starts[i][row] : whole.node_starts[i][row + 1]].tolist()
+                )
                 assert (nodes.subgraph[nodes.starts[s] : nodes.starts[s + 1]] == s).all(), name
             for j, edges in enumerate(batch.edges.values()):
                 span = slice(edges.starts[s], edges.starts[s + 1])
-                first, last = whole.edge_starts[j][at : at + 2]
+                first, last = whole.edge_starts[j][row : row + 2]
                 assert edges.positions[span].tolist() == whole.positions[j][first:last].tolist()
                 begins = [batch.nodes[end].starts[s] for end in (edges.source, edges.target)]
                 local = edges.index[:, span] - torch.tensor(begins)[:, None]
                 assert local.tolist() == [whole.sources[j][first:last].tolist(), whole.targets[j][first:last].tolist()]
-            at += 1
+            row += 1
         assert torch.equal(batch.nodes["paper"].numbers[batch.seed_places], batch.seeds)
         for name, edges in batch.edges.items():
             rows = opened.rows(name)
@@ -127,7 +129,7 @@ def test_batches_hold_the_subgraphs_and_their_features(made):
                         np.testing.assert_array_equal(values.values, np.concatenate(parts or [expected.values[:0]]))
                     else:
                         np.testing.assert_array_equal(values.numpy(), np.asarray(expected)[rows])
-    assert at == len(loader)
+    assert row == len(loader)
     chosen = next(Subgraphs(graph, sampled, features={"paper": ["title"]}).batches(4))
     titles = opened.node_feature("paper", "title").to_pylist()
     assert chosen.nodes["paper"].features == {"title": [titles[row] for row in chosen.nodes["paper"].numbers.tolist()]}
@@ -176,8 +178,10 @@ def test_what_is_refused(made, tmp_path):
     graph, sampled, *_ = made
     with pytest.raises(UserError, match="no such split"):
         Subgraphs(graph, sampled, split="dev")
-    with pytest.raises(UserError, match="no set with such a feature"):
+    with pytest.raises(UserError, match="paper has no such feature"):
         Subgraphs(graph, sampled, features={"paper": ["absent"]})
+    with pytest.raises(UserError, match="no set named absent"):
+        Subgraphs(graph, sampled, features={"absent": ["x"]})
     with pytest.raises(UserError, match="at least one subgraph"):
         next(Subgraphs(graph, sampled).batches(0))
     block = Subgraphs(graph, sampled).picked(np.arange(5))

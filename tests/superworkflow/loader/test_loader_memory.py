@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def apart(*arrays: np.ndarray) -> bool:
-    """Whether no two share a byte."""
+    """True if no two share a byte."""
     spans = sorted((each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays)
     return all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
@@ -62,15 +62,15 @@ def test_memory_of_an_array_is_given_back_with_the_last_that_reads_it(kind):
     array = memory.array(shape, np.int32)
     assert (array.shape, array.dtype, array.flags.c_contiguous) == (shape, np.int32, True)
     array[:] = 7
-    at = array.ctypes.data
+    address = array.ctypes.data
     reader = readers(array)[kind]
     del array
     other = memory.array(shape, np.int32)
     other[:] = 8
     assert set(np.asarray(reader).tobytes()) == {0, 7}
-    assert other.ctypes.data != at
+    assert other.ctypes.data != address
     del reader
-    assert memory.array(shape, np.int32).ctypes.data == at
+    assert memory.array(shape, np.int32).ctypes.data == address
 
 
 def test_small_arrays_take_none():
@@ -103,7 +103,7 @@ def test_an_arenas_arrays_are_aligned_and_share_nothing():
 
 
 def test_threads_get_memory_of_their_own():
-    """What a thread has written is there until it gives the memory back, whatever the others take meanwhile."""
+    """Memory keeps what its thread wrote until it is given back, whatever other threads take."""
     memory, faults, together = Memory(), [], threading.Barrier(4)
 
     def work(number: int) -> None:

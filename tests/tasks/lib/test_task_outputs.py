@@ -1,4 +1,4 @@
-"""Where executors keep what later tasks need."""
+"""Tests of the places where executors keep what later tasks need."""
 
 from __future__ import annotations
 

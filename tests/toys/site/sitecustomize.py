@@ -1,4 +1,4 @@
-"""Run by each interpreter that has this folder on its path: the toy stages beside the project's own."""
+"""Run by each interpreter that has this folder on its path: adds the toy stages to the project's own."""
 
 from pathlib import Path
 

@@ -25,9 +25,9 @@ class ExecutorPods(PodGroup):
         """See `PodGroup`."""
         return "Spark executor"
 
-    def blameless(self, told: Mapping[str, Any]) -> bool:
+    def blameless(self, report: Mapping[str, Any]) -> bool:
         """See `PodGroup`."""
-        return _LEFT_ALONE in str(told)
+        return _LEFT_ALONE in str(report)
 
 
 class SparkOnCluster(OnCluster):

@@ -32,8 +32,8 @@ LEAST_HEAP = 480 << 20
 LEAST_MEMORY = 768 << 20
 """Bytes of memory below which a Java process and one Python worker do not fit an executor."""
 HEAP_SHARE = 0.4
-"""Java's heap, of an executor's memory; its Python workers get a half (`python_memory` of `session`), and
-what is left is what Java takes beside its heap."""
+"""Share of an executor's memory for Java's heap. Its Python workers get a half (`python_memory` of `session`), and
+Java's memory outside of the heap gets the rest."""
 
 POD_VERBS = ("create", "get", "list", "watch", "patch", "delete")
 """Permissions of the drivers' account on pods in its namespace; it needs no others."""
@@ -87,7 +87,8 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
         UserError: the executors are too small.
     """
     cores = max(1, int(executors.cpu))
-    heap, beside = memory_split(executors.memory)
+    heap, overhead = memory_split(executors.memory)
+    limit = cpu_quantity(executors.cpu * settings.cpu_limit) if settings.cpu_limit else None
     return {
         "spark.master": "k8s://https://$(KUBERNETES_SERVICE_HOST):$(KUBERNETES_SERVICE_PORT)",
         "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
@@ -97,16 +98,17 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
         **allocation_settings(executors),
         "spark.executor.cores": str(cores),
         "spark.executor.memory": f"{heap >> 20}m",
-        "spark.executor.memoryOverhead": f"{beside >> 20}m",
+        "spark.executor.memoryOverhead": f"{overhead >> 20}m",
         "spark.default.parallelism": str(2 * cores * executors.largest),
         "spark.sql.shuffle.partitions": str(2 * cores * executors.largest),
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
         "spark.kubernetes.executor.request.cores": cpu_quantity(executors.cpu),
+        **({"spark.kubernetes.executor.limit.cores": limit} if limit else {}),
         "spark.kubernetes.executor.podNamePrefix": job,
         "spark.kubernetes.executor.podTemplateFile": f"{_FOLDER}/{_TEMPLATE}",
         "spark.kubernetes.executor.podTemplateContainerName": CONTAINER,
-        # An ended executor tells how it ended and what it used; the launcher reads that and deletes it.
+        # The launcher reads an ended executor's exit status and usage, and deletes it.
         "spark.kubernetes.executor.deleteOnTermination": "false",
         # What the driver then need not have the right to.
         "spark.kubernetes.executor.disableConfigMap": "true",
@@ -138,7 +140,7 @@ def allocation_settings(executors: Group) -> dict[str, str]:
 
 
 def memory_split(memory: int) -> tuple[int, int]:
-    """Bytes of Java's heap, and bytes beside it, of an executor's memory; whole MiB that add up to no more than it.
+    """Bytes of Java's heap and of its overhead within an executor's memory, in whole MiB.
 
     The work is done by Python with NumPy and Arrow; Java only moves rows. So the heap gets two fifths, or the least
     with which Spark starts. Half is what stages count on for their Python workers (`session`), and a tenth
@@ -170,7 +172,7 @@ def executor_template(settings: KubernetesSettings, labels: Mapping[str, str]) -
     template: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": dict(labels)},
+        "metadata": {"labels": dict(labels), "annotations": dict(settings.annotations)},
         "spec": pod_spec(settings, container, volumes),
     }
     _show(template, settings, {})

@@ -32,10 +32,10 @@ from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
 TALKS = "superworkflow/worker-group"
-"""Label of coordinators and workers: rbac.yaml lets nobody else talk to them."""
+"""Label of coordinators and workers: rbac.yaml admits only traffic between pods that carry it."""
 LOSSES = 5
-"""Pods of one role that are replaced; when more are lost, something is wrong with all of them. Of an elastic role one
-more is for each member that it may have."""
+"""Pods of one role that are replaced; when more are lost, something is wrong with all of them. An elastic role has one
+more for each member that it may have."""
 HOST_CHARACTERS = 63
 """Characters of a pod's name that its container takes as host name."""
 
@@ -47,12 +47,12 @@ _OF_THE_JOB = ("job-name", "controller-uid")
 
 
 class WorkerPods(PodGroup):
-    """The workers of one fixed role: so many pods, as long as the coordinator's runs."""
+    """The workers of one fixed role: a constant number of pods while the coordinator's runs."""
 
     def __init__(self, job: FollowedJob, role: str, group: Group, offset: int, agents: int):
         super().__init__(job, role, group)
         self._offset, self._agents = offset, agents
-        self._each = StartTimeout(job.settings, job.tell)
+        self._each = StartTimeout(job.settings, job.log)
 
     @property
     def title(self) -> str:
@@ -86,7 +86,7 @@ class WorkerPods(PodGroup):
                     Reason.NODE_LOST, f"pods of role {self.role} were lost {lost} times", "Run again to resume."
                 )
             if ended:
-                self._job.tell(f"the {self.title} {max(ended)} was lost; starting another")
+                self._job.log(f"the {self.title} {max(ended)} was lost; starting another")
             await self._make(own, f"{self._stem(number)}-{len(pods)}")
         return None
 
@@ -113,7 +113,7 @@ class WorkerPods(PodGroup):
             name: of the worker's.
         """
         settings, each = self._job.settings, self.group.each
-        told = {
+        setup = {
             "host": own["status"]["podIP"], "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": self.role,
             "count": 1, "offset": self._offset, "agents": self._agents, "threads": each.threads,
             "gpus": each.gpu.count, "elastic": self.group.elastic,
@@ -129,7 +129,7 @@ class WorkerPods(PodGroup):
             "args": ["worker"],
             "resources": quantities(settings, each),
         }
-        container["env"] += [{"name": SETUP_VARIABLE, "value": json.dumps(told)}, _token(self._job.name)]
+        container["env"] += [{"name": SETUP_VARIABLE, "value": json.dumps(setup)}, _token(self._job.name)]
         labels = {key: value for key, value in own["metadata"]["labels"].items() if not _is_of_the_job(key)}
         reference = {"apiVersion": "v1", "kind": "Pod", "name": own["metadata"]["name"], "uid": own["metadata"]["uid"]}
         return {
@@ -137,6 +137,7 @@ class WorkerPods(PodGroup):
             "kind": "Pod",
             "metadata": {
                 "name": name, "labels": {**labels, MEMBER_OF: self._job.name, ROLE: self.role},
+                "annotations": dict(settings.annotations),
                 "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
             },
             "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
@@ -155,10 +156,10 @@ class ElasticPods(WorkerPods):
 
     def hear(self, event: Event) -> bool:
         """See `PodGroup`."""
-        asked = asked_count(event, {self.role: self.group})
-        if asked is None:
+        request = asked_count(event, {self.role: self.group})
+        if request is None:
             return False
-        self._wanted = asked[1]
+        self._wanted = request[1]
         hanging = event.get("hanging")
         if isinstance(hanging, list):
             self._hanging |= {host for host in hanging if isinstance(host, str)}
@@ -172,7 +173,7 @@ class ElasticPods(WorkerPods):
         there = sorted((self._seen[name] for name in self._present() if self._stays(name)), key=_by_merit)
         for pod in there:
             if pod.name[:HOST_CHARACTERS] in self._hanging:
-                self._job.tell(f"the {self.title} {pod.name} hangs; starting another")
+                self._job.log(f"the {self.title} {pod.name} hangs; starting another")
                 await self._delete(pod, gracePeriodSeconds="0")
         there = [pod for pod in there if self._stays(pod.name)]
         for pod in there[self._wanted :] if self._wanted is not None else ():
@@ -202,7 +203,7 @@ class ElasticPods(WorkerPods):
         await self._api.delete(f"{self._api.pods}/{pod.name}", **query)
 
     async def _waiting(self) -> Diagnosis | None:
-        """Nothing: work goes on with those that are there."""
+        """None: work continues with the members that are there."""
         return None
 
 

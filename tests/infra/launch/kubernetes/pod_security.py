@@ -24,7 +24,7 @@ PROFILES = {"RuntimeDefault", "Localhost"}
 
 
 def violations(spec: Json) -> list[str]:
-    """What in a pod's spec the standard forbids."""
+    """Violations of the standard in a pod's spec."""
     return [*_of_pod(spec), *(fault for container in _containers(spec) for fault in _of_container(spec, container))]
 
 
@@ -67,7 +67,7 @@ def _of_container(spec: Json, container: Json) -> Iterator[str]:
 
 
 def _shared(where: Any, context: Json) -> Iterator[str]:
-    """What may stand with the pod or with a container."""
+    """Violations in a security context of a pod or a container."""
     if context.get("runAsNonRoot") is False:
         yield f"{where}: runAsNonRoot is false"
     if context.get("runAsUser") == 0:
@@ -87,5 +87,5 @@ def _containers(spec: Json) -> list[Json]:
     return [c for kind in ("initContainers", "containers", "ephemeralContainers") for c in spec.get(kind) or ()]
 
 
-def _context(of: Json) -> Json:
-    return of.get("securityContext") or {}
+def _context(spec: Json) -> Json:
+    return spec.get("securityContext") or {}

@@ -1,4 +1,4 @@
-"""What a launcher makes of datasets that other runs' Jobs have made, without a cluster."""
+"""A launcher's use of datasets that other runs' Jobs have made, without a cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOO_SMALL = Ended(Diagnosis(Reason.OUT_OF_MEMORY, "it ran out of memory", ""), N
 
 
 class Cluster:
-    """Jobs, each of which ends as it is told; in the order in which they are made or found."""
+    """Jobs, each with a given end; in the order in which they are made or found."""
 
     jobs, pods, namespace = "/jobs", "/pods", "graphs"
 
@@ -69,7 +69,7 @@ class Cluster:
 
 
 class Ground:
-    """A store, what was told, and what a launcher sees when it looks for the dataset: once each, then what is there."""
+    """A store, the log, and what a launcher sees when it looks for the dataset: once each, then what is there."""
 
     def __init__(self, folder: Path, cluster: Cluster):
         self.cluster, self.log, self.looks = cluster, list[str](), list[Dataset | None]()
@@ -101,10 +101,10 @@ class Ground:
         self.cluster.there["other"] = job | {"metadata": job["metadata"] | {"name": "other", "uid": "u"}}
 
     def launch(self) -> Launched:
-        def tell(event: Event) -> None:
+        def on_event(event: Event) -> None:
             self.log.append(str(event.get("message")))
 
-        return launcher.KubernetesLauncher(self.settings).launch(self.call, tell)
+        return launcher.KubernetesLauncher(self.settings).launch(self.call, on_event)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_dataset_that_vanishes_between_two_looks_is_made(ground: Ground) -> No
     launched = ground.launch()
     assert not launched.reused
     assert len(ground.cluster.made) == len(launched.attempts) == 1
-    assert any("is gone again; making it" in line for line in ground.log)
+    assert any("has disappeared; recomputing it" in line for line in ground.log)
 
 
 def test_a_dataset_that_vanishes_after_the_job_that_was_followed_is_made(ground: Ground) -> None:
@@ -162,7 +162,7 @@ def test_datasets_that_vanish_time_and_again_end_the_stage(ground: Ground) -> No
     gone = ground.write()
     ground.location.delete(recursive=True)
     ground.looks = [gone, None] * 2
-    with pytest.raises(StageFailed, match=r"gone again, twice\..* what removes datasets from"):
+    with pytest.raises(StageFailed, match=r"missing both times\..* what removes datasets from"):
         ground.launch()
     assert ground.cluster.made == []
 

@@ -44,7 +44,7 @@ ENDS = {
     "exit": (_job("BackoffLimitExceeded"), _pod(_ended(1)), Reason.FAILED, "exit status 1"),
     "own-words": (_job("BackoffLimitExceeded"), _pod(_ended(2, message=SAID)), Reason.FAILED, "must be positive"),
     "segfault": (_job(), _pod(_ended(139)), Reason.CRASHED, "SIGSEGV"),
-    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "not for lack of memory"),
+    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "reports no lack of memory"),
     "child-out-of-memory": (_job(), _pod(_ended(1, message=CHILD)), Reason.OUT_OF_MEMORY, "its limit was"),
     "no-command": (_job(), _pod(_ended(127, "ContainerCannotRun", "no such file")), Reason.NOT_STARTED, "no such file"),
     "start-error": (_job(), _pod(_ended(128, "StartError", "exec failed")), Reason.NOT_STARTED, "exec failed"),
@@ -64,8 +64,8 @@ ENDS = {
     "job-deleted-before-its-pod": (None, None, Reason.DELETED, "Job was deleted"),
     "failed-then-cleaned": (None, _pod(_ended(2, message=SAID)), Reason.FAILED, "must be positive"),
     "pod-deleted": (_job("BackoffLimitExceeded"), {"metadata": {"deletionTimestamp": "now"}, **_pod(_ended(143))},
-                    Reason.DELETED, "its pod was deleted"),
-    "pod-gone": (_job("BackoffLimitExceeded"), None, Reason.DELETED, "pod was deleted"),
+                    Reason.EVICTED, "its pod was deleted"),
+    "pod-gone": (_job("BackoffLimitExceeded"), None, Reason.EVICTED, "pod was deleted"),
 }  # fmt: skip
 
 
@@ -156,10 +156,34 @@ def test_a_node_that_cannot_make_pods() -> None:
     assert (found.reason, "failed to get sandbox image" in found.summary) == (Reason.NOT_STARTED, True)
     assert waiting_problem(_pod({"waiting": {"reason": "ContainerCreating"}}), [refused, {"reason": "Pulling"}]) is None
     assert waiting_problem(_pod({"running": {}}), [refused]) is None
-    quota = [{"reason": "FailedCreate", "message": "exceeded quota"}]
-    found = waiting_problem(None, quota)
+
+
+QUOTA = 'pods "a" is forbidden: exceeded quota: q, requested: {}, used: {}, limited: {}'
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "words"),
+    [
+        (QUOTA.format("limits.cpu=2,pods=1", "limits.cpu=3,pods=8", "limits.cpu=4"), Reason.UNSCHEDULABLE, "use"),
+        (QUOTA.format("cpu=1,limits.memory=8Gi", "limits.memory=0", "limits.memory=4Gi"), Reason.REFUSED, "refuses"),
+        ("exceeded quota: q", Reason.UNSCHEDULABLE, "in use"),
+        ('pods "a" is forbidden: failed quota: q: must specify limits.cpu', Reason.REFUSED, "requires a CPU limit"),
+        ("maximum cpu usage per Container is 2, but limit is 4", Reason.REFUSED, "refuses"),
+    ],
+)  # fmt: skip
+def test_a_quota_in_use_is_waited_for(message: str, reason: Reason, words: str) -> None:
+    found = waiting_problem(None, [{"reason": "FailedCreate", "message": message}])
     assert found is not None
-    assert found.reason is Reason.REFUSED
+    assert found.reason is reason
+    assert words in found.summary
+
+
+def test_which_ends_are_disruptions() -> None:
+    """The others would be the same in a new Job, or are what somebody wants."""
+    disrupted = {name for name, (job, pod, *_) in ENDS.items() if (found := diagnose(job, pod)) and found.disrupted}
+    assert disrupted == {
+        "evicted", "preempted", "tainted", "node-lost", "no-word", "not-admitted", "pod-deleted", "pod-gone",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("pod", [None, {}, _pod({"waiting": {"reason": "ContainerCreating"}}), _pod({"running": {}})])

@@ -17,18 +17,23 @@ from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement, load_profile
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest, label_value, stage_arguments
+from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest, label_value
 
 DIGEST = "0123456789abcdef0123456789abcdef"
 ALL = KubernetesSettings.model_validate(
     {
         "namespace": "graphs", "service_account": "stages", "images": {"cpu": "r/cpu:1", "torch-cuda": "r/cuda:1"},
-        "image_pull_secret": "registry", "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
+        "image_pull_secrets": ["registry", "mirror"], "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
         "volumes": [
             {"mount_path": "/data", "host_path": "/srv"}, {"mount_path": "/m", "claim": "m", "read_only": True},
         ],
         "node_selector": {"pool": "graphs"}, "gpu_selectors": {"T4": {"accelerator": "nvidia-t4"}},
         "tolerations": [{"key": "graphs", "effect": "NoSchedule"}], "labels": {"team": "a"}, "deadline_s": 77,
+        "annotations": {"sidecar.istio.io/inject": "false"}, "priority_class": "batch", "runtime_class": "nvidia",
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}]}]}}},
+        "topology_spread_constraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"team": "a"}}}], "cpu_limit": 2,
         "ttl_s": 300, "grace_s": 3,
     }
 )  # fmt: skip
@@ -82,9 +87,9 @@ def test_labels_owner_and_limits_in_time() -> None:
 
 def test_planned_digest_reaches_the_stage() -> None:
     call = replace(_call(GPU), digest=DIGEST)
-    arguments = stage_arguments(call, GPU)
+    arguments = call.arguments(GPU)
     assert arguments[arguments.index("--digest") + 1] == DIGEST
-    assert "--digest" not in stage_arguments(_call(GPU), GPU)
+    assert "--digest" not in _call(GPU).arguments(GPU)
 
 
 def test_resources() -> None:
@@ -93,7 +98,14 @@ def test_resources() -> None:
     assert given["requests"] == {
         "cpu": "1500m", "memory": str(2 << 30), "ephemeral-storage": str(3 << 30), "nvidia.com/gpu": "2",
     }  # fmt: skip
-    assert given["limits"] == {key: value for key, value in given["requests"].items() if key != "cpu"}
+    assert given["limits"] == given["requests"] | {"cpu": "3000m"}
+    without = _manifest(ALL.model_copy(update={"cpu_limit": None}))["spec"]["template"]["spec"]
+    limits = without["containers"][0]["resources"]["limits"]
+    assert limits == {key: value for key, value in given["requests"].items() if key != "cpu"}
+    assert [each["name"] for each in pod["imagePullSecrets"]] == ["registry", "mirror"]
+    assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("batch", "nvidia")
+    assert pod["affinity"] == ALL.affinity
+    assert pod["topologySpreadConstraints"] == ALL.topology_spread_constraints
     assert pod["nodeSelector"] == {"pool": "graphs", "accelerator": "nvidia-t4"}
     assert {toleration["key"] for toleration in pod["tolerations"]} == {"graphs", "nvidia.com/gpu"}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -102,6 +114,15 @@ def test_resources() -> None:
     assert volumes[mounts["/tmp"]]["emptyDir"] == {"sizeLimit": str(3 << 30)}
     assert volumes[mounts["/data"]]["hostPath"] == {"path": "/srv"}
     assert volumes[mounts["/m"]]["persistentVolumeClaim"] == {"claimName": "m"}
+
+
+def test_annotations_are_those_of_the_job_and_its_pod() -> None:
+    job = _manifest()
+    of_pod = job["spec"]["template"]["metadata"]["annotations"]
+    assert job["metadata"]["annotations"] == of_pod == ALL.annotations
+    job["metadata"]["annotations"]["superworkflow/heartbeat"] = "now"
+    assert of_pod == ALL.annotations == {"sidecar.istio.io/inject": "false"}
+    assert "annotations" not in _manifest(KubernetesSettings(images={"torch": "t:1"}), Resources(cpu=1))["metadata"]
 
 
 def test_no_privilege_and_no_secret_values() -> None:

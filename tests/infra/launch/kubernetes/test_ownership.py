@@ -1,4 +1,4 @@
-"""Who is dead, and who pays: without a cluster."""
+"""Dead launchers and billing, without a cluster."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def test_a_process_of_this_machine() -> None:
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    told = process.stdout.readline()
-    assert ownership.has_ended_here(told) is False
-    later = json.dumps({**json.loads(told), "started": "1"})  # the number was given to another process
+    identity = process.stdout.readline()
+    assert ownership.has_ended_here(identity) is False
+    later = json.dumps({**json.loads(identity), "started": "1"})  # the number was given to another process
     assert ownership.has_ended_here(later) is True
     process.kill()
     process.communicate()
-    assert ownership.has_ended_here(told) is True
+    assert ownership.has_ended_here(identity) is True
     assert ownership.has_ended_here(ownership.this_process()) is False
 
 
 @pytest.mark.parametrize(
-    "told",
+    "identity",
     ["", "nonsense", "[]", "{}", '{"machine": "another", "pid": 1, "started": "1"}',
      '{"machine": "", "pid": 1, "started": "1"}', '{"machine": "x", "pid": "../1", "started": "1"}'],
 )  # fmt: skip
-def test_processes_that_cannot_be_seen(told: str) -> None:
-    assert ownership.has_ended_here(told) is None
+def test_processes_that_cannot_be_seen(identity: str) -> None:
+    assert ownership.has_ended_here(identity) is None
 
 
 class _Api:

@@ -1,4 +1,4 @@
-"""What the Kubernetes launcher is made of, without a cluster: log positions, sizes, visible files, cgroups, records."""
+"""Parts of the Kubernetes launcher, without a cluster: log positions, sizes, visible files, cgroups, records."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 RICH = KubernetesSettings.model_validate(
     {
-        "service_account": "stages", "spark_service_account": "drivers", "image_pull_secret": "registry",
+        "service_account": "stages", "spark_service_account": "drivers", "image_pull_secrets": ["registry"],
         "images": {"cpu": "r/cpu:1", "torch-cuda": "r/cuda:1", "spark": "r/spark:1", "flow": "r/flow:1"},
         "env_secrets": ["s3"], "volumes": [{"mount_path": "/m", "claim": "m"}], "command": ["python"],
         "tolerations": [{"key": "graphs"}], "user": 1234,

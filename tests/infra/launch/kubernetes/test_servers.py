@@ -65,7 +65,7 @@ def test_nothing_is_public_and_no_password_is_there() -> None:
 
 
 def test_references_lead_somewhere() -> None:
-    """To Secrets and keys that users are told to make, to keys of the ConfigMap, to ports and accounts."""
+    """To Secrets and keys that the documentation has users make, to keys of the ConfigMap, to ports and accounts."""
     accounts = {each["metadata"]["name"] for each in _kind("ServiceAccount")}
     (config,) = _kind("ConfigMap")
     pool = yaml.safe_load((FOLDER / "pool.yaml").read_text())
@@ -82,9 +82,9 @@ def test_references_lead_somewhere() -> None:
         entry["secretRef"]["name"] for each in containers for entry in each.get("envFrom", ()) if "secretRef" in entry
     }
     assert whole == set(SECRETS)
-    told = (FOLDER.parent.parent / "docs" / "kubernetes.md").read_text()
-    assert all(f"create secret generic {name}" in told for name in SECRETS)
-    assert all(f"--from-literal={key}=" in told for keys in SECRETS.values() for key in keys)
+    page = (FOLDER.parent.parent / "docs" / "kubernetes.md").read_text()
+    assert all(f"create secret generic {name}" in page for name in SECRETS)
+    assert all(f"--from-literal={key}=" in page for keys in SECRETS.values() for key in keys)
     assert {pod["spec"]["serviceAccountName"] for pod in PODS.values()} <= accounts
     for service in _kind("Service"):
         pod = PODS[service["metadata"]["name"]]

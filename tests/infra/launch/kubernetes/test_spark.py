@@ -29,7 +29,7 @@ MIB = 1 << 20
 SETTINGS = KubernetesSettings.model_validate(
     {
         "service_account": "stages", "spark_service_account": "drivers", "images": {"spark": "r/spark:1"},
-        "image_pull_secret": "registry", "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
+        "image_pull_secrets": ["registry"], "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
         "volumes": [{"mount_path": "/data", "host_path": "/srv"}], "node_selector": {"pool": "graphs"},
         "tolerations": [{"key": "graphs", "effect": "NoSchedule"}], "labels": {"team": "a"}, "grace_s": 3,
         "image_pull_policy": "Always", "user": 1234,
@@ -186,9 +186,9 @@ def _pod(name: str, state: dict[str, Any], **status: Any) -> dict[str, Any]:
     }
 
 
-def _ended(name: str, code: int, *, reason: str = "Error", **told: Any) -> dict[str, Any]:
+def _ended(name: str, code: int, *, reason: str = "Error", **report: Any) -> dict[str, Any]:
     times = {"startedAt": "2026-01-01T00:00:04Z", "finishedAt": "2026-01-01T00:00:34Z"}
-    return _pod(name, {"terminated": {"exitCode": code, "reason": reason, "message": json.dumps(told), **times}})
+    return _pod(name, {"terminated": {"exitCode": code, "reason": reason, "message": json.dumps(report), **times}})
 
 
 class Answers:
@@ -208,15 +208,15 @@ class Answers:
 def _executors(
     *lists: list[dict[str, Any]], **patience: float
 ) -> tuple[ExecutorPods, list[Diagnosis | None], list[str]]:
-    told: list[str] = []
+    log: list[str] = []
     settings = SETTINGS.model_copy(update=patience)
     group = Executors(count=2, cpu=1, memory=800 * MIB)
-    executors = ExecutorPods(FollowedJob(Answers(*lists), settings, "job", told.append), "executor", group)  # type: ignore[arg-type]
+    executors = ExecutorPods(FollowedJob(Answers(*lists), settings, "job", log.append), "executor", group)  # type: ignore[arg-type]
 
     async def looks() -> list[Diagnosis | None]:
         return [await executors.look() for _ in lists]
 
-    return executors, asyncio.run(looks()), told
+    return executors, asyncio.run(looks()), log
 
 
 FAILED = Diagnosis(Reason.FAILED, "the stage failed", "")
@@ -227,14 +227,14 @@ UNSCHEDULABLE = {
 
 def test_unschedulable_executors_end_patience() -> None:
     pending = _pod("e1", {}, phase="Pending", conditions=[UNSCHEDULABLE])
-    _, found, told = _executors([pending], [pending], schedule_patience_s=0)
+    _, found, log = _executors([pending], [pending], schedule_patience_s=0)
     assert found[0] is not None
     assert found[0].reason is Reason.UNSCHEDULABLE
     assert "Spark executor: no node can take it; lacking: memory" in found[0].summary
-    assert told == [f"waiting: {found[0].summary.partition(', waited')[0]}"]
+    assert log == [f"waiting: {found[0].summary.partition(', waited')[0]}"]
 
 
-def test_executors_that_wait_beside_running_ones_are_no_problem() -> None:
+def test_executors_that_wait_while_others_run_are_no_problem() -> None:
     pending = _pod("e1", {}, phase="Pending", conditions=[UNSCHEDULABLE])
     running = _pod("e2", {"running": {"startedAt": "2026-01-01T00:00:04Z"}})
     _, found, _ = _executors([pending, running], schedule_patience_s=0)
@@ -306,8 +306,8 @@ def test_each_executor_is_held_from_its_node_to_its_end() -> None:
     """In the cluster's own time, and as large as it was; one that got no node has held nothing."""
 
     def scheduled(pod: dict[str, Any], second: int) -> dict[str, Any]:
-        at = f"2026-01-01T00:00:{second:02d}Z"
-        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
+        time = f"2026-01-01T00:00:{second:02d}Z"
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time}]
         return pod
 
     one, two = scheduled(_ended("e1", 0), 3), scheduled(_ended("e2", 137, reason="OOMKilled"), 5)

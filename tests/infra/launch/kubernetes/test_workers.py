@@ -70,16 +70,16 @@ def test_workers_are_valid_pods_without_rights(job: Any, role: str) -> None:
 
 
 def test_ranks_of_roles_follow_each_other(job: Any) -> None:
-    told = {}
+    setups = {}
     for role in WORKERS:
         (container,) = _worker(job, role)["spec"]["containers"]
         text = next(each["value"] for each in container["env"] if each["name"] == "SUPERWORKFLOW_WORKER")
-        told[role] = yaml.safe_load(text)
-    assert [(each["offset"], each["agents"], each["count"]) for each in told.values()] == [(0, 5, 1), (2, 5, 1)]
+        setups[role] = yaml.safe_load(text)
+    assert [(each["offset"], each["agents"], each["count"]) for each in setups.values()] == [(0, 5, 1), (2, 5, 1)]
 
 
 class _Cluster:
-    """Pods of a cluster that starts what it is given at once, and ends what it is told to at the next look."""
+    """Pods of a cluster that starts and ends them at once."""
 
     pods, events = "/pods", "/events"
 
@@ -112,7 +112,7 @@ class _Cluster:
 
 
 def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None:
-    cluster, told = _Cluster(), list[str]()
+    cluster, log = _Cluster(), list[str]()
     elastic = {"tensor": {"count": 2, "most": 4, "cpu": 0.125, "memory": "192Mi"}}
     groups = engine("workers").groups(Resources.model_validate({"workers": elastic}))
     name, template = job["metadata"]["name"], job["spec"]["template"]
@@ -123,7 +123,7 @@ def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None
 
     def follow() -> Any:
         api = cast("KubernetesApi", cluster)
-        (found,) = engine_on_cluster("workers").members(FollowedJob(api, SETTINGS, name, told.append), groups)
+        (found,) = engine_on_cluster("workers").members(FollowedJob(api, SETTINGS, name, log.append), groups)
         return found
 
     def look() -> list[str]:
@@ -149,7 +149,7 @@ def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None
     assert scale(1, hanging=[kept, 7])
     (other,) = look()
     assert other != kept
-    assert f"the worker of role tensor {kept} hangs; starting another" in told
+    assert f"the worker of role tensor {kept} hangs; starting another" in log
     cluster.end(other, 137)
     assert len(look()) == 2  # the one that ended, and another
     assert members.figures()["tensors_lost"] == 1

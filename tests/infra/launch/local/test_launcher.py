@@ -72,7 +72,7 @@ def ground(tmp_path: Path, prepared: tuple[str, ...]) -> Processes:
 
 
 class TestPromises(LauncherCases):
-    """Of every launcher."""
+    """The tests of every launcher, in processes of this machine."""
 
 
 def test_the_engine_reaches_the_stage(ground: Processes) -> None:
@@ -114,7 +114,7 @@ def test_source_edited_after_planning(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_waits_ends_with_its_caller(ground: Processes) -> None:
-    """It writes nothing that could fail; only the pipe from its caller tells it."""
+    """It writes nothing that could fail; only the pipe from its caller closes."""
     call = ground.call()
     with exclusive(Location.of(call.output)), calling(ground.caller(call), "waiting") as caller:
         (stage,) = stage_processes(call)

@@ -84,7 +84,7 @@ def test_vertices_are_ordered_by_degree_and_then_by_the_bytes_of_labels(shared):
 
 
 def _weighted(rows: int) -> tuple[bytes, np.ndarray]:
-    """Text of so many rows, of a graph of 77 vertices, and their weights, which say where a row belongs."""
+    """Text of this many rows of a graph of 77 vertices, and their weights, which say where a row belongs."""
     period = b"".join(b"%d %d %d\n" % (i % 70, i % 77, i % 1000 + 1) for i in range(77_000))
     copies = -(-rows // 77_000)
     lines = (period * copies).splitlines(keepends=True)[:rows]

@@ -90,9 +90,9 @@ def _damaged(change) -> bytes:
     return b"".join(records[:2]) + bytes(third)
 
 
-def _flip(at):
+def _flip(position):
     def change(record: bytearray) -> None:
-        record[at] ^= 1
+        record[position] ^= 1
 
     return change
 
@@ -147,12 +147,12 @@ def test_records_that_are_no_examples_and_features_of_two_types_are_refused(tmp_
         read_examples(path, ["a"])
 
 
-@given(data=st.binary(max_size=120), at=st.integers(0, 200), byte=st.integers(0, 255))
+@given(data=st.binary(max_size=120), position=st.integers(0, 200), byte=st.integers(0, 255))
 @settings(max_examples=150, deadline=None)
-def test_any_bytes_are_read_or_refused(tmp_path_factory, data, at, byte):
+def test_any_bytes_are_read_or_refused(tmp_path_factory, data, position, byte):
     """The kernels lead nowhere, whatever the message: what follows must not raise anything else, nor crash."""
     good = bytearray(examples.serialized({"a": ("int64_list", [1, 300]), "b": ("bytes_list", [b"xy"] * 3)}))
-    good[at % len(good)] = byte
+    good[position % len(good)] = byte
     path = tmp_path_factory.mktemp("any") / "any.tfrecord"
     for message in (data, bytes(good)):
         path.write_bytes(examples.framed(message))

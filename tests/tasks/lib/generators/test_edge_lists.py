@@ -58,11 +58,11 @@ def test_the_same_file_for_the_same_seed_and_any_chunk(tmp_path, model, monkeypa
     one = generate(model, 500, 3000, tmp_path / "1.tsv.gz", 7).read_bytes()
     assert generate(model, 500, 3000, tmp_path / "2.tsv.gz", 7).read_bytes() == one
     assert generate(model, 500, 3000, tmp_path / "3.tsv.gz", 8).read_bytes() != one
-    told = []
+    reported = []
     monkeypatch.setattr(edge_lists, "CHUNK_EDGES", 700)
-    path = generate(model, 500, 3000, tmp_path / "4.tsv.gz", 7, progress=lambda done, total: told.append((done, total)))
+    path = generate(model, 500, 3000, tmp_path / "4.tsv.gz", 7, progress=lambda *counts: reported.append(counts))
     assert gzip.decompress(path.read_bytes()) == gzip.decompress(one)
-    assert told == [(700, 3000), (1400, 3000), (2100, 3000), (2800, 3000), (3000, 3000)]
+    assert reported == [(700, 3000), (1400, 3000), (2100, 3000), (2800, 3000), (3000, 3000)]
 
 
 def test_formats_hold_the_same_edges(tmp_path):

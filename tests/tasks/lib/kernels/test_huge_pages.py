@@ -35,7 +35,7 @@ def test_arrays_are_not_on_huge_pages_where_small_ones_are_wanted() -> None:
     with small_pages():
         before = huge_bytes()
         small = np.ones(8 << 20, np.float32)
-        assert huge_bytes() - before < small.nbytes // 2  # khugepaged may move other arrays meanwhile
+        assert huge_bytes() - before < small.nbytes // 2  # khugepaged may move other arrays at the same time
     with small_pages(False):
         large = np.ones(8 << 20, np.float32)
     if huge_bytes() - before < large.nbytes // 2:

@@ -69,7 +69,7 @@ def _of(task: int, sent: list[Any]) -> list[Any]:
 
 
 class Here:
-    """A session of which nobody asks more than to share a value and to tell its name."""
+    """A session that can share a value and has an application id, which is all that callers need."""
 
     def __init__(self) -> None:
         self.sparkContext, self.applicationId = self, "here"
@@ -195,7 +195,7 @@ def spoiled(change: Callable[[dict[str, Items], dict[str, Items]], None], folder
 def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[..., None]:
     def change(*sets: dict[str, Items]) -> None:
         items = sets[kind][name]
-        values = [value if at == row else old for at, old in enumerate(items.columns[column])]
+        values = [value if place == row else old for place, old in enumerate(items.columns[column])]
         sets[kind][name] = replace(items, columns=items.columns | {column: values})
 
     return change
@@ -240,20 +240,20 @@ RECORDS = [framed(b"r" * n) for n in range(60)]
 def test_spans_are_whole_rows(tmp_path: Path, name: str, rows: list[bytes], begins_at: int) -> None:
     path, copy = tmp_path / name, tmp_path / "copy"
     path.write_bytes(b"".join(rows))
-    location, at = Location.of(path), begins_at
+    location, offset = Location.of(path), begins_at
     pieces = spark_spans.pieces_of(location, path.stat().st_size, 100)
     (spans,) = spark_spans.spans_of(pieces, [spark_spans.look(piece) for piece in pieces]).values()
     assert len(spans) > 8
     for number, span in enumerate(spans):
         spark_spans.copy_span(location, span, copy)
         text = copy.read_bytes().removeprefix(span.header)
-        count = next(n for n in range(len(rows)) if b"".join(rows[at : at + n]) == text) if number else 0
+        count = next(n for n in range(len(rows)) if b"".join(rows[offset : offset + n]) == text) if number else 0
         if not number:
             count = next(n for n in range(len(rows)) if b"".join(rows[:n]) == text) - begins_at
-        assert span.row == at - begins_at
+        assert span.row == offset - begins_at
         assert span.header.strip() == (LINES[0] if number and begins_at else b"")
-        at += count
-    assert at == len(rows)
+        offset += count
+    assert offset == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def _all(task: int, sent: list[str]) -> list[str]:
 
 
 def test_an_exchange(session: Any) -> None:
-    """What is sent comes in the order of the senders; of several faults the first is told."""
+    """Items arrive in the order of their senders; of several faults the first is reported."""
     steps = Step(2, _back), Step(3, _all)
     assert exchange(session, range(5), _twice, *steps) == [["0a0b2a2b4a4b", "1a1b3a3b"], [], []]
     assert exchange(session, [], _twice, *steps) == [["", ""], [], []]

@@ -52,7 +52,7 @@ PARAMS: Mapping[str, dict[str, Any]] = {
 
 
 class Made(NamedTuple):
-    """What each stage reads, and the files that it makes undisturbed."""
+    """Inputs of each stage, and the dataset that it makes undisturbed."""
 
     inputs: dict[str, dict[str, str]]
     wanted: dict[str, Dataset]
@@ -73,13 +73,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def _run(name: str, inputs: dict[str, str], output: Any, claim: LeaseClaim = LeaseClaim()) -> tuple[Dataset, str]:  # noqa: B008
-    """The dataset that a stage makes, and what it tells."""
-    told = io.StringIO()
+    """The dataset that a stage makes, and its log."""
+    logged = io.StringIO()
     done = execute(
         load_stage(name), PARAMS[name], inputs, str(output), Resources(cpu=2, memory=1 << 30),
-        Progress(name, stream=told), claim=claim,
+        Progress(name, stream=logged), claim=claim,
     )  # fmt: skip
-    return done.dataset, told.getvalue()
+    return done.dataset, logged.getvalue()
 
 
 def _command(
@@ -104,13 +104,13 @@ def test_killed_and_resumed(made: Made, tmp_path: Path, s3_store: Store, name: s
     before = {path: output.join(path).fingerprint() for path in whole}
     damaged = sorted(path for path in whole if "-of-" in path or path.startswith("subgraphs-"))[0]
     bytes_there = output.join(damaged).open().read()
-    with output.join(damaged).open("wb") as stream:  # of the same size: only its bytes tell
+    with output.join(damaged).open("wb") as stream:  # of the same size: only its bytes differ
         stream.write(bytes_there[:-1] + bytes([bytes_there[-1] ^ 1]))
-    dataset, told = _run(name, made.inputs[name], output.uri, LeaseClaim("second", ("first",)))
+    dataset, logged = _run(name, made.inputs[name], output.uri, LeaseClaim("second", ("first",)))
     assert dataset.manifest.files == made.wanted[name].manifest.files
     dataset.verify("content")
     assert dataset.stats == made.wanted[name].stats
-    assert "shards are from an earlier attempt" in told
+    assert "shards are from an earlier attempt" in logged
     kept = {path for path in whole - {damaged} if path.endswith((".parquet", ".tfrecord"))}
     assert kept
     assert {path: output.join(path).fingerprint() for path in kept} == {path: before[path] for path in kept}
@@ -119,7 +119,7 @@ def test_killed_and_resumed(made: Made, tmp_path: Path, s3_store: Store, name: s
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes a small file system of so many bytes, or gives it as many."""
+    """Makes a small file system of a given size in bytes, or resizes it."""
     folder = tmp_path / "disk"
     folder.mkdir()
 
@@ -148,9 +148,9 @@ def test_full_disk(made: Made, disk: Callable[[int], Path], name: str) -> None:
     assert "Traceback" not in full.stderr
     assert Dataset.find(Location.of(output)) is None
     disk(made.wanted[name].manifest.bytes * 2 + (1 << 20))
-    dataset, told = _run(name, made.inputs[name], output)
+    dataset, logged = _run(name, made.inputs[name], output)
     assert dataset.manifest.files == made.wanted[name].manifest.files
-    assert ("shards are from an earlier attempt" in told) == (name != "heterograph")
+    assert ("shards are from an earlier attempt" in logged) == (name != "heterograph")
 
 
 def test_bucket_that_goes_away(made: Made, s3_store: Store, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +164,6 @@ def test_bucket_that_goes_away(made: Made, s3_store: Store, s3_proxy: S3Proxy, m
     assert s3_proxy.tripped.is_set()
     assert "complete stages are kept" in str(raised.value)
     s3_proxy.set("pass")
-    dataset, told = _run(name, made.inputs[name], output, LeaseClaim("second", ("first",)))
+    dataset, logged = _run(name, made.inputs[name], output, LeaseClaim("second", ("first",)))
     assert dataset.manifest.files == made.wanted[name].manifest.files
-    assert "shards are from an earlier attempt" in told
+    assert "shards are from an earlier attempt" in logged

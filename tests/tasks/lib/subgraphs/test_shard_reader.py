@@ -71,8 +71,8 @@ def test_what_is_read_is_what_arrow_reads_and_what_was_written(made: Made) -> No
             ("nodes", read.node_starts, read.nodes),
             ("target", read.edge_starts, read.targets),
         ):
-            for number, of in enumerate(begins):
-                lists = [values[number][a:b].tolist() for a, b in itertools.pairwise(of)]
+            for number, starts in enumerate(begins):
+                lists = [values[number][a:b].tolist() for a, b in itertools.pairwise(starts)]
                 assert lists == table[f"{name}.{number}"].to_pylist()
         some = frozenset({0, 2})
         same(shard.read(group, some), block, some)
@@ -117,7 +117,7 @@ def test_threads_that_go_from_shard_to_shard(made: Made) -> None:
 
 
 def test_a_window_keeps_its_memory_and_gives_it_back_at_its_end(made: Made) -> None:
-    """What was read for windows after it, while it was in use, is elsewhere; what is read after its end is not."""
+    """Reads for later windows, while one is in use, take other memory; reads after its end take its memory again."""
     stored, count = Stored(made.dataset, "train", kept_bytes=0), SHARDS * GROUPS * SIZE
     numbers = [np.random.default_rng(seed).permutation(count) for seed in range(3)]
     plain = Stored(made.dataset, "train", kept_bytes=1 << 30)  # reads into memory of its own
@@ -170,22 +170,22 @@ def test_a_damaged_shard_is_named(made: Made, tmp_path: Path, change: Callable[[
     assert "Delete the dataset's folder and run again" in str(raised.value)
 
 
-def test_any_byte_that_is_wrong_is_told_or_leaves_what_fits(made: Made, tmp_path: Path) -> None:
+def test_any_wrong_byte_is_reported_or_leaves_what_fits(made: Made, tmp_path: Path) -> None:
     """Shards have no sums of their own: a wrong byte is an error with the file's name, or another number."""
-    data, told, rng = made.path().read_bytes(), list[str](), np.random.default_rng(3)
+    data, errors, rng = made.path().read_bytes(), list[str](), np.random.default_rng(3)
     path = tmp_path / "damaged.parquet"
     for place in rng.integers(4, len(data), 60).tolist():
         path.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
         try:
             block = SubgraphShard(path, made.layout, "the file").read(0)
         except DatasetDamaged as error:
-            told.append(str(error))
+            errors.append(str(error))
             continue
         for starts, values in zip(block.node_starts, block.nodes, strict=True):
             assert len(starts) == block.subgraphs + 1
             assert starts[-1] <= len(values)
-    assert told
-    assert all(each.startswith("the file: ") for each in told)
+    assert errors
+    assert all(each.startswith("the file: ") for each in errors)
 
 
 def changed(table: pa.Table, name: str, values: Any) -> pa.Table:

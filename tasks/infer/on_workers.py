@@ -7,7 +7,6 @@ some at a time, and writes them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
-from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, read_embeddings, read_network
+from superworkflow.tasks.lib.gnn.model.network import NetworkInputs, read_embeddings, read_network
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -102,18 +101,10 @@ def infer(
             read = {name: _whole(store, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets}
         if worker.rank > 0:
             return {}
-        return _written(graph, SharedDataset.at(judged_by_uri, None), network, made, read, output)
-
-
-def _written(
-    graph: HeteroGraph, judged_by: Dataset, network: Network, made: Mapping[str, NDArray[np.float32]],
-    read: Mapping[str, NDArray[np.float32]], output: str,
-) -> dict[str, Any]:  # fmt: skip
-    writer = TaskWriter(Location.of(output))
-    facts = write_results(writer, graph, judged_by, network, made, read)
-    return {
-        "files": [entry.model_dump() for entry in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)
-    }  # fmt: skip
+        writer = TaskWriter(Location.of(output))
+        facts = write_results(writer, graph, SharedDataset.at(judged_by_uri, None), network, made, read)
+    files = [entry.model_dump() for entry in writer.entries]
+    return {"files": files, "rows": facts.rows, "stats": dict(facts.stats)}
 
 
 def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:

@@ -18,7 +18,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.infer import InferParams
-from superworkflow.tasks.infer.several import several_columns
+from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import width_of
@@ -101,7 +101,7 @@ def _write_classes(
     if len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
                         remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
-    found = several_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
+    found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
     with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),

@@ -6,6 +6,7 @@ A state is written to one of two slots and then noted, so that a crash leaves ei
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from superworkflow.tasks.train.optimizers import Optimizer
 STATE = "state.json"
 GROUP_NOTE = "workers.json"
 """Names of the notes of one process and of a worker group."""
+CHECKPOINT_SECONDS = 60.0
+"""Time between two checkpoints, which are saved between steps."""
 UNUSABLE = "training begins anew: there is a checkpoint, and it cannot be used"
 ANOTHERS = f"{UNUSABLE} (one process and a worker group each resume from their own)"
 Arrays = dict[str, NDArray[Any]]
@@ -56,6 +59,33 @@ class TrainingPosition:
     def slot(self) -> str:
         """Slot of the last state."""
         return f"state-{self.saves % 2}"
+
+
+class TrainedWeights(NamedTuple):
+    """Weights of the network, and learned rows by node set that it does not hold itself."""
+
+    network: Arrays
+    rows: Arrays
+
+
+class Checkpoint(NamedTuple):
+    """Position of training, and the best weights so far; empty if there are none yet."""
+
+    position: TrainingPosition
+    best: TrainedWeights
+
+
+class CheckpointClock:
+    """Time since the last save."""
+
+    def __init__(self) -> None:
+        self._saved = time.monotonic()
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._saved > CHECKPOINT_SECONDS
+
+    def reset(self) -> None:
+        self._saved = time.monotonic()
 
 
 class CheckpointStore(Protocol):
@@ -179,24 +209,6 @@ def read_checkpoint(
     except (OSError, ValueError) as error:
         log(f"{UNUSABLE} ({reason_of(error)})")
         return None
-
-
-def load_checkpoint(
-    kept: CheckpointStore, network: Network, optimizers: list[Optimizer], log: Callable[[str], None]
-) -> tuple[TrainingPosition, Arrays] | None:
-    """Restore the last checkpoint: its position and best weights; None if there is no usable one.
-
-    Args:
-        kept: store of checkpoints.
-        network, optimizers: both new; restored, or unchanged if None is returned.
-        log: called with the reason if a checkpoint cannot be used.
-    """
-    position = noted_position(kept, log)
-    saved = None if position is None else read_checkpoint(kept, position, network, optimizers, log)
-    if position is None or saved is None:
-        return None
-    saved.take(network, optimizers)
-    return position, saved.best
 
 
 def _states_of(optimizer: int, arrays: Arrays) -> dict[int, Arrays]:

@@ -1,4 +1,4 @@
-"""Inputs of training and inference."""
+"""Configuration of the network that the parameters of training describe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from superworkflow.tasks.train import TrainParams
 
 
 def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConfig:
-    """The network that the parameters ask for.
+    """Configuration of a network on this graph.
 
     Raises:
-        UserError: the graph has no edges that lead to the targets, or is none that the model can read.
+        UserError: no edge set starts at the targets, or the model cannot read the graph.
     """
     relations = tuple(
         Relation(number, each.name, each.source, each.target) for number, each in enumerate(graph.edge_sets.values())
     )
     if not any(each.receivers in head.node_sets for each in relations):
         raise UserError(
-            "no edge set starts at the nodes that are learned, so that nothing reaches them",
+            "no edge set starts at the labelled nodes, so no messages reach them",
             where=graph.dataset.uri, value=", ".join(head.node_sets),
             remedy="Add the edge set the other way round, as reversed",
         )  # fmt: skip

@@ -46,8 +46,10 @@ from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
-from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
+from superworkflow.tasks.train.distributed_batches import DistributedBatches
+from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
 from superworkflow.tasks.train.run import FILES, task_of, write_results
+from superworkflow.tasks.train.trainer import Trainer
 
 load_kernels_fast()
 SPLITS_FILE = "splits.npy"
@@ -88,34 +90,35 @@ def train(
     """
     began, params = time.process_time(), TrainParams.model_validate(given)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = trainer_of(worker, params, graph_uri, shards_uri, sums_uri, Path(folder))
+        trainer, group = trainer_of(worker, params, graph_uri, shards_uri, sums_uri, Path(folder))
         if trainer.resume() and worker.rank == 0:
             worker.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         start_s = time.monotonic()
         try:
             trainer.train()
+            weights = group.weights()
         finally:
-            trainer.close()
+            trainer.source.close()
         result: dict[str, Any] = {
-            "sent": trainer.sent, "cpu_s": time.process_time() - began, "wall_s": time.monotonic() - start_s,
-            "spent": trainer.spent.seconds, "files": [], "facts": {},
+            "sent": group.sent, "cpu_s": time.process_time() - began, "wall_s": time.monotonic() - start_s,
+            "spent": trainer.source.spent.seconds, "files": [], "facts": {},
         }  # fmt: skip
         if worker.rank == 0:
             writer = TaskWriter(Location.of(output))
-            result["facts"] = trainer.task.facts() | write_results(writer, trainer)
+            result["facts"] = trainer.task.facts() | write_results(writer, trainer, weights)
             result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"rows": sum(len(trainer.task.items(split)) for split in SPLITS)}
 
 
 def trainer_of(
     worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
-) -> DistributedTrainer:
-    """Trainer of this rank, before its first step. Collective.
+) -> tuple[Trainer, DistributedGroup]:
+    """Trainer of this rank, before its first step, and its group. Collective.
 
     Args:
         worker, graph_uri, shards_uri, sums_uri: see `train`.
-        params: the stage's.
-        folder: for temporary files.
+        params: the stage's parameters.
+        folder: folder of temporary files.
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
@@ -123,11 +126,14 @@ def trainer_of(
     shape = shape_of(graph, task.head, params)
     sums = SharedDataset.at(sums_uri, None) if sums_uri else None
     mine = WorkerPartition(worker, shards)
-    store = store_of(mine, graph, shape, params, sums, task.is_constant)
+    sampler = sampler_of(mine, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
     network = Network(shape, params.seed, tables=False).to(params.device)
     weights = _weights_to_lose(graph, shape) if rows else {}
-    return DistributedTrainer(network, task, params, store, mine, rows, weights, worker, folder)
+    exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
+    group = DistributedGroup(network, params, mine, sampler, exchange, worker, folder)
+    source = DistributedBatches(task, params, sampler, rows, weights, group.paces)
+    return Trainer(network, task, params, source, group, GroupProgress(worker)), group
 
 
 def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDArray[Any]]:
@@ -137,7 +143,7 @@ def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDAr
     return {each.number: graph.edge_feature(each.name, shape.weight) for each in shape.relations}
 
 
-def store_of(
+def sampler_of(
     mine: WorkerPartition,
     graph: HeteroGraph,
     shape: NetworkConfig,
@@ -145,15 +151,15 @@ def store_of(
     means: Dataset | None,
     is_constant: bool,
 ) -> DistNeighborSampler:
-    """A worker's parts, and its way to those of the others; all workers call it together.
+    """Sampler of a worker. Collective.
 
     Args:
-        mine: the parts.
-        graph: of which they are.
-        shape: of the network.
-        params: the stage's.
+        mine: the worker's parts.
+        graph: the whole graph.
+        shape: configuration of the network.
+        params: the stage's parameters.
         means: dataset of stage aggregate, if the first layer reads it.
-        is_constant: whether no step loses edges.
+        is_constant: no step loses edges.
     """
     first, piece = shape.levels()[0], mine.piece
     gathered = frozenset(name for name in first.senders if shape.widths[name])
@@ -172,25 +178,25 @@ def store_of(
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
     draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
     group = dist.new_group(backend="gloo")
-    owners = KVStore(mine.book, Exchange(group, Memory(), shared_buffers(group)))
+    store = KVStore(mine.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
-    store = DistNeighborSampler(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
+    sampler = DistNeighborSampler(piece, store, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
     if outermost:
-        store.sums = {first.relations[0].number: _scaled_sums(store, mine)}
-    return store
+        sampler.sums = {first.relations[0].number: _scaled_sums(sampler, mine)}
+    return sampler
 
 
-def _scaled_sums(store: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
+def _scaled_sums(sampler: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
     """Inputs of GCN's first layer for the owned nodes; see `data_of`."""
-    ((number, rows),) = store.piece.rows.items()
-    ((name, features),) = store.piece.features.items()
-    scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
+    ((number, rows),) = sampler.piece.rows.items()
+    ((name, features),) = sampler.piece.features.items()
+    scaled = (features / np.sqrt(sampler.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    owners = KVStore(mine.book, Exchange(store.store.exchange.group))
-    near, edges = read_only(mine.near(owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
-    if number in store.weights:
-        sum_weighted(near, *edges, read_only(store.weights[number]), sums)
+    store = KVStore(mine.book, Exchange(sampler.store.exchange.group))
+    near, edges = read_only(mine.near(store, name, scaled)), (read_only(rows.indptr), mine.places(number))
+    if number in sampler.weights:
+        sum_weighted(near, *edges, read_only(sampler.weights[number]), sums)
     else:
         sum_edges(near, *edges, sums)
     return sums

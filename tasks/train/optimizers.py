@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from superworkflow.tasks.train import TrainParams
+
 State = dict[str, Any]
 """State of one parameter: `step`, number of steps taken; and tensors of its shape."""
 Saved = Mapping[int, Mapping[str, NDArray[Any]]]
@@ -150,6 +152,20 @@ class RowAdagrad(Optimizer):
         summed = state["sum"][rows] + values.pow(2)
         state["sum"][rows] = summed
         parameter[rows] = parameter[rows].add_(values / summed.sqrt_().add_(self.small), alpha=-self._rate)
+
+
+def optimizers_of(
+    weights: Iterable[torch.nn.Parameter], embeddings: Iterable[torch.nn.Parameter], params: TrainParams
+) -> list[Optimizer]:
+    """Adam of the dense weights, and RowAdam or RowAdagrad of the embeddings, of which a step reads few rows."""
+    sparse = list(embeddings)
+    embedded = {id(each) for each in sparse}
+    dense = [each for each in weights if id(each) not in embedded]
+    made: list[Optimizer] = [Adam(dense, params.learning_rate, params.weight_decay)]
+    if sparse:
+        by_rows = RowAdagrad if params.embeddings_by == "adagrad" else RowAdam
+        made.append(by_rows(sparse, params.learning_rate))
+    return made
 
 
 def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:

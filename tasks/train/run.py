@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
@@ -32,6 +36,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 
 load_kernels_fast()
@@ -42,7 +47,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     """Train a network; see `tasks.train`.
 
     Raises:
-        UserError: the device is not there, labels or features cannot be used, or training diverged.
+        UserError: the device is missing, labels or features cannot be used, or training diverged.
     """
     params = job.params
     check_device(params)
@@ -65,8 +70,8 @@ def run(job: StageRun[TrainParams]) -> Output:
         ahead = LookAhead(
             lambda: NeighborSampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
         )
-        kept = Folder(job.checkpoint)
-        trainer = Trainer(network, data.inputs, task, params, ahead, kept, job.save_checkpoint, job.progress)
+        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log)
+        trainer = Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         elif (job.checkpoint / GROUP_NOTE).is_file():
@@ -75,15 +80,15 @@ def run(job: StageRun[TrainParams]) -> Output:
             trainer.train()
         finally:
             ahead.close()
-    return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer))
+    return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
 
 
 FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)
 
 
-def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
-    """Write what was trained; facts of it."""
-    network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.weights()
+def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, NDArray[Any]]) -> dict[str, Stat]:
+    """Write the trained network and the course of training; stats of both."""
+    network, task, position = trainer.network, trainer.task, trainer.position
     with output.file(WEIGHTS_FILE) as path:
         write_weights(path, weights)
     output.json(NETWORK_FILE, network.shape.document())

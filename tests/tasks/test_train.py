@@ -30,6 +30,7 @@ from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
 from superworkflow.tasks.train.model_selection import ModelSelection
+from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -140,10 +141,9 @@ def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Tra
     params = TrainParams(**given)
     _, targets, shape, data = prepared(graph, params)
     ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
-    progress = Progress("train", stream=log)
-    return Trainer(
-        Network(shape, 42), data.inputs, Classification(targets), params, ahead, kept, lambda: None, progress
-    )
+    progress, network, task = Progress("train", stream=log), Network(shape, 42), Classification(targets)
+    group = OneProcess(network, params, kept, lambda: None, progress.log)
+    return Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, progress)
 
 
 DAMAGES = {
@@ -162,10 +162,10 @@ def test_nothing_is_taken_from_a_checkpoint_that_does_not_fit(tmp_path, graph, p
     for each in trainer.epoch(0):
         trainer.step(*each)
     trainer.position.best = 1
-    save_checkpoint(kept, trainer.network, trainer.optimizers, trainer.network.arrays(), trainer.position)
+    save_checkpoint(kept, trainer.network, trainer.group.optimizers, trainer.network.arrays(), trainer.position)
     whole = _trainer(graph, SMALL, kept, log)
     assert whole.resume()
-    assert whole.optimizers[0].states().keys() == trainer.optimizers[0].states().keys()
+    assert whole.group.optimizers[0].states().keys() == trainer.group.optimizers[0].states().keys()
     assert weights_of(whole) == weights_of(trainer)
     saved = kept.read(trainer.position.slot)
     name = next(name for name in reversed(saved) if name.startswith(f"{part}.") and saved[name].ndim)
@@ -175,7 +175,7 @@ def test_nothing_is_taken_from_a_checkpoint_that_does_not_fit(tmp_path, graph, p
     assert not again.resume()
     assert "training begins anew" in log.getvalue()
     assert weights_of(again) == weights_of(first)
-    assert not again.optimizers[0].states()
+    assert not again.group.optimizers[0].states()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_note_that_is_none_names_no_checkpoint(tmp_path, graph, note):
 
 
 def weights_of(trainer: Trainer) -> dict[str, bytes]:
-    return {name: values.tobytes() for name, values in trainer.weights().items()}
+    return {name: values.tobytes() for name, values in trainer.network.arrays().items()}
 
 
 KILLED = """
@@ -197,15 +197,15 @@ import os, signal, sys
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.tasks.train import STAGE, trainer
+from superworkflow.tasks.train import STAGE, checkpoint, one_process
 import json
-save, left = trainer.save_checkpoint, [int(sys.argv[4])]
+save, left = one_process.save_checkpoint, [int(sys.argv[4])]
 def then_die(*given):
     save(*given)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
-trainer.save_checkpoint, trainer.CHECKPOINT_SECONDS = then_die, -1.0
+one_process.save_checkpoint, checkpoint.CHECKPOINT_SECONDS = then_die, -1.0
 graph, output, params = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30), Progress("train"))
 """

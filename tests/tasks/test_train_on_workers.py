@@ -45,12 +45,12 @@ from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, D
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
-from superworkflow.tasks.train import STAGE, TrainParams, distributed_trainer
-from superworkflow.tasks.train import trainer as loop
+from superworkflow.tasks.train import STAGE, TrainParams, checkpoint
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE
-from superworkflow.tasks.train.distributed_trainer import shares
+from superworkflow.tasks.train.distributed_batches import shares
 from superworkflow.tasks.train.on_workers import train, trainer_of
 from superworkflow.tasks.train.stragglers import StragglerStats, slow_one
+from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -259,28 +259,28 @@ def test_a_slow_worker_is_named_with_the_wait_it_causes(group):
 
 def train_and_save(worker: Worker, *given: Any) -> Any:
     """Train, saving after each step."""
-    loop.CHECKPOINT_SECONDS, usual = -1.0, loop.CHECKPOINT_SECONDS
+    checkpoint.CHECKPOINT_SECONDS, usual = -1.0, checkpoint.CHECKPOINT_SECONDS
     try:
         return train(worker, *given)
     finally:
-        loop.CHECKPOINT_SECONDS = usual
+        checkpoint.CHECKPOINT_SECONDS = usual
 
 
 def train_until_killed(worker: Worker, last: int, mark: str, *given: Any) -> Any:
     """Train, saving after each step; the second worker's process is killed once, in step `last`."""
-    share = distributed_trainer.DistributedTrainer._tell
+    usual = Trainer._report
 
-    def tell(trainer: distributed_trainer.DistributedTrainer) -> None:
-        share(trainer)
+    def report(trainer: Trainer) -> None:
+        usual(trainer)
         if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == last:
             with contextlib.suppress(FileExistsError), open(mark, "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    distributed_trainer.DistributedTrainer._tell = tell  # type: ignore[method-assign]
+    Trainer._report = report  # type: ignore[method-assign]
     try:
         return train_and_save(worker, *given)
     finally:
-        distributed_trainer.DistributedTrainer._tell = share  # type: ignore[method-assign]
+        Trainer._report = usual  # type: ignore[method-assign]
 
 
 def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):
@@ -327,18 +327,18 @@ def go_back(worker: Worker, given: dict[str, Any], graph: str, shards: str, fold
     """True if a worker restored the checkpoint, and true if its state changed."""
     own = Path(folder) / str(worker.rank)
     own.mkdir(exist_ok=True)
-    trainer = trainer_of(worker, TrainParams.model_validate(given), graph, shards, "", own)
+    trainer, training = trainer_of(worker, TrainParams.model_validate(given), graph, shards, "", own)
 
     def state() -> list[Any]:
-        arrays = trainer.network.arrays() | trainer.tables.arrays() | trainer.best
-        steps = [each.states().keys() for each in trainer.optimizers]
-        return [asdict(trainer.position), {name: values.tobytes() for name, values in arrays.items()}, steps]
+        arrays = [trainer.network.arrays(), training.rows(), *trainer.best]
+        values = [{name: each.tobytes() for name, each in by_name.items()} for by_name in arrays]
+        return [asdict(trainer.position), values, [each.states().keys() for each in training.optimizers]]
 
     before = state()
     try:
         return [trainer.resume(), before != state()]
     finally:
-        trainer.close()
+        trainer.source.close()
 
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -35,7 +35,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
+from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.on_workers import train
 from tests.benchmarks.measure import alternate, median
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -82,7 +82,7 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
         ahead = threading.current_thread().name.startswith("look-ahead")
         spans.append(("exchange ahead" if ahead else "exchange", began, time.monotonic()))
 
-    swap, rest, add, close = Exchange._all_to_all, Exchange._send_rest, Exchange.add_up, DistributedTrainer.close
+    swap, rest, add, close = Exchange._all_to_all, Exchange._send_rest, Exchange.add_up, DistributedBatches.close
 
     def late_swap(*args: Any) -> Any:
         with late(delay_s):
@@ -96,15 +96,15 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
         with late(delay_s if sums else 0.0):
             return add(*args)
 
-    def noted(trainer: DistributedTrainer) -> None:
-        spans.extend(trainer.spent.recent)
-        counts.append(trainer._store.owners.exchange.count)
-        close(trainer)
+    def noted(source: DistributedBatches) -> None:
+        spans.extend(source.spent.recent)
+        counts.append(source.sampler.store.exchange.count)
+        close(source)
 
     Exchange._all_to_all = late_swap  # type: ignore[method-assign]
     Exchange._send_rest = late_rest  # type: ignore[method-assign]
     Exchange.add_up = late_add  # type: ignore[method-assign]
-    DistributedTrainer.close = noted  # type: ignore[method-assign]
+    DistributedBatches.close = noted  # type: ignore[method-assign]
     torch.set_num_threads(worker.threads)
     try:
         result = train(worker, *given)
@@ -112,7 +112,7 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
         Exchange._all_to_all = swap  # type: ignore[method-assign]
         Exchange._send_rest = rest  # type: ignore[method-assign]
         Exchange.add_up = add  # type: ignore[method-assign]
-        DistributedTrainer.close = close  # type: ignore[method-assign]
+        DistributedBatches.close = close  # type: ignore[method-assign]
     return {"wall_s": result["wall_s"], "steps": result["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
 
 

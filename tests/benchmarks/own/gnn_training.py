@@ -42,6 +42,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
+from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
 from tests.benchmarks.own.ready import ready
@@ -104,7 +105,8 @@ class Graph:
         draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, inputs) - summed)
         ahead = LookAhead(lambda: NeighborSampler(self.rows, shape.nodes, draws), 1, params.lookahead)
         kept = Folder(Path(made["kept"].name))
-        return Trainer(network, inputs, self.task, params, ahead, kept, lambda: None, progress)
+        group = OneProcess(network, params, kept, lambda: None, progress.log)
+        return Trainer(network, self.task, params, LocalBatches(self.task, inputs, ahead), group, progress)
 
     def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:
         """The one that earlier requests with these parameters have trained, and its next batches, without end."""

@@ -29,14 +29,14 @@ from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
+from superworkflow.tasks.train.distributed_group import DistributedGroup
 from superworkflow.tasks.train.on_workers import trainer_of
-from superworkflow.tasks.train.trainer import Prepared
+from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import serve
 
 _folder = tempfile.TemporaryDirectory()
-_kept: dict[str, tuple[DistributedTrainer, Iterator[Prepared], float]] = {}
+_kept: dict[str, tuple[Trainer, DistributedGroup, Iterator[Prepared], float]] = {}
 """Of a worker, by what was asked for."""
 
 
@@ -49,11 +49,12 @@ def stepped(
         began = time.process_time()
         keep_memory()  # as `Trainer.train` does
         params = TrainParams(**given)
-        trainer = trainer_of(worker, params, graph, shards, means if params.sums_features else "", Path(_folder.name))
+        sums = means if params.sums_features else ""
+        trainer, group = trainer_of(worker, params, graph, shards, sums, Path(_folder.name))
         batches = itertools.chain.from_iterable(map(trainer.epoch, itertools.count()))
-        _kept[kind] = trainer, batches, time.process_time() - began
-    trainer, batches, opened = _kept[kind]
-    before, cpu, wall = dict(trainer.sent), time.process_time(), time.perf_counter()
+        _kept[kind] = trainer, group, batches, time.process_time() - began
+    trainer, group, batches, opened = _kept[kind]
+    before, cpu, wall = dict(group.sent), time.process_time(), time.perf_counter()
     edges, losses = 0, []
     for prepared in itertools.islice(batches, steps):
         if work == "train":
@@ -63,7 +64,7 @@ def stepped(
         edges += sum(int(hop.starts[-1]) for block in prepared[1].blocks for hop in block.hops.values())
     return {
         "cpu_s": time.process_time() - cpu, "open_cpu_s": opened, "wall_s": time.perf_counter() - wall, "edges": edges,
-        "sent": {name: size - before.get(name, 0) for name, size in trainer.sent.items()}, "losses": losses,
+        "sent": {name: size - before.get(name, 0) for name, size in group.sent.items()}, "losses": losses,
     }  # fmt: skip
 
 

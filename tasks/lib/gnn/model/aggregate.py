@@ -17,9 +17,9 @@ class SampledEdges:
     """Drawn edges of one edge set as tensors.
 
     Args:
-        starts: int64 [receivers + 1], on the host.
-        senders: places of the senders, int32 [edges], on the host.
-        device: where the sums are to be made.
+        starts: edge offsets of the receivers, int64 [receivers + 1], on the host.
+        senders: rows of the senders, int32 [edges], on the host.
+        device: device of the sums.
     """
 
     def __init__(self, starts: torch.Tensor, senders: torch.Tensor, device: torch.device):
@@ -33,7 +33,7 @@ class SampledEdges:
 
     @property
     def receivers(self) -> torch.Tensor:
-        """Place of the receiver of each edge, int64 [edges]."""
+        """Row of each edge's receiver, int64 [edges]."""
         if self._receivers is None:
             places = torch.arange(len(self), device=self.starts.device)
             self._receivers = torch.repeat_interleave(places, self.counts)
@@ -48,7 +48,7 @@ class SampledEdges:
         return out.index_add(0, self.receivers, self._rows(values))
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
-        """Largest of the senders' rows of each receiver, by column; 0 where there is no sender."""
+        """Maximum of the senders' rows of each receiver, by column; 0 without senders."""
         rows = self._rows(values)
         out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
         places = self.receivers.unsqueeze(1).expand_as(rows)
@@ -68,10 +68,10 @@ class SampledEdges:
 
 
 class WeightedEdges(SampledEdges):
-    """Drawn edges with weights, by which the rows of senders are multiplied.
+    """Drawn edges with weights, which multiply the rows of senders.
 
     Args:
-        starts, senders, device: as of `SampledEdges`.
+        starts, senders, device: as in `SampledEdges`.
         weights: float32 [edges], on the host.
     """
 

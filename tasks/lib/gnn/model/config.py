@@ -1,4 +1,4 @@
-"""Configuration of a network: all that is known of it without torch, stored with its weights."""
+"""Configuration of a network, stored with its weights; free of torch."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Head:
     """Output of a network's last layer, and its task.
 
     Args:
-        task: its name.
-        node_sets: whose rows it makes.
-        width: of these rows.
-        classes: of `CLASSIFICATION` their names.
-        label: of it the feature that is learned, as SET.FEATURE.
-        edges: of `LINKS` the edge set that is predicted.
-        decoder: of it, one of `DECODERS`: what makes a number of the rows of two nodes.
-        several: of `CLASSIFICATION`, a node may have several classes: a sigmoid of each, instead of a softmax.
+        task: `CLASSIFICATION` or `LINKS`.
+        node_sets: node sets whose rows the layer makes.
+        width: width of these rows.
+        classes: for `CLASSIFICATION`, names of the classes.
+        label: for `CLASSIFICATION`, the learned feature as SET.FEATURE.
+        edges: for `LINKS`, the predicted edge set.
+        decoder: for `LINKS`, one of `DECODERS`, which score two nodes' rows.
+        several: for `CLASSIFICATION`, nodes may have several classes: sigmoids instead of a softmax.
     """
 
     task: str
@@ -48,7 +48,7 @@ class Head:
     several: bool = False
 
     def fault(self) -> str:
-        """Fault of the head; empty where there is none."""
+        """Description of a fault; empty if there is none."""
         texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
         if not self.node_sets or not all(isinstance(each, str) for each in texts):
             return "no node set, or one without a name"
@@ -65,20 +65,20 @@ class Head:
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network.
+    """Configuration of a network.
 
     Args:
         model: one of `MODELS`.
-        aggregator: `mean` or `pool`, of sage.
-        layers: how many.
-        hidden: width of all but the last.
-        heads: of gat's hidden layers.
-        bases: of rgcn; 0 for a matrix of its own for each relation.
-        head: what the rows of the last layer are for.
+        aggregator: `mean` or `pool`, for sage.
+        layers: number of layers.
+        hidden: width of all layers but the last.
+        heads: number of heads of gat's hidden layers.
+        bases: number of rgcn's bases; 0 for a matrix for each relation.
+        head: output of the last layer.
         nodes: sizes of the node sets.
-        widths: of their features; 0 where they have none, and learn embeddings of the width `hidden` instead.
+        widths: widths of their features; a set of width 0 learns embeddings of width `hidden`.
         relations: all edge sets.
-        weight: feature of edges by which messages are multiplied; empty for none.
+        weight: feature of edges that multiplies messages; empty for none.
     """
 
     model: str
@@ -94,7 +94,7 @@ class NetworkConfig:
     weight: str = ""
 
     def levels(self) -> list[LayerSchema]:
-        """Layers, the first one first."""
+        """Layers, first layer first."""
         found: list[LayerSchema] = []
         receivers = set(self.head.node_sets)
         for _ in range(self.layers):
@@ -105,7 +105,7 @@ class NetworkConfig:
         return found[::-1]
 
     def width_in(self, layer: int, node_set: str) -> int:
-        """Width of the rows that a layer, from 0, reads of a node set."""
+        """Width of the rows of a node set that a layer, from 0, reads."""
         return self.hidden if layer else self.widths[node_set] or self.hidden
 
     def width_out(self, layer: int) -> int:
@@ -114,7 +114,7 @@ class NetworkConfig:
 
     @property
     def reads_means(self) -> bool:
-        """True if layers read means of neighbours' rows, so that the first one can take them from tables of all."""
+        """True if layers read means of neighbours' rows, which the first layer can read from tables of all nodes."""
         return reads_means(self.model, self.aggregator)
 
     def numbers(self) -> dict[str, int]:
@@ -126,15 +126,15 @@ class NetworkConfig:
         return [name for name in self.levels()[0].senders if not self.widths[name]]
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Document in `network.json`."""
         return {"format": FORMAT, **asdict(self), "relations": [list(each) for each in self.relations]}
 
 
 def read_shape(dataset: Dataset) -> NetworkConfig:
-    """The network of a dataset of stage train.
+    """Configuration of the network in a dataset of stage train.
 
     Raises:
-        DatasetDamaged: its description cannot be.
+        DatasetDamaged: the document is invalid.
     """
     try:
         document = dict(dataset.json(NETWORK_FILE))

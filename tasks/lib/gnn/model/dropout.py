@@ -12,7 +12,7 @@ _MASKED_IN = 65536
 
 
 class RowDropout(NamedTuple):
-    """Dropout of rows of a table: share in 65536ths, 0 for none, and state of the random stream, of the nodes."""
+    """Dropout of a table's rows: share in 65536ths, 0 for none, and state of the random stream."""
 
     share: int
     state: int
@@ -27,7 +27,7 @@ NOTHING = RowDropout(0, 0)
 
 
 def dropout_threshold(dropout: float) -> int:
-    """A share of entries in 65536ths; not all of them."""
+    """Share of dropped entries in 65536ths, less than 65536."""
     return min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
 
 
@@ -35,8 +35,8 @@ def of_senders(state: int, share: int, node_set: int) -> RowDropout:
     """Dropout of a layer's senders.
 
     Args:
-        state: of the layer's masks; see `tasks.lib.gnn.sampler.block.Block`.
-        share: of entries that are dropped, as `dropout_threshold` makes it.
-        node_set: number of the set.
+        state: state of the layer's masks; see `sampler.block.Block`.
+        share: result of `dropout_threshold`.
+        node_set: number of the senders' set.
     """
     return RowDropout(share, random_streams.state(state, 0, node_set))

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
-from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
-from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.gnn.precomputed_means import sums_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
@@ -33,16 +31,16 @@ class Data:
 
 
 def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums_outermost: bool) -> Data:
-    """Inputs of the network.
+    """Inputs of a network.
 
     Args:
-        graph: that is learned on.
-        shape: of the network.
-        sums: dataset of stage aggregate.
-        sums_outermost: GCN reads its first layer as sums, which are computed here.
+        graph: the graph.
+        shape: configuration of the network.
+        sums: dataset of stage aggregate, if the first layer reads it.
+        sums_outermost: compute the sums that GCN's first layer reads.
 
     Raises:
-        UserError: a feature is not a finite number, or the sums are those of another graph.
+        UserError: a feature is not a finite number, or the sums are of another graph.
     """
     levels = shape.levels()
     rows = {each.number: graph.rows(each.name) for each in levels[0].relations}
@@ -66,20 +64,8 @@ def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums
             else:
                 sum_edges(read_only(scaled), starts, indices, precomputed[number])
     if sums is not None:
-        made_of = sums.manifest.inputs.get("graph")
-        if made_of is not None and made_of.digest != graph.dataset.digest:
-            raise UserError("these are means of another graph's features", where=sums.uri, value=made_of.digest,
-                            remedy="Give the graph that they were made of")  # fmt: skip
-        for relation in levels[0].relations:
-            if relation.senders in features:
-                precomputed[relation.number] = _sums(sums, relation, shape)
+        for each in levels[0].relations:
+            if each.senders in features:
+                size = shape.nodes[each.receivers], shape.widths[each.senders]
+                precomputed[each.number] = sums_of(sums, graph, each.number, size)
     return Data(rows, NetworkInputs(features, degrees, precomputed or None, weights))
-
-
-def _sums(dataset: Dataset, relation: Relation, shape: NetworkConfig) -> NDArray[np.float32]:
-    name = sums_file(relation.number)
-    wanted = (shape.nodes[relation.receivers], shape.widths[relation.senders])
-    values: NDArray[np.float32] = dataset.array(name) if name in dataset else np.empty((0, 0), np.float32)
-    if values.dtype != np.float32 or values.shape != wanted:
-        raise damaged(dataset, name, "means have another shape than the graph's sets", list(values.shape))
-    return values

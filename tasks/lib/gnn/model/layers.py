@@ -67,9 +67,9 @@ class SageLayer(nn.Module):
     """See the module.
 
     Args:
-        shape: of the network.
-        number: of the layer, from 0.
-        level: what it computes.
+        shape: configuration of the network.
+        number: number of the layer, from 0.
+        level: schema of the layer.
     """
 
     def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):

@@ -1,4 +1,4 @@
-"""The network: embeddings of nodes without features, layers, and what lies between them."""
+"""The network: embeddings of nodes without features, layers, dropout and activations."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ _LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLaye
 
 @dataclass
 class NetworkInputs:
-    """Inputs that are read of the graph in addition to its edges.
+    """Inputs from the graph in addition to its edges.
 
-    Rows that a worker has pulled are read from `RowTable`s in place of arrays.
+    With workers, arrays of rows are `RowTable`s of the rows that were pulled.
 
     Args:
-        features: float32 or float16 [nodes, values] by node set, of those that have them.
-        degrees: of GCN's node set, float32 [nodes]; with weights sums of these.
-        sums: what neighbours' features come to, float32 [receivers, values] by number of the edge set.
-        weights: of edges, float32 [edges of the set] by its number; messages are multiplied by them.
+        features: features of each node set that has any, float32 or float16 [nodes, values].
+        degrees: degrees of GCN's node set, or sums of edge weights, float32 [nodes].
+        sums: precomputed means (for GCN sums) of neighbours' features by number of the edge set, float32 [receivers,
+            values].
+        weights: edge weights that multiply messages, by number of the edge set, float32 [edges of the set].
         learned: embeddings of the first block's senders by node set, if the network does not hold them itself.
         products: by number of a direct edge set, its senders' rows times a layer's matrix, float32 [senders, width of
             the layer]; the layer reads means of these instead of means of the rows.
@@ -60,7 +61,7 @@ class NetworkInputs:
 
 
 class Network(nn.Module):
-    """A network that makes a row for each target.
+    """A network that computes a row for each target.
 
     Args:
         shape: configuration of the network.
@@ -214,7 +215,7 @@ class Network(nn.Module):
         return {name: values.detach().cpu().numpy() for name, values in self.state_dict().items()}
 
     def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """True if these can be its weights; see `arrays`.
+        """Check weights; see `arrays`.
 
         Raises:
             ValueError: names, shapes or dtypes are another network's.
@@ -226,7 +227,7 @@ class Network(nn.Module):
             raise ValueError("the weights are those of another network")
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take weights; see `arrays`.
+        """Load weights; see `arrays`.
 
         Raises:
             ValueError: see `check`.
@@ -236,7 +237,7 @@ class Network(nn.Module):
 
 
 def _is_table(values: object) -> bool:
-    """True if the kernels read rows of it where they are."""
+    """True if kernels can read its rows in place."""
     if isinstance(values, RowTable):
         return True
     return isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16) and values.flags.c_contiguous
@@ -247,7 +248,7 @@ def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: RowDropout) -> Const
 
 
 def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> SampledEdges:
-    """Drawn edges, with weights where their set has any: those that came with them, or from all of the set."""
+    """Drawn edges, with any weights: from those of the whole set, or sent with the edges."""
     starts, senders = torch.from_numpy(hop.starts), torch.from_numpy(hop.senders)
     own = hop.weights if weights is None else weights[hop.positions]
     if own is None:
@@ -269,7 +270,7 @@ def _messages(block: Block, inputs: NetworkInputs, device: torch.device) -> dict
 def _sums_without(
     inputs: NetworkInputs, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None
 ) -> NDArray[np.float32]:
-    """Means of the features of these nodes' neighbours, of those that were not lost; see `NetworkInputs.sums`."""
+    """`NetworkInputs.sums` of these nodes, without lost edges."""
     assert inputs.sums is not None
     means = inputs.sums[relation.number][nodes]
     if lost is None:
@@ -296,7 +297,7 @@ class _Masks:
         self._dropped = dropout_threshold(dropout)
 
     def dropped(self, *kind: int) -> RowDropout:
-        """The same for kernels that drop what they read."""
+        """Dropout for kernels that drop entries as they read them."""
         return RowDropout(self._dropped, random_streams.state(self._state, *kind))
 
     def senders(self, node_set: int) -> RowDropout:
@@ -304,7 +305,7 @@ class _Masks:
         return of_senders(self._state, self._dropped, node_set)
 
     def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:
-        """Some entries of the rows of these items set to 0, the others scaled up."""
+        """Rows after dropout, whose keys are the items' numbers."""
         if not self._dropped:
             return values
         mask = torch.empty(values.shape, dtype=torch.float32)
@@ -314,7 +315,7 @@ class _Masks:
     def attention(
         self, positions: NDArray[np.int64], nodes: NDArray[np.int64]
     ) -> tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
-        """Dropout of the weights of edges, and of those of the nodes themselves."""
+        """Dropout of the attention of edges, and of the nodes themselves."""
         return (
             lambda share: self.rows(share, positions, 2, random_streams.ATTENTION),
             lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION),
@@ -332,12 +333,12 @@ def write_weights(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
 
 
 def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) -> Network:
-    """The trained network of a dataset of stage train.
+    """Read the trained network of a dataset of stage train.
 
     Args:
-        dataset: it.
-        shape: of the network.
-        tables: whether it is to have the embeddings of nodes without features.
+        dataset: the dataset.
+        shape: configuration of the network.
+        tables: hold the embeddings of nodes without features.
 
     Raises:
         DatasetDamaged: the weights are another network's.
@@ -348,16 +349,15 @@ def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) ->
         arrays = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)
         network.load_arrays({name: values for name, values in arrays.items() if name not in left})
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
-                             remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+        raise _unreadable(dataset, error) from None
     return network
 
 
 def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
-    """The trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
+    """Trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
 
     Raises:
-        DatasetDamaged: they are another network's.
+        DatasetDamaged: the embeddings are another network's.
     """
     found = {}
     for key, name in enumerate(shape.embedded()):
@@ -366,7 +366,11 @@ def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray
             if values.shape != (max(1, shape.nodes[name]), shape.hidden) or values.dtype != np.float32:
                 raise ValueError("embeddings of another network")
         except (ValueError, KeyError, TypeError, OSError) as error:
-            raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
-                                 remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+            raise _unreadable(dataset, error) from None
         found[name] = values[: shape.nodes[name]]
     return found
+
+
+def _unreadable(dataset: Dataset, error: Exception) -> DatasetDamaged:
+    return DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
+                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

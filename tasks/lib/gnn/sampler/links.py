@@ -17,7 +17,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
-from superworkflow.tasks.lib.graph.integrity import damaged, unfit
+from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 LINKS_FILE = "links.json"
@@ -79,10 +79,10 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
             if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
                 raise damaged(dataset, file, "pairs are int64 [pairs, 2]")
             if len(pairs) and (pairs.min() < 0 or (pairs.max(axis=0) >= sizes).any()):
-                raise damaged(dataset, file, "an end is no node")
+                raise damaged(dataset, file, "an end is not a node")
             found[f"{kind}-{split}"] = pairs
     if any(len(found[f"links-{split}"]) != len(found[f"non-links-{split}"]) for split in HELD_OUT):
-        raise unfit(dataset.uri, "there are not as many links as pairs without one")
+        raise damaged(dataset, LINKS_FILE, "there are not as many links as pairs without one")
     links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
     return HeldOut(name, links, others)
 

@@ -24,7 +24,7 @@ from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed import shared_memory
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers as shared_by
-from superworkflow.tasks.train import TrainParams, distributed_trainer, on_workers
+from superworkflow.tasks.train import TrainParams, on_workers
 from superworkflow.tasks.train.on_workers import train
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
@@ -172,14 +172,11 @@ def test_memory_that_is_too_short_is_not_read(group):
 
 def trained(worker: Worker, share: bool, *given: Any) -> dict[str, Any]:
     """Train, by shared memory or by TCP."""
-    usual = shared_by
-    for module in (on_workers, distributed_trainer):
-        module.shared_buffers = usual if share else lambda group: None  # type: ignore[attr-defined]
+    on_workers.shared_buffers = shared_by if share else lambda group: None  # type: ignore[attr-defined]
     try:
         return train(worker, *given)
     finally:
-        for module in (on_workers, distributed_trainer):
-            module.shared_buffers = usual  # type: ignore[attr-defined]
+        on_workers.shared_buffers = shared_by  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("features", [True, False], ids=["features", "embeddings"])

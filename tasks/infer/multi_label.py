@@ -18,7 +18,7 @@ from superworkflow.tasks.lib.metrics.f1 import top_k
 _PIECE = 1 << 14
 
 
-def several_columns(
+def multi_label_columns(
     graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]
 ) -> dict[str, pa.ChunkedArray]:
     """Lists of labels, by name of the column.

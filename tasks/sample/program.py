@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
 
 class OpRule(NamedTuple):
-    """How an op draws in each row.
+    """Rule of an op's draws in each row.
 
     Args:
         size: most edges of a draw.

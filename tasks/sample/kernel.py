@@ -6,7 +6,7 @@ entries' places, its entries. What a step reads was prefetched by the one before
 Slow reference: `PlainSampler` in tests/tasks/sampling.py.
 
 Phases are kernels of their own where they neither make arrays nor call another kernel: others would count references
-to all arrays that they are given, at each call.
+to all arrays that they are given, at each call. They are inlined, since subgraphs may have but a few edges.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, gr
 from superworkflow.tasks.sample.program import (
     LATEST_K,
     NO_LIMIT,
-    PHASE,
     SEED_OP,
     TOP_K,
     EdgeColumns,
-    Link,
     OpRule,
     Row,
+    SeedLink,
 )
 from superworkflow.tasks.sample.row_draws import draw_row
 
@@ -46,7 +45,7 @@ _UNREAD = -1
 _AHEAD = 16
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def subgraph_key(seeds: Any, number: Any, seed: Any, n_seeds: Any) -> Any:
     """State of a subgraph's random numbers: `seed`, the numbers of its seed nodes and its repeat, mixed in one by one.
 
@@ -58,7 +57,7 @@ def subgraph_key(seeds: Any, number: Any, seed: Any, n_seeds: Any) -> Any:
     return mix(key + np.uint64(seeds.repeats[number] + 1) * GAMMA)
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def row_bounds(
     indptr: Any, base: Any, nodes: Any, paths: Any, row0: Any, count: Any, size: Any, strategy: Any, by_path: Any,
     bounds: Any,
@@ -92,7 +91,7 @@ def row_bounds(
     return most_edges, most_degree
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def edges_to(program: Any, op_edges: Any, node_set: Any) -> Any:
     """Number of drawn edges that lead to a node set."""
     count = np.int64(0)
@@ -102,7 +101,7 @@ def edges_to(program: Any, op_edges: Any, node_set: Any) -> Any:
     return count
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def pair_nodes(program: Any, op_edges: Any, targets: Any, node_set: Any, low: Any, pairs: Any) -> None:
     """Pairs of the drawn edges that lead to a node set.
 
@@ -117,7 +116,7 @@ def pair_nodes(program: Any, op_edges: Any, targets: Any, node_set: Any, low: An
                 n += 1
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def ops_of(program: Any, op_edges: Any, edge_set: Any) -> Any:
     """(edges drawn from an edge set, ops that draw from it, the last of these)."""
     drawn, drawing, last_op = np.int64(0), 0, 0
@@ -188,7 +187,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     for number in range(first, last):
         done = number - first
         key = subgraph_key(seeds, number, seed, n_seeds)
-        link = Link(np.int64(seeds.nodes[number, 0]), np.int64(seeds.nodes[number, n_seeds - 1]))
+        link = SeedLink(np.int64(seeds.nodes[number, 0]), np.int64(seeds.nodes[number, n_seeds - 1]))
         for op in range(n_ops):
             edge_set, size, strategy = ops[op, 0], ops[op, 1], ops[op, 2]
             op_key = mix(key + np.uint64(op + 1) * GAMMA)
@@ -338,7 +337,8 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
                 filled = induced(
                     rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d],
-                    link if apart else Link(np.int64(-1), np.int64(-1)), table, orders, columns, begin, room, firsts,
+                    link if apart else SeedLink(np.int64(-1), np.int64(-1)), table, orders, columns, begin, room,
+                    firsts,
                 )  # fmt: skip
                 if filled > room:
                     return done, filled, entries

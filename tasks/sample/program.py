@@ -12,8 +12,8 @@ SEED_OP = -1
 NO_VALUES = -(1 << 62)
 """In a program: the edge set has no weights, or no op needs its ranks or timestamps."""
 NO_LIMIT = np.iinfo(np.int64).max
-PHASE: dict[str, Any] = {"nogil": True, "forceinline": True}
-"""Options of a phase of the sampler that calls no other kernel: inlined, since subgraphs may have but a few edges."""
+Integer = int | np.integer[Any]
+"""Whole numbers of kernels."""
 
 
 class StackedRows(NamedTuple):
@@ -63,11 +63,11 @@ class Seeds(NamedTuple):
     repeats: NDArray[np.int64]
 
 
-class Link(NamedTuple):
+class SeedLink(NamedTuple):
     """The two seeds of a subgraph, edges between which are left out; -1 and -1 for none."""
 
-    source: int
-    target: int
+    source: Integer
+    target: Integer
 
 
 class Row(NamedTuple):
@@ -79,10 +79,10 @@ class Row(NamedTuple):
         gap, skip: entries from place `gap` on lie `skip` further; ``gap = degree, skip = 0`` where none is left out.
     """
 
-    first: int
-    degree: int
-    gap: int
-    skip: int
+    first: Integer
+    degree: Integer
+    gap: Integer
+    skip: Integer
 
 
 class OpRule(NamedTuple):
@@ -96,10 +96,10 @@ class OpRule(NamedTuple):
         by_path: draw for each path that leads to the row.
     """
 
-    size: int
-    strategy: int
-    values: int
-    limit: int
+    size: Integer
+    strategy: Integer
+    values: Integer
+    limit: Integer
     by_path: bool
 
 

@@ -18,7 +18,6 @@ from superworkflow.tasks.lib.gnn.precomputed_means import sums_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 

@@ -68,7 +68,7 @@ class TrainedWeights(NamedTuple):
     rows: Arrays
 
 
-class Checkpoint(NamedTuple):
+class TrainingState(NamedTuple):
     """Position of training, and the best weights so far; empty if there are none yet."""
 
     position: TrainingPosition

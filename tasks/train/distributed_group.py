@@ -25,10 +25,10 @@ from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
     STATE,
     Arrays,
-    Checkpoint,
     CheckpointClock,
     TrainedWeights,
     TrainingPosition,
+    TrainingState,
     noted_position,
     read_checkpoint,
     save_checkpoint,
@@ -152,7 +152,7 @@ class DistributedGroup:
     def is_due(self) -> bool:
         return self._all_save
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingState) -> None:
         """All workers write their rows and the first one the rest; the note follows when all have written."""
         position, best = checkpoint
 
@@ -168,7 +168,7 @@ class DistributedGroup:
         self._clock.reset()
         self._all_save = False
 
-    def restore(self) -> Checkpoint | None:
+    def restore(self) -> TrainingState | None:
         """See `TrainingGroup`; each worker reads the rows of its parts, and all restore or none."""
         log = self._worker.log if self._worker.rank == 0 else _no_log
         position, saved, tables = noted_position(self._kept, log), None, None
@@ -184,7 +184,7 @@ class DistributedGroup:
             return None
         saved.take(self._network, self.optimizers[:1])
         tables.take(self.tables, self.optimizers[-1])
-        return Checkpoint(position, TrainedWeights(saved.best, tables.best))
+        return TrainingState(position, TrainedWeights(saved.best, tables.best))
 
     def _slot(self, position: TrainingPosition) -> str:
         """Slot of the rows, which fit this partitioning only."""

@@ -16,10 +16,10 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import (
     Arrays,
-    Checkpoint,
     CheckpointClock,
     CheckpointStore,
     TrainedWeights,
+    TrainingState,
     noted_position,
     read_checkpoint,
     save_checkpoint,
@@ -94,12 +94,12 @@ class OneProcess:
     def is_due(self) -> bool:
         return self._clock.is_due()
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingState) -> None:
         save_checkpoint(self._kept, self._network, self.optimizers, checkpoint.best.network, checkpoint.position)
         self._saved()
         self._clock.reset()
 
-    def restore(self) -> Checkpoint | None:
+    def restore(self) -> TrainingState | None:
         position = noted_position(self._kept, self._log)
         if position is None:
             return None
@@ -107,4 +107,4 @@ class OneProcess:
         if saved is None:
             return None
         saved.take(self._network, self.optimizers)
-        return Checkpoint(position, TrainedWeights(saved.best, {}))
+        return TrainingState(position, TrainedWeights(saved.best, {}))

@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
-from superworkflow.tasks.train.checkpoint import Arrays, Checkpoint, TrainedWeights, TrainingPosition
+from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer
 
@@ -86,10 +86,10 @@ class TrainingGroup(Protocol):
     def is_due(self) -> bool:
         """True if the last checkpoint is old; equal on all workers."""
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingState) -> None:
         """Save a checkpoint."""
 
-    def restore(self) -> Checkpoint | None:
+    def restore(self) -> TrainingState | None:
         """Restore network, optimizers and learned rows; None, and no change, without a usable checkpoint."""
 
 
@@ -285,7 +285,7 @@ class Trainer:
     def _save_if_due(self) -> None:
         if self.group.is_due():
             self.position.saves += 1
-            self.group.save(Checkpoint(self.position, self.best))
+            self.group.save(TrainingState(self.position, self.best))
 
     def _diverged(self, loss: float) -> UserError:
         position = self.position

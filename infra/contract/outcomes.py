@@ -99,7 +99,8 @@ class ModelCard:
 
     Args:
         kind: such as `regression`.
-        columns: of a request, in MLflow's form: `{"name": "node", "type": "string", "required": False}`.
+        columns: of a request, in MLflow's form: `{"name": "node", "type": "string", "required": False}`; kept with the
+            model. A list or array is taken for values of the first ones.
         options: of a request, with their defaults.
         example: rows of a request.
         example_options: options of that request.

@@ -211,12 +211,14 @@ def _save(folder: Path, dataset: Dataset, card: ModelCard, code: Path, model_id:
     from mlflow.models import Model as LoggedModel
     from mlflow.models.model import MLMODEL_FILE_NAME
 
-    metadata = {"digest": dataset.digest, **card.facts, **card.metadata}
+    columns = [dict(column) for column in card.columns]
+    metadata = {"digest": dataset.digest, "columns": columns, **card.facts, **card.metadata}
     model = LoggedModel(run_id=run_id, model_id=model_id, model_uuid=model_id, metadata=metadata)
     with _quiet("mlflow.pyfunc"):
         mlflow.pyfunc.save_model(
             path=folder, mlflow_model=model, python_model=str(MODEL_FILE), signature=_signature(card),
             input_example=(pd.DataFrame([dict(row) for row in card.example]), dict(card.example_options)),
+            model_config={"columns": [column["name"] for column in columns]},
             pip_requirements=[f"{package}=={version(package)}" for package in ("mlflow", *card.requirements)],
         )  # fmt: skip
     place = f"{_CODE}/{code.name}"
@@ -242,12 +244,15 @@ def _quiet(logger: str) -> Iterator[None]:
 
 
 def _signature(card: ModelCard) -> Any:
-    """Columns and options of a request; the answer's columns may depend on the options."""
+    """Options of a request; False, so that MLflow infers nothing, where there are none.
+
+    The columns are in the model's metadata instead: MLflow would refuse values of another type than the column's, such
+    as whole numbers where names of nodes are text, and all lists, which have no names of columns.
+    """
     from mlflow.models import ModelSignature
 
     options = [{"name": name, "default": value, "type": _TYPES[type(value)]} for name, value in card.options.items()]
-    columns = json.dumps([dict(column) for column in card.columns])
-    return ModelSignature.from_dict({"inputs": columns, "params": json.dumps(options) if options else None})
+    return ModelSignature.from_dict({"params": json.dumps(options)}) if options else False
 
 
 def _place(dataset: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:

@@ -8,9 +8,12 @@ A request is a table with one row per question, and parameters:
 
 | model | columns of a request | columns of the answer |
 | --- | --- | --- |
-| embeddings | `node` (text) or `vector` (list of numbers) | `node` and `vector`, or `node`, `neighbors` and `scores` |
+| embeddings | `node` or `vector` (list of numbers) | `node` and `vector`, or `node`, `neighbors` and `scores` |
 | classes | `node` | `node`, `predicted`, `probability`; lists where nodes have several classes |
 | links | `source`, `target` | `source`, `target`, `score`, `probability` |
+
+Nodes are text or whole numbers. The last column of an answer, `error`, is empty or says why its row has no answer, such
+as for a node that is not in the model.
 
 Of embeddings the parameter `task` is `vector` (default), or `neighbors` for the `k` most similar nodes (10 by default),
 best first. A node is not its own neighbour. Scores are exact, by cosine or dot product as the bundle says.
@@ -84,16 +87,40 @@ class Names:
             raise ValueError(f"node {node!r} is not among the {len(self)} {self._kind}")
         return self._row_of(low)
 
-    def rows(self, table: pd.DataFrame, column: str) -> tuple[list[str], list[int]]:
-        """Nodes of a request, and their rows.
+    def rows(self, table: pd.DataFrame, column: str) -> tuple[list[str | None], NDArray[np.int64], list[str]]:
+        """Nodes of a request, their rows (-1 for none), and why a node has none (empty where it has one).
 
         Raises:
-            ValueError: there is no such column, or a node is not in the bundle.
+            ValueError: there is no such column.
         """
         if column not in table:
             raise ValueError(f"a request needs a column `{column}`")
-        nodes = [str(node) for node in table[column]]
-        return nodes, [self.row(node) for node in nodes]
+        nodes = [name_of(value) for value in table[column]]
+        rows, errors = np.full(len(nodes), -1, np.int64), [""] * len(nodes)
+        for i, node in enumerate(nodes):
+            try:
+                rows[i] = self.row(_given(node, column))
+            except ValueError as error:
+                errors[i] = str(error)
+        return nodes, rows, errors
+
+
+def name_of(value: Any) -> str | None:
+    """Name of a node as the graph's files have it; None for a missing value.
+
+    pandas turns whole numbers into fractions where a column has missing values: 42.0 is the node 42.
+    """
+    if value is None or (isinstance(value, (float, np.floating)) and np.isnan(value)) or value is pd.NA:
+        return None
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _given(node: str | None, column: str) -> str:
+    if node is None:
+        raise ValueError(f"no `{column}` is given")
+    return node
 
 
 class EmbeddingModel:
@@ -112,51 +139,59 @@ class EmbeddingModel:
         """Answer a table of questions; see the module's text.
 
         Raises:
-            ValueError: a node that is not in the bundle, a vector of another length, an unknown task.
+            ValueError: a row with both or neither of the columns, a vector of another length, an unknown task.
         """
         task, k = options.get("task", TASKS[0]), int(options.get("k", 10))
         if task not in TASKS:
             raise ValueError(f"unknown task {task!r}: give one of {', '.join(TASKS)}")
         if k < 1:
             raise ValueError(f"k is {k}: ask for 1 neighbour or more")
-        nodes, rows, vectors = self._questions(table)
+        nodes, rows, vectors, errors = self._questions(table)
         if task == "vector":
-            return pd.DataFrame({"node": nodes, "vector": [row.tolist() for row in vectors]})
-        neighbors: list[list[str]] = []
-        scores: list[list[float]] = []
-        for first in range(0, len(rows), QUESTIONS_AT_ONCE):
-            part = slice(first, first + QUESTIONS_AT_ONCE)
-            for found, similar in zip(*self.neighbors(vectors[part], rows[part], k), strict=True):
-                neighbors.append([self.names[row] for row in found if row >= 0])
-                scores.append([float(score) for score in similar[found >= 0]])
-        return pd.DataFrame({"node": nodes, "neighbors": neighbors, "scores": scores})
+            answers = [None if error else row.tolist() for row, error in zip(vectors, errors, strict=True)]
+            return pd.DataFrame({"node": nodes, "vector": answers, "error": errors})
+        neighbors: list[list[str] | None] = [None] * len(rows)
+        scores: list[list[float] | None] = [None] * len(rows)
+        answered = np.flatnonzero([not error for error in errors])
+        for first in range(0, len(answered), QUESTIONS_AT_ONCE):
+            part = answered[first : first + QUESTIONS_AT_ONCE]
+            for i, found, similar in zip(part, *self.neighbors(vectors[part], rows[part], k), strict=True):
+                neighbors[i] = [self.names[row] for row in found if row >= 0]
+                scores[i] = [float(score) for score in similar[found >= 0]]
+        return pd.DataFrame({"node": nodes, "neighbors": neighbors, "scores": scores, "error": errors})
 
-    def _questions(self, table: pd.DataFrame) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.float32]]:
-        """Node, row (-1 for a bare vector) and vector of each question."""
+    def _questions(
+        self, table: pd.DataFrame
+    ) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.float32], list[str]]:
+        """Node, row (-1 for a bare vector), vector and error of each question."""
         count, d = len(table), int(self.facts["dimensions"])
         if not {"node", "vector"} & set(table.columns):
             raise ValueError("a request needs a column `node` or a column `vector`")
         named = list(table["node"]) if "node" in table else [None] * count
         spelt = list(table["vector"]) if "vector" in table else [None] * count
         nodes: list[str | None] = []
+        errors = [""] * count
         rows = np.full(count, -1, dtype=np.int64)
-        vectors = np.empty((count, d), dtype=np.float32)
+        vectors = np.zeros((count, d), dtype=np.float32)
         for number, (node, vector) in enumerate(zip(named, spelt, strict=True)):
-            absent = node is None or (isinstance(node, float) and np.isnan(node))
+            name = name_of(node)
             bare = vector is None or np.isscalar(vector)
-            if absent == bare:
+            if (name is None) == bare:
                 raise ValueError(f"question {number} needs either a `node` or a `vector`")
-            if not absent:
-                row = self.names.row(str(node))
-                nodes.append(str(node))
-                rows[number], vectors[number] = row, self.vectors[row]
+            if name is not None:
+                nodes.append(name)
+                try:
+                    rows[number] = self.names.row(name)
+                    vectors[number] = self.vectors[rows[number]]
+                except ValueError as error:
+                    errors[number] = str(error)
             else:
                 values = np.asarray(vector, dtype=np.float32)
                 if values.shape != (d,) or not np.isfinite(values).all():
                     raise ValueError(f"the vector of question {number} must be {d} finite numbers, not {values.shape}")
                 nodes.append(None)
                 vectors[number] = values
-        return nodes, rows, vectors
+        return nodes, rows, vectors, errors
 
     def neighbors(
         self, queries: NDArray[np.float32], own: NDArray[np.int64], k: int
@@ -222,22 +257,22 @@ class PredictionModel:
         """Answer a table of questions; see the module's text.
 
         Raises:
-            ValueError: there is no column `node`, or a node is not in the bundle.
+            ValueError: there is no column `node`.
         """
-        nodes, rows = self.names.rows(table, "node")
-        classes = self.facts["classes"]
-        if self._offsets is not None:
-            spans = [range(self._offsets[row], self._offsets[row + 1]) for row in rows]
-            return pd.DataFrame({
-                "node": nodes,
-                "predicted": [[classes[self._classes[entry]] for entry in span] for span in spans],
-                "probability": [[float(self._probabilities[entry]) for entry in span] for span in spans],
-            })  # fmt: skip
+        nodes, rows, errors = self.names.rows(table, "node")
+        answers = [self._answer(row) if row >= 0 else (None, None) for row in rows]
         return pd.DataFrame({
-            "node": nodes,
-            "predicted": [classes[self._classes[row]] for row in rows],
-            "probability": [float(self._probabilities[row]) for row in rows],
+            "node": nodes, "predicted": [predicted for predicted, _ in answers],
+            "probability": [probability for _, probability in answers], "error": errors,
         })  # fmt: skip
+
+    def _answer(self, row: int) -> tuple[Any, Any]:
+        """Class and probability of a row, or lists of both where nodes have several classes."""
+        classes = self.facts["classes"]
+        if self._offsets is None:
+            return classes[self._classes[row]], float(self._probabilities[row])
+        span = range(self._offsets[row], self._offsets[row + 1])
+        return [classes[self._classes[i]] for i in span], [float(self._probabilities[i]) for i in span]
 
 
 class LinkModel:
@@ -254,13 +289,20 @@ class LinkModel:
         """Answer a table of questions; see the module's text.
 
         Raises:
-            ValueError: a column is missing, or a node is not in the bundle.
+            ValueError: a column is missing.
         """
-        sources, rows = self.sources.rows(table, "source")
-        targets, others = self.targets.rows(table, "target")
+        sources, rows, errors = self.sources.rows(table, "source")
+        targets, others, more = self.targets.rows(table, "target")
         scores = (self._vectors[rows] * self._factors * self._target_vectors[others]).sum(axis=1)
-        probabilities = 0.5 * (1 + np.tanh(scores / 2))
-        return pd.DataFrame({"source": sources, "target": targets, "score": scores, "probability": probabilities})
+        errors = ["; ".join(filter(None, both)) for both in zip(errors, more, strict=True)]
+        answers = [
+            (None, None) if error else (float(score), 0.5 * (1 + float(np.tanh(score / 2))))
+            for score, error in zip(scores, errors, strict=True)
+        ]
+        return pd.DataFrame({
+            "source": sources, "target": targets, "score": [score for score, _ in answers],
+            "probability": [probability for _, probability in answers], "error": errors,
+        })  # fmt: skip
 
 
 def load(folder: Path) -> EmbeddingModel | PredictionModel | LinkModel:

@@ -68,8 +68,9 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     bundle = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(bundle).predict(pd.DataFrame({"node": ["v3", "v118"]}), {})
     assert answer["predicted"].tolist() == ["odd", "even"]
-    with pytest.raises(ValueError, match="'w'"):
-        load(bundle).predict(pd.DataFrame({"node": ["w"]}), {})
+    partly = load(bundle).predict(pd.DataFrame({"node": ["w", "v3"]}), {})
+    assert partly["predicted"].tolist() == [None, "odd"]
+    assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes", ""]
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 6
@@ -92,6 +93,11 @@ def test_links_from_edges_to_a_model(
     answer = load(folder).predict(pd.DataFrame({"source": ["v3", "v3"], "target": ["v5", "v6"]}), {})
     assert answer["probability"].between(0, 1).all()
     assert answer["score"][0] > answer["score"][1]
+    partly = load(folder).predict(pd.DataFrame({"source": ["v3", "w"], "target": ["v5", None]}), {})
+    assert partly["probability"].tolist() == [answer["probability"][0], None]
+    assert partly["error"][0] == ""
+    assert "'w' is not among" in partly["error"][1]
+    assert "no `target` is given" in partly["error"][1]
     chosen = card(Dataset.open(Location.of(folder)))
     assert {column["name"] for column in chosen.columns} == {"source", "target"}
     assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"

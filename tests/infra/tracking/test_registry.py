@@ -157,7 +157,7 @@ def test_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
 
 def test_vectors_of_nodes(model, bundle):
     answer = model.predict(pd.DataFrame({"node": ["zoë", "n7"]}))
-    assert list(answer.columns) == ["node", "vector"]
+    assert list(answer.columns) == ["node", "vector", "error"]
     assert list(answer["node"]) == ["zoë", "n7"]
     np.testing.assert_array_equal(np.array(answer["vector"].tolist()), bundle.array("vectors.npy")[[N - 1, 7]])
 
@@ -172,7 +172,7 @@ def test_neighbors_are_exact(tmp_path, monkeypatch, metric, block):
     answer = served.predict(pd.DataFrame({"node": nodes}), {"task": "neighbors", "k": 7})
     vectors = made.array("vectors.npy").astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if metric == "cosine" else vectors
-    for node, neighbors, scores in answer.itertuples(index=False):
+    for node, neighbors, scores, _ in answer.itertuples(index=False):
         row = NODES.index(node)
         similarity = unit @ unit[row]
         if metric == "dot":
@@ -198,7 +198,6 @@ def test_more_neighbors_than_nodes(model):
 @pytest.mark.parametrize(
     ("table", "params", "message"),
     [
-        ({"node": ["n1", "nobody"]}, {}, "node 'nobody' is not among the 500 embedded nodes"),
         ({"vector": [[1.0, 2.0]]}, {}, r"vector of question 0 must be 16 finite numbers, not \(2,\)"),
         ({"node": ["n1"], "vector": [[0.0] * D]}, {}, "question 0 needs either a `node` or a `vector`"),
         ({"node": ["n1"]}, {"task": "cluster"}, "unknown task 'cluster'"),
@@ -208,6 +207,47 @@ def test_more_neighbors_than_nodes(model):
 def test_bad_requests_say_why(model, table, params, message):
     with pytest.raises(MlflowException, match=message):
         model.predict(pd.DataFrame(table), params=params)
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes"),
+    [
+        (["n3", "42"], ["n3", "42"]),
+        ([42, 43], ["42", "43"]),
+        (42, ["42"]),
+        ("n3", ["n3"]),
+        (np.array(["n3", "zoë"]), ["n3", "zoë"]),
+        (np.array([[42]]), ["42"]),
+        (pd.Series([42, 42]), ["42", "42"]),
+        (pd.Series(["n3"], name="node"), ["n3"]),
+        (pd.Series(["n3"], name="person"), ["n3"]),
+        (pd.DataFrame({"node": pd.Categorical(["n3", "42"])}), ["n3", "42"]),
+        (pd.DataFrame({"node": [42.0, 43.0]}), ["42", "43"]),
+        (pd.DataFrame({"node": [42], "extra": [1]}), ["42"]),
+        ({"node": ["n3", 42]}, ["n3", "42"]),
+        ({"node": "n3"}, ["n3"]),
+        ([{"node": "n3"}, {"node": 42}], ["n3", "42"]),
+    ],
+)
+def test_nodes_are_given_in_any_form(model, given, nodes):
+    answer = model.predict(given, params={"task": "neighbors", "k": 1})
+    assert answer["node"].tolist() == nodes
+    assert [bool(error) for error in answer["error"]] == [node == "43" for node in nodes]
+    assert [found is None for found in answer["neighbors"]] == [node == "43" for node in nodes]
+
+
+def test_rows_without_an_answer_do_not_hinder_others(model, bundle):
+    answer = model.predict(pd.DataFrame({"node": ["n1", "nobody", "n2"]}))
+    assert answer["error"].tolist() == ["", "node 'nobody' is not among the 500 embedded nodes", ""]
+    assert answer["vector"][1] is None
+    for row in (1, 2):
+        np.testing.assert_array_equal(answer["vector"][2 * (row - 1)], bundle.array("vectors.npy")[row])
+
+
+@pytest.mark.parametrize("given", [[["n1", "n2", "n3"]], [["n1"], ["n1", "n2"]]])
+def test_rows_of_too_many_values_are_refused(model, given):
+    with pytest.raises(MlflowException, match="give node and vector in each"):
+        model.predict(given)
 
 
 def test_what_is_no_bundle_is_refused(tracking, tmp_path):
@@ -302,6 +342,12 @@ def test_served_over_http(server, bundle, model):
     assert (status, answer["predictions"][0]["neighbors"]) == (200, ["n9"])
     status, answer = _post(server, {"dataframe_records": [{"node": 42}]})
     assert (status, answer["predictions"][0]["node"]) == (200, "42")
-    status, answer = _post(server, {"dataframe_records": [{"node": "nobody"}]})
+    status, answer = _post(server, {"dataframe_records": [{"node": "nobody"}, {"node": "n3"}]})
+    assert (status, answer["predictions"][0]["vector"]) == (200, None)
+    assert answer["predictions"][0]["error"] == "node 'nobody' is not among the 500 embedded nodes"
+    assert len(answer["predictions"][1]["vector"]) == D
+    status, answer = _post(server, {"inputs": ["n3", "42"]})
+    assert (status, [each["node"] for each in answer["predictions"]]) == (200, ["n3", "42"])
+    status, answer = _post(server, {"dataframe_records": [{"node": "n3"}], "params": {"task": "cluster"}})
     assert status == 400
-    assert "node 'nobody' is not among the 500 embedded nodes" in json.dumps(answer)
+    assert "unknown task 'cluster'" in json.dumps(answer)

@@ -53,10 +53,10 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
-from superworkflow.tasks.sample.partitioned.answer import answer, join
-from superworkflow.tasks.sample.partitioned.home import ShardRequest
-from superworkflow.tasks.sample.partitioned.members import EdgesAsked
+from superworkflow.tasks.sample.partitioned.members import EdgeRequest
 from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
+from superworkflow.tasks.sample.partitioned.requester import ShardRequest
+from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 
 _VERTICES = 200
@@ -123,7 +123,7 @@ def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
     none, links = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
     for _ in answer(plan, routes, 0, [ShardRequest(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
         pass
-    for _ in join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)]):
+    for _ in join(plan, routes, 0, [EdgeRequest(0, links, count, nodes, count, nodes)]):
         pass
 
 

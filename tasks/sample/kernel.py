@@ -32,7 +32,6 @@ from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, gr
 from superworkflow.tasks.sample.program import (
     LATEST_K,
     NO_LIMIT,
-    PHASE,
     SEED_OP,
     TOP_K,
     EdgeColumns,
@@ -46,7 +45,7 @@ _UNREAD = -1
 _AHEAD = 16
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def subgraph_key(seeds: Any, number: Any, seed: Any, n_seeds: Any) -> Any:
     """State of a subgraph's random numbers: `seed`, the numbers of its seed nodes and its repeat, mixed in one by one.
 
@@ -58,7 +57,7 @@ def subgraph_key(seeds: Any, number: Any, seed: Any, n_seeds: Any) -> Any:
     return mix(key + np.uint64(seeds.repeats[number] + 1) * GAMMA)
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def row_bounds(
     indptr: Any, base: Any, nodes: Any, paths: Any, row0: Any, count: Any, size: Any, strategy: Any, by_path: Any,
     bounds: Any,
@@ -92,7 +91,7 @@ def row_bounds(
     return most_edges, most_degree
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def edges_to(program: Any, op_edges: Any, node_set: Any) -> Any:
     """Number of drawn edges that lead to a node set."""
     count = np.int64(0)
@@ -102,7 +101,7 @@ def edges_to(program: Any, op_edges: Any, node_set: Any) -> Any:
     return count
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def pair_nodes(program: Any, op_edges: Any, targets: Any, node_set: Any, low: Any, pairs: Any) -> None:
     """Pairs of the drawn edges that lead to a node set.
 
@@ -117,7 +116,7 @@ def pair_nodes(program: Any, op_edges: Any, targets: Any, node_set: Any, low: An
                 n += 1
 
 
-@nb.njit(**PHASE)
+@nb.njit(nogil=True, forceinline=True)
 def ops_of(program: Any, op_edges: Any, edge_set: Any) -> Any:
     """(edges drawn from an edge set, ops that draw from it, the last of these)."""
     drawn, drawing, last_op = np.int64(0), 0, 0

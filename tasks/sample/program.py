@@ -12,8 +12,6 @@ SEED_OP = -1
 NO_VALUES = -(1 << 62)
 """In a program: the edge set has no weights, or no op needs its ranks or timestamps."""
 NO_LIMIT = np.iinfo(np.int64).max
-Integer = int | np.integer[Any]
-"""Whole numbers of kernels."""
 
 
 class StackedRows(NamedTuple):
@@ -66,8 +64,8 @@ class Seeds(NamedTuple):
 class SeedLink(NamedTuple):
     """The two seeds of a subgraph, edges between which are left out; -1 and -1 for none."""
 
-    source: Integer
-    target: Integer
+    source: np.int64
+    target: np.int64
 
 
 class Row(NamedTuple):
@@ -79,10 +77,10 @@ class Row(NamedTuple):
         gap, skip: entries from place `gap` on lie `skip` further; ``gap = degree, skip = 0`` where none is left out.
     """
 
-    first: Integer
-    degree: Integer
-    gap: Integer
-    skip: Integer
+    first: np.int64
+    degree: np.int64
+    gap: np.int64
+    skip: np.int64
 
 
 class OpRule(NamedTuple):
@@ -96,10 +94,10 @@ class OpRule(NamedTuple):
         by_path: draw for each path that leads to the row.
     """
 
-    size: Integer
-    strategy: Integer
-    values: Integer
-    limit: Integer
+    size: np.int64
+    strategy: np.int64
+    values: np.int64
+    limit: np.int64
     by_path: bool
 
 

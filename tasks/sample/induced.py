@@ -49,7 +49,7 @@ def induced(
     Args:
         graph: `StackedRows`; edge_set: its row of `Program.edges`.
         sources, targets: nodes of the subgraph that edges may start from and lead to.
-        link: `Link`.
+        link: `SeedLink`.
         table: of 2**`bits_for` slots at least, scratch; places: int32, of the nodes in it, scratch.
         firsts: seeds among the targets.
 

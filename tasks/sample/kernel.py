@@ -35,9 +35,9 @@ from superworkflow.tasks.sample.program import (
     SEED_OP,
     TOP_K,
     EdgeColumns,
-    Link,
     OpRule,
     Row,
+    SeedLink,
 )
 from superworkflow.tasks.sample.row_draws import draw_row
 
@@ -187,7 +187,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     for number in range(first, last):
         done = number - first
         key = subgraph_key(seeds, number, seed, n_seeds)
-        link = Link(np.int64(seeds.nodes[number, 0]), np.int64(seeds.nodes[number, n_seeds - 1]))
+        link = SeedLink(np.int64(seeds.nodes[number, 0]), np.int64(seeds.nodes[number, n_seeds - 1]))
         for op in range(n_ops):
             edge_set, size, strategy = ops[op, 0], ops[op, 1], ops[op, 2]
             op_key = mix(key + np.uint64(op + 1) * GAMMA)
@@ -337,7 +337,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
                 filled = induced(
                     rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d],
-                    link if apart else Link(np.int64(-1), np.int64(-1)), table, orders, columns, begin, room, firsts,
+                    link if apart else SeedLink(np.int64(-1), np.int64(-1)), table, orders, columns, begin, room, firsts,
                 )  # fmt: skip
                 if filled > room:
                     return done, filled, entries

@@ -61,7 +61,7 @@ class Seeds(NamedTuple):
     repeats: NDArray[np.int64]
 
 
-class Link(NamedTuple):
+class SeedLink(NamedTuple):
     """The two seeds of a subgraph, edges between which are left out; -1 and -1 for none."""
 
     source: np.int64

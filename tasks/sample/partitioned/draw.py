@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 from superworkflow.tasks.sample.induced import find_link, first_from
-from superworkflow.tasks.sample.program import LATEST_K, NO_LIMIT, NO_VALUES, RANDOM_WEIGHTED, Link, OpRule, Row
+from superworkflow.tasks.sample.program import LATEST_K, NO_LIMIT, NO_VALUES, RANDOM_WEIGHTED, OpRule, Row, SeedLink
 from superworkflow.tasks.sample.row_draws import draw_row
 
 
@@ -127,7 +127,7 @@ def draw_requested(
             here = draws[i] if by_path else np.int64(1)
             gap, skip = degree, np.int64(0)
             if len(links):
-                gap, skip = find_link(Link(links[group, 0], links[group, 1]), node, indices, first, degree)
+                gap, skip = find_link(SeedLink(links[group, 0], links[group, 1]), node, indices, first, degree)
             state = mix(keys[group] + np.uint64(node + 1) * GAMMA)
             row = Row(first, degree - skip, gap, skip)
             count = draw_row(positions, paths, filled, row, rule, graph, state, here, work)
@@ -167,7 +167,7 @@ def join_requested(graph: Any, low: Any, requests: Any, counts: Any, positions: 
             degree = indptr[node - low + 1] - first
             gap, skip = degree, np.int64(0)
             if len(links):
-                gap, skip = find_link(Link(links[group, 0], links[group, 1]), node, indices, first, degree)
+                gap, skip = find_link(SeedLink(links[group, 0], links[group, 1]), node, indices, first, degree)
             before = filled
             if degree <= end - begin:  # search the targets for each neighbour
                 for k in range(degree):

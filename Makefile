@@ -20,7 +20,7 @@ test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or
 	$(MAKE) --jobs 4 test-here test-cluster test-servers test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
 
 oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles

@@ -57,6 +57,32 @@ def test_a_kernel_that_is_not_cached_is_compiled(tmp_path):
     assert total(np.arange(4.0), np.eye(2) * 3) == 6 + 9
 
 
+STALE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+load_kernels_fast()
+import numpy as np, kernel, rows
+print(kernel.total(rows.{name}(np.arange(4))), sum(kernel.total.stats.cache_hits.values()))
+"""
+
+
+def test_a_cache_that_names_a_renamed_type_is_made_anew(tmp_path):
+    """As after an upgrade that leaves the caches of the version before in the package's folders."""
+    text = "from typing import Any, NamedTuple\n\nclass {name}(NamedTuple):\n    values: Any\n"
+    (tmp_path / "kernel.py").write_text(
+        "import numba\n\n@numba.njit(cache=True)\ndef total(rows):\n    return rows.values.sum()\n"
+    )
+
+    def run(name: str) -> str:
+        (tmp_path / "rows.py").write_text(text.format(name=name))
+        command = [sys.executable, "-B", "-c", STALE.format(name=name), str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert [run("Rows"), run("Rows")] == ["6 0\n", "6 1\n"]
+    assert [run("CsrRows"), run("CsrRows")] == ["6 0\n", "6 1\n"]
+
+
 def test_numba_is_one_whose_private_functions_were_compared():
     """After an upgrade: compare `Cache.load_overload` and `_rebuild_env` with Numba's, then raise `TESTED_VERSION`."""
     assert numba.version_info.short <= TESTED_VERSION

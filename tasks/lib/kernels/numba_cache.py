@@ -53,9 +53,14 @@ def prepare() -> None:
 
 def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
     rtsys.initialize(target_context)  # kernels that allocate call it
-    with cache._guard_against_spurious_io_errors():
-        return cache._load_overload(signature, target_context)
-    return None  # type: ignore[unreachable]  # the guard passes over a file that vanished
+    try:
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, target_context)
+    except (AttributeError, ImportError):
+        # The index names a type that was moved or renamed since, in a file other than the kernel's. Numba would fail
+        # here, and again when it saves the kernel.
+        cache._cache_file.flush()
+    return None  # the guard passes over a file that vanished
 
 
 def _rebuild_env(module: str, constants: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +23,7 @@ from superworkflow.infra.launch.base import Event
 from superworkflow.infra.planning.explain import Explanation
 from superworkflow.infra.planning.plan import PlannedStage
 from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE, dashboard_page
-from superworkflow.infra.tracking.records import RunRecord
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
 SECONDS_BETWEEN = 2.0
 """Least seconds between progress lines of one stage."""
@@ -136,6 +136,7 @@ def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | Non
             f"One cluster sized for the largest stage and kept throughout would have cost "
             f"{format_usd(run.unified_usd)}; each stage with its own resources saves {saving:.0%}."
         )
+    _print_warnings(out, run.stages)
     _print_quality(out, run)
     for decision in run.decisions:
         colour = {"promoted": "green", "rejected": "red"}.get(decision.verdict, "yellow")
@@ -167,6 +168,12 @@ def _print_addresses(out: Console, run: RunRecord, tracking_uri: str | None, tra
             lines.append((start, f"then {page}"))
     for what, note in lines:
         out.print(f"    {escape(what)}    # {escape(note)}", soft_wrap=True)
+
+
+def _print_warnings(out: Console, stages: Iterable[StageRecord | PlannedStage]) -> None:
+    for stage in stages:
+        for warning in stage.warnings:
+            out.print(f"[yellow]{stage.name}: {escape(warning)}[/yellow]", soft_wrap=True)
 
 
 def _print_quality(out: Console, run: RunRecord) -> None:
@@ -239,6 +246,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
             "[dim]built-in: measured on the machine that this was developed on; "
             "runs in this store replace these figures.[/dim]"
         )
+    _print_warnings(out, stages)
     for stage in stages:
         if not stage.memory_fits:
             out.print(

@@ -20,7 +20,7 @@ from superworkflow.infra.planning.autosize import placed
 from superworkflow.infra.planning.forecast import Forecast, Forecaster
 from superworkflow.infra.planning.launch_history import History
 from superworkflow.infra.planning.timeline import TimelineTask, timeline
-from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.manifest import Stat, warnings_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class PlannedStage:
         width: threads that share the work after that.
         groups: members in addition to the stage's own process.
         gpu_s: seconds for which GPUs are held, times their number.
+        warnings: warnings about the input of a cached stage.
     """
 
     name: str
@@ -87,6 +88,7 @@ class PlannedStage:
     groups: tuple[PlannedGroup, ...] = ()
     gpu_s: float = 0.0
     built_in: bool = True
+    warnings: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -168,6 +170,7 @@ def plan(request: Request) -> list[PlannedStage]:
                 width=width,
                 groups=groups,
                 built_in=node.stage.estimate is not estimate_from_bytes,
+                warnings=warnings_of(dataset.manifest.stats) if dataset is not None else (),
             )
         )
     cores = available_cpus() if request.profile.launcher == "process" else None

@@ -124,6 +124,12 @@ METRIC_PREFIX, DRIFT_PREFIX, WARNING_PREFIX = "metrics.", "drift.", "input_warni
 """Prefixes of quality, of drift and of warnings about the input among a dataset's stats."""
 
 
+def warnings_of(stats: Mapping[str, Any], prefix: str = WARNING_PREFIX) -> tuple[str, ...]:
+    """Warnings about the input among stats or tags, in their order."""
+    found = {name.removeprefix(prefix): str(text) for name, text in stats.items() if name.startswith(prefix)}
+    return tuple(found[number] for number in sorted(found, key=lambda each: (len(each), each)))
+
+
 def prefixed(stats: Mapping[str, Stat], prefix: str) -> dict[str, float]:
     """Numbers among stats under a prefix, by their names without it."""
     return {

@@ -206,9 +206,7 @@ class MlflowTracker(Tracker):
             **({ERROR_TAG: record.error[:5000]} if record.error else {}),
             **({"superworkflow.attempts": json.dumps(record.attempts)[:5000]} if record.attempts else {}),
             **{
-                f"superworkflow.{name}": str(text)[:5000]
-                for name, text in record.stats.items()
-                if name.startswith(WARNING_PREFIX)
+                f"superworkflow.{WARNING_PREFIX}{number}": text[:5000] for number, text in enumerate(record.warnings, 1)
             },
         }
         start = int((record.ended - record.runtime_s - record.compile_s) * 1000)

@@ -14,7 +14,7 @@ from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Attempt, Launched
-from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Manifest, Stat, prefixed
+from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Manifest, Stat, prefixed, warnings_of
 from superworkflow.infra.tracking.decision import Decision
 
 
@@ -114,6 +114,11 @@ class StageRecord:
     def metrics(self) -> dict[str, float]:
         """Quality among the stats, without its prefix."""
         return prefixed(self.stats, METRIC_PREFIX)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the stage's input."""
+        return warnings_of(self.stats)
 
     @property
     def drift(self) -> dict[str, float]:

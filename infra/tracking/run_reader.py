@@ -14,6 +14,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import GROUPS
+from superworkflow.infra.storage.manifest import WARNING_PREFIX, warnings_of
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG
 from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
@@ -82,6 +83,7 @@ class RecordedStageRun:
         members: whether it had members in addition to its own process.
         queued_s: from when it was its turn until it was given its resources.
         figures: all others by name.
+        warnings: warnings about its input.
     """
 
     name: str
@@ -100,6 +102,7 @@ class RecordedStageRun:
     queued_s: float = 0.0
     error: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def began(self) -> datetime:
@@ -190,7 +193,7 @@ def as_stage(record: StageRecord) -> RecordedStageRun:
         seconds=record.runtime_s, compile_s=record.compile_s, cpu_s=record.cpu_s,
         memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
         cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
-        queued_s=record.queued_s, error=record.error, figures=dict(record.figures),
+        queued_s=record.queued_s, error=record.error, figures=dict(record.figures), warnings=record.warnings,
     )  # fmt: skip
 
 
@@ -209,6 +212,7 @@ def _stage(run: Any) -> RecordedStageRun:
         memory=int(_number(params.get("resources.memory"))),
         members=any(params.get(f"resources.{group}", "None") != "None" for group in GROUPS),
         queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
+        warnings=warnings_of(tags, f"superworkflow.{WARNING_PREFIX}"),
     )  # fmt: skip
 
 

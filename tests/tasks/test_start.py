@@ -98,6 +98,11 @@ def test_column_shares_the_values_of_an_array(dtype):
     assert column(values[::3]).to_pylist() == values[::3].tolist()
 
 
+def test_images_compile_kernels_without_torch_and_spark():
+    program = "import sys; sys.modules.update(torch=None, pyspark=None); import superworkflow.images.compile_kernels"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_images_import_what_their_stages_do():
     assert "walk" in import_all("in-process")
     assert set(import_all("spark")) == {"heterograph", "index", "prepare", "records", "sample", "walk"}

@@ -7,16 +7,18 @@ Nodes that a worker owns itself take the same path without leaving it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
-from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kernels import copy_rows, gather_remote
 from superworkflow.tasks.lib.distributed.partition_book import PartitionBook, Route, RoutedNodes
 from superworkflow.tasks.lib.kernels.arrays import read_only
+
+if TYPE_CHECKING:  # it needs torch, which images compile kernels without
+    from superworkflow.tasks.lib.distributed.exchange import Exchange
 
 _NONE = np.empty(0, np.float32)
 _GATHERED_BYTES = 16 << 20

@@ -163,7 +163,7 @@ def _tar() -> bytes:
         (lzma.compress(b"a b\n"), "compressed with xz", "unxz"),
         (_zip(), "a zip archive", "unzip"),
         (_tar(), "a tar archive", "tar -xf"),
-        (gzip.compress(_tar()), "a tar archive", "tar -xf"),
+        (gzip.compress(_tar(), mtime=0), "a tar archive", "tar -xf"),
         (b"SQLite format 3\0" + bytes(90), "SQLite", "Export"),
         (b"\x89HDF\r\n\x1a\n" + bytes(90), "HDF5", "Export"),
         (b"<!DOCTYPE html>\n<html>\n<body>a b</body>\n", "a web page", "Download"),
@@ -171,7 +171,10 @@ def _tar() -> bytes:
         (b"digraph g {\n  a -> b;\n  b -> c;\n}\n", "DOT", "read_dot"),
         (b"%MatrixMarket matrix coordinate pattern symmetric\n2 1\n3 1\n", "without its line of sizes", "whitespace"),
     ],
-)
+    ids=[
+        "bzip2", "xz", "zip", "tar", "tar-gz", "SQLite", "HDF5", "HTML", "Git-LFS", "DOT", "MatrixMarket",
+    ],
+)  # fmt: skip
 def test_what_is_refused_with_another_command(tmp_path: Path, data: bytes, name: str, remedy: str) -> None:
     path = tmp_path / "graph.txt"
     path.write_bytes(data)

@@ -14,6 +14,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.graph.npy_slices import read_slice
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -23,6 +24,9 @@ from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
 
 load_kernels_fast()
+
+MANY_STOPPED = 0.05
+"""Share of walks that a sink ends above which the run warns."""
 
 
 def run(job: StageRun[WalkParams]) -> Output:
@@ -108,8 +112,17 @@ def walk_output(params: WalkParams, starts: int, vertices: int, weighted: bool, 
             "walks": total, "tokens": tokens, "steps": tokens - total, "walks_ended_by_sink": stopped,
             "walk_length": params.walk_length, "num_walks": params.num_walks, "start_vertices": starts,
             "vertices": vertices, "weighted": weighted, "shards": len(shard_spans(total, params.walk_length)),
+            **warning_stats(_sink_warnings(stopped, total)),
         },
     )  # fmt: skip
+
+
+def _sink_warnings(stopped: int, total: int) -> list[InputWarning]:
+    if not stopped or stopped < MANY_STOPPED * total:
+        return []
+    what = f"{stopped / total:.0%} of the walks end early, at vertices without outgoing edges"
+    return [InputWarning(what, "graph", f"{stopped:,} of {total:,} walks",
+                         "Leave --directed out if both directions count, or raise walk.num_walks")]  # fmt: skip
 
 
 def uses_weights(graph: Dataset, params: WalkParams) -> bool:

@@ -19,7 +19,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
+from superworkflow.infra.storage.manifest import Measurement, warnings_of
 from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.estimates import estimate, shard_walks
 from superworkflow.tasks.walk.params import WalkParams
@@ -89,6 +89,16 @@ def test_walks_that_end_in_sinks_are_counted(tmp_path):
     walks = all_walks(made)
     assert 0 < made.stats["walks_ended_by_sink"] == (walks[:, -1] < 0).sum() < 1200
     assert made.stats["tokens"] == (walks >= 0).sum()
+    (warning,) = warnings_of(made.stats)
+    share = made.stats["walks_ended_by_sink"] / made.stats["walks"]
+    assert f"{share:.0%} of the walks end early" in warning
+    assert "--directed" in warning
+
+
+def test_a_graph_without_sinks_gives_no_warning(tmp_path):
+    graph = write_graph(tmp_path / "graph", 50, 900)
+    made = make(graph, tmp_path / "walks", {"num_walks": 3, "walk_length": 10})
+    assert (made.stats["walks_ended_by_sink"], warnings_of(made.stats)) == (0, ())
 
 
 def test_shard_boundaries_depend_on_walk_length_only():

@@ -66,6 +66,11 @@ class HeterographParams(StageParams):
         default="keep",
         description="Whether all edges between the same two nodes are kept, or only that of the first row.",
     )
+    several_labels: bool = Field(
+        default=False,
+        description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",
+        json_schema_extra={"affects_result": False},
+    )
 
 
 _PROCESS_BYTES = 256 << 20

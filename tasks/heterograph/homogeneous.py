@@ -39,7 +39,7 @@ from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.detect import detect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
-from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, parse
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, label_warnings, parse
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
@@ -94,7 +94,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled = _write_labels(job, names, place=len(found))
+    described, labelled, doubts = _write_labels(job, names, place=len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -102,7 +102,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **warning_stats(warnings),
+        "bytes": job.output.bytes_written, **warning_stats([*warnings, *doubts]),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -295,14 +295,18 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
 
 def _write_labels(
     job: StageRun[HeterographParams], names: pa.Array, place: int
-) -> tuple[list[Feature], int | None]:  # fmt: skip
-    """Write labels and splits, as features of these numbers on; says how many nodes have a label."""
+) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
+    """Write labels and splits, as features of these numbers on; also the number of labelled nodes, and warnings."""
     if "labels" not in job.sources:
-        return [], None
+        return [], None, []
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri, splits=True)
     if rows.missing:
         job.progress.log(f"{rows.missing} {NOTE}")
+    if not job.params.several_labels:
+        check_several(rows, source.uri, "heterograph.several_labels")
+    warnings = label_warnings(rows, source.uri)
+    log_warnings(job.progress, warnings)
     node = _nodes_of(rows, names, source.uri)
     splits = np.full(len(names), "", object)
     lists: dict[int, dict[str, None]] = {}
@@ -332,7 +336,7 @@ def _write_labels(
         column = pa.array(values, kind).cast(string_type(feature))
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
         described.append(feature)
-    return described, len(lists)
+    return described, len(lists), warnings
 
 
 def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]:

@@ -32,6 +32,11 @@ class LabelParams(StageParams):
         "counted. A larger share is an error.",
         json_schema_extra={"affects_result": False},
     )  # fmt: skip
+    several_labels: bool = Field(
+        default=False,
+        description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",
+        json_schema_extra={"affects_result": False},
+    )
 
 
 _PROCESS_BYTES = 102 << 20

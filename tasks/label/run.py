@@ -6,7 +6,8 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.label import LabelParams
 from superworkflow.tasks.label.match import match
 from superworkflow.tasks.label.table import write_labels
-from superworkflow.tasks.lib.edge_list.label_file import NOTE, parse
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, check_several, label_warnings, parse
 
 
 def run(job: StageRun[LabelParams]) -> Output:
@@ -17,6 +18,8 @@ def run(job: StageRun[LabelParams]) -> Output:
     """
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri)
+    if not job.params.several_labels:
+        check_several(rows, source.uri, "label.several_labels")
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     labels, unknown = match(rows, source.uri, nodes, job.params.max_unknown)
     share = unknown / int(rows.times.sum())
@@ -24,12 +27,14 @@ def run(job: StageRun[LabelParams]) -> Output:
         job.progress.log(f"{rows.missing} {NOTE}")
     if unknown:
         job.progress.log(f"warning: {unknown} labels ({share:.1%}) are dropped: their nodes are not in the graph")
+    warnings = label_warnings(rows, source.uri)
+    log_warnings(job.progress, warnings)
     write_labels(job.output, labels)
     return Output(
         rows=len(labels.kinds),
         stats={
             "labelled_nodes": len(labels.vertices), "labels": len(labels.names), "unknown_labels": unknown,
-            "bytes": job.output.bytes_written,
+            "bytes": job.output.bytes_written, **warning_stats(warnings),
         },
         drift={"labels_unknown_share": share},
     )  # fmt: skip

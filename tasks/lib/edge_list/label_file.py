@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
 
 NOTE = f"rows have no label ({NO_LABEL}) and are left out"
+FEW = 0.01
+"""Share of labelled nodes with several labels below which these are taken for mistakes."""
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
 
@@ -88,6 +92,43 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
                         remedy=_FORMAT)  # fmt: skip
     nodes, labels, given = ([row[index] for row in place] for index in range(3))
     return LabelRows(lines, nodes, labels, np.array(times, np.int64), missing, given if splits else [])
+
+
+def check_several(rows: LabelRows, where: str, parameter: str) -> None:
+    """Refuse second labels of few nodes: one row too many would make all of training one for several labels a node.
+
+    Args:
+        rows: of the file.
+        where: how messages call the file.
+        parameter: dotted name of the parameter that allows them.
+
+    Raises:
+        UserError: with the line of the first of them.
+    """
+    first: dict[str, int] = {}
+    second: dict[str, int] = {}
+    for i, node in enumerate(rows.nodes):
+        if rows.labels[first.setdefault(node, i)] != rows.labels[i]:
+            second.setdefault(node, i)
+    if second and len(second) < FEW * len(first):
+        node, i = next(iter(second.items()))
+        raise UserError(
+            f"node {node!r} has a second label, and only {len(second)} of {len(first)} nodes have several",
+            where=f"{where}:{rows.lines[i]}", value=f"{rows.labels[i]}, after {rows.labels[first[node]]}",
+            remedy=f"Correct the rows, or set {parameter}=true if nodes may have several labels",
+        )  # fmt: skip
+
+
+def label_warnings(rows: LabelRows, where: str) -> list[InputWarning]:
+    """Doubts about labels: such as `Action|Comedy`, where other rows have `Action` or `Drama|Action`."""
+    kinds = set(rows.labels)
+    for mark in "|;":
+        joined = {kind: kind.split(mark) for kind in kinds if mark in kind}
+        parts = Counter(part for each in joined.values() for part in each)
+        if found := next((k for k, each in joined.items() if any(p in kinds or parts[p] > 1 for p in each)), None):
+            return [InputWarning(f"labels joined by {mark!r} are labels of their own", where, found,
+                                 f"Write a row for each, in pandas: .str.split({mark!r}) and .explode()")]  # fmt: skip
+    return []
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage import text_file
 from superworkflow.tasks.label.match import match
-from superworkflow.tasks.lib.edge_list.label_file import parse
+from superworkflow.tasks.lib.edge_list.label_file import check_several, label_warnings, parse
 
 NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 
@@ -99,3 +99,40 @@ def test_a_small_file_that_grows_takes_little_memory_and_has_an_end(tmp_path, mo
 def test_faults_say_where_what_and_what_to_do(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, content)
+
+
+def _rows(tmp_path, rows):
+    path = tmp_path / "labels.csv"
+    path.write_text("node,label\n" + "\n".join(rows) + "\n")
+    return parse(path, "labels.csv")
+
+
+def test_one_second_label_among_many_is_refused_with_its_line(tmp_path):
+    rows = [f"v{i},{i % 3}" for i in range(500)]
+    check_several(_rows(tmp_path, [*rows, "v7,1"]), "labels.csv", "label.several_labels")  # the same label again
+    with pytest.raises(UserError) as raised:
+        check_several(_rows(tmp_path, [*rows, "v7,2"]), "labels.csv", "label.several_labels")
+    text = str(raised.value)
+    assert "labels.csv:502" in text
+    assert "node 'v7' has a second label, and only 1 of 500 nodes have several" in text
+    assert "2, after 1" in text
+    assert "label.several_labels=true" in text
+    check_several(_rows(tmp_path, [*rows, *(f"v{i},9" for i in range(5))]), "labels.csv", "x")  # one in a hundred
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["Action|Comedy", "Action", "Drama"], "Action|Comedy"),
+        (["a;b", "c;b", "d"], ";"),
+        (["x|1", "y|2", "z"], None),
+        (["C;", "D"], None),
+        (["Action", "Drama"], None),
+    ],
+)
+def test_joined_labels_are_doubted(tmp_path, labels, found):
+    warnings = label_warnings(_rows(tmp_path, [f"v{i},{label}" for i, label in enumerate(labels)]), "labels.csv")
+    assert len(warnings) == (found is not None)
+    if found:
+        assert found in str(warnings[0])
+        assert ".explode()" in str(warnings[0])

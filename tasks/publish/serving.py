@@ -22,7 +22,7 @@ best first. A node is not its own neighbour. Scores are exact, by cosine or dot 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,12 @@ def name_of(value: Any) -> str | None:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def _values(values: Iterable[Any]) -> pd.Series:
+    """A column in which None stays None: pandas would make it NaN among numbers, which JSON does not have."""
+    listed = list(values)
+    return pd.Series(listed, dtype=object if None in listed else None)
 
 
 def _given(node: str | None, column: str) -> str:
@@ -262,8 +268,8 @@ class PredictionModel:
         nodes, rows, errors = self.names.rows(table, "node")
         answers = [self._answer(row) if row >= 0 else (None, None) for row in rows]
         return pd.DataFrame({
-            "node": nodes, "predicted": [predicted for predicted, _ in answers],
-            "probability": [probability for _, probability in answers], "error": errors,
+            "node": nodes, "predicted": _values(predicted for predicted, _ in answers),
+            "probability": _values(probability for _, probability in answers), "error": errors,
         })  # fmt: skip
 
     def _answer(self, row: int) -> tuple[Any, Any]:
@@ -300,8 +306,8 @@ class LinkModel:
             for score, error in zip(scores, errors, strict=True)
         ]
         return pd.DataFrame({
-            "source": sources, "target": targets, "score": [score for score, _ in answers],
-            "probability": [probability for _, probability in answers], "error": errors,
+            "source": sources, "target": targets, "score": _values(score for score, _ in answers),
+            "probability": _values(probability for _, probability in answers), "error": errors,
         })  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def test_links_from_edges_to_a_model(
     assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"
     assert choose_quality(SUPERWORKFLOW, ["edges"], STAGES).full_name == "score.accuracy@validation"
     assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2
-    assert "without labels" in capsys.readouterr().err
+    assert "link prediction uses no labels of nodes" in capsys.readouterr().err
 
 
 def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

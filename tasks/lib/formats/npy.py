@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+    from superworkflow.infra.storage.digest import SummedStream
 
 
 def read_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -22,7 +22,7 @@ def read_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def write_header(stream: SupportsWrite[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def write_header(stream: BinaryIO | SummedStream, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """The header that `numpy.save` writes; the values are to follow in the stream."""
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, described)

@@ -25,16 +25,27 @@ Random numbers come from (key, number of the walk) alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from superworkflow.tasks.embed import _products, _steps
 from superworkflow.tasks.embed._lanes import LANES
 from superworkflow.tasks.embed._products import ROWS
 from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.embed.blocks import (
+    BlockBounds,
+    BlockLayout,
+    BlockSide,
+    BlockSlopes,
+    Floats,
+    Integers,
+    RowSlots,
+    ScoreWeights,
+    SkipGramLoss,
+    Steps,
+)
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.lib.kernels.borrow import borrow
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
@@ -49,156 +60,12 @@ score_rows: Any = _steps.score_rows
 set_product: Any = _products.set_product
 squared_norms: Any = _steps.squared_norms
 
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
-
 LOSS_EVERY = 256
 """Walks for each one whose loss is computed."""
 MIN_SHARED, SHARED_STEP = 8, 4
 
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
 """Fast arithmetic, but infinities and NaN keep their meaning: they are how divergence is seen."""
-
-
-class SkipGramLoss(NamedTuple):
-    """Parameters of the objective above.
-
-    Args:
-        window: W.
-        negative: N.
-        shared: K, a multiple of 4; short walks draw fewer.
-        block: most positions that are trained together.
-    """
-
-    window: int
-    negative: float
-    shared: int
-    block: int
-
-
-class Steps(NamedTuple):
-    """Parameters of the steps of rows.
-
-    Args:
-        bound: b above.
-        first_rate, last_rate: learning rate, linear over the walks of a call.
-        limit: squared norm of a row at which training has diverged.
-    """
-
-    bound: float
-    first_rate: float
-    last_rate: float
-    limit: float
-
-
-class _Side(NamedTuple):
-    """One of the three matrices of a block: x, its centres, y, the contexts around them, or z, the negatives.
-
-    Args:
-        words: its factors in words of two along a row; of y and z transposed.
-        pairs: its factors in words of two rows.
-        norms: squared norms of its rows.
-        gradients: of the objective by its rows.
-        curves: bounds of the objective's curvature along its rows.
-    """
-
-    words: Floats
-    pairs: Floats
-    norms: Floats
-    gradients: Floats
-    curves: Floats
-
-
-class _Slopes(NamedTuple):
-    """Scores of 8 centres, and the objective's slopes by all scores of a block.
-
-    Rows of `band_words` begin with the farthest context of the first of 8 centres; word ROWS + W + j - i of row i / 2
-    of `band_pairs`, i even, is for the centres i, i + 1 and the context j.
-    """
-
-    scores: Floats
-    band_words: Floats
-    band_pairs: Floats
-    pool_words: Floats
-    pool_pairs: Floats
-
-
-class _Weights(NamedTuple):
-    """Weights of the scores of a block.
-
-    Args:
-        pairs: w of a context, by its diagonal of the band.
-        one_side: float64, sum of w over the contexts on one side, by the number of positions there.
-        negative: N / K times the sum of w of each centre.
-        inside: 1 for the centres, 0 for padding.
-        ones: 1 for the negatives, 0 for padding.
-        zeros: a row of zeros.
-    """
-
-    pairs: Floats
-    one_side: Any
-    negative: Floats
-    inside: Floats
-    ones: Floats
-    zeros: Floats
-
-
-class _Slots(NamedTuple):
-    """Numbers of the distinct rows of a block, in which curvatures of duplicates are added up.
-
-    Args:
-        keys, values: hash table.
-        contexts, negatives: number of each row of y and z.
-        centre_curves, context_curves: sums by number.
-    """
-
-    keys: Integers
-    values: Integers
-    contexts: Integers
-    negatives: Integers
-    centre_curves: Floats
-    context_curves: Floats
-
-
-class _Layout(NamedTuple):
-    """Sizes that all blocks share.
-
-    Args:
-        stride: floats of a row of factors or gradients, `dimensions` rounded up.
-        reach: columns of a band that 8 centres meet, from the first one's farthest context on.
-        band: `reach` rounded up.
-        y_rows, z_rows: words of a row of transposed factors.
-    """
-
-    dimensions: int
-    window: int
-    stride: int
-    reach: int
-    band: int
-    y_rows: int
-    z_rows: int
-
-
-class _Block(NamedTuple):
-    """Centres begin..end-1 of a walk, contexts start..stop-1 around them, and negatives chosen..chosen+pool-1.
-
-    Args:
-        lead: row of y where the contexts begin, so that the first of the first centre's is at an even row.
-        shift: `begin` - `start`, rounded up to an even number.
-        x_count, y_count, z_count: rows of x, y and z, rounded up.
-    """
-
-    begin: int
-    end: int
-    start: int
-    stop: int
-    chosen: int
-    pool: int
-    lead: int
-    shift: int
-    x_count: int
-    y_count: int
-    z_count: int
 
 
 @njit(inline="always")
@@ -305,8 +172,9 @@ def _minus_log_logistic(score: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _block_loss(
-    tables: EmbeddingTables, rows: Integers, count: int, negatives: Integers, window: int, block: _Block, weights: Any
-) -> tuple[float, float]:
+    tables: EmbeddingTables, rows: Integers, count: int, negatives: Integers, window: int, block: BlockBounds,
+    weights: Any,
+) -> tuple[float, float]:  # fmt: skip
     """The objective of the centres of a block of a walk of `count` rows, and the weight of their positive pairs."""
     centre, context, _, _ = borrow(tables)
     loss = total = 0.0
@@ -352,20 +220,20 @@ def train_walks(
     x_rows = _up(block, LANES) + LANES
     y_rows = _up(block + 2 * window + band, LANES) + LANES  # contexts begin at row `window`; zeros on both sides
     z_rows = _up(shared, LANES) + LANES
-    layout = _Layout(d, window, stride, reach, band, y_rows, z_rows)
-    x = _Side(
+    layout = BlockLayout(d, window, stride, reach, band, y_rows, z_rows)
+    x = BlockSide(
         _word_matrix(x_rows, stride), _word_matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, stride),
         _matrix(x_rows, 1),
     )  # fmt: skip
-    y = _Side(
+    y = BlockSide(
         _word_matrix(stride, y_rows), _word_matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, stride),
         _matrix(y_rows, 1),
     )  # fmt: skip
-    z = _Side(
+    z = BlockSide(
         _word_matrix(stride, z_rows), _word_matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, stride),
         _matrix(z_rows, 1),
     )  # fmt: skip
-    slopes = _Slopes(
+    slopes = BlockSlopes(
         _matrix(ROWS, max(band, z_rows)), _word_matrix(x_rows, band), _word_matrix(x_rows, band + ROWS),
         _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows),
     )  # fmt: skip
@@ -376,13 +244,13 @@ def train_walks(
     one_side = np.zeros(length + 1, np.float64)
     for t in range(1, length + 1):
         one_side[t] = one_side[t - 1] + max(0.0, (window - t + 1) / window)
-    weights = _Weights(
+    weights = ScoreWeights(
         pair_weight, one_side, _matrix(x_rows, 1), _matrix(x_rows, 1), _matrix(z_rows, 1), _matrix(1, stride)
     )
     places = 64
     while places < 4 * (y_rows + z_rows):
         places *= 2
-    slots = _Slots(
+    slots = RowSlots(
         np.zeros(places, np.int64), np.zeros(places, np.int64), np.zeros(y_rows, np.int64), np.zeros(shared, np.int64),
         _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1),
     )  # fmt: skip
@@ -398,7 +266,7 @@ def train_walks(
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def _train(
     walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps,
-    layout: _Layout, scratch: Any,
+    layout: BlockLayout, scratch: Any,
 ) -> tuple[float, float, float]:  # fmt: skip
     """`train_walks` in matrices of the caller's, walk by walk and block by block."""
     walks, tables = borrow(walks), borrow(tables)
@@ -478,7 +346,7 @@ def _train(
 
 
 @njit(inline="always")
-def _block(n: int, size: int, count: int, pool: int, layout: _Layout) -> _Block:
+def _block(n: int, size: int, count: int, pool: int, layout: BlockLayout) -> BlockBounds:
     """Block `n` of a walk of `count` rows."""
     begin, end = n * size, min(count, (n + 1) * size)
     start, stop = max(0, begin - layout.window), min(count, end + layout.window)
@@ -486,13 +354,13 @@ def _block(n: int, size: int, count: int, pool: int, layout: _Layout) -> _Block:
     lead, shift = layout.window + shift % 2, shift + shift % 2
     x_count = _up(end - begin, ROWS)
     y_count = _up(x_count + shift + layout.band, LANES)
-    return _Block(begin, end, start, stop, n * pool, pool, lead, shift, x_count, y_count, _up(pool, LANES))
+    return BlockBounds(begin, end, start, stop, n * pool, pool, lead, shift, x_count, y_count, _up(pool, LANES))
 
 
 @njit(inline="always")
 def _pack_block(
-    tables: EmbeddingTables, rows: Integers, negatives: Integers, block: _Block, layout: _Layout, x: _Side, y: _Side,
-    z: _Side, weights: _Weights,
+    tables: EmbeddingTables, rows: Integers, negatives: Integers, block: BlockBounds, layout: BlockLayout, x: BlockSide,
+    y: BlockSide, z: BlockSide, weights: ScoreWeights,
 ) -> None:  # fmt: skip
     """Factors and squared norms of x, y and z; their curves are set to 0."""
     begin, end, start, stop, chosen, pool, lead, _, x_count, y_count, z_count = block
@@ -514,7 +382,7 @@ def _pack_block(
 
 
 @njit(inline="always")
-def _weigh(block: _Block, count: int, negative: float, weights: _Weights) -> None:
+def _weigh(block: BlockBounds, count: int, negative: float, weights: ScoreWeights) -> None:
     """(N / K) sum_j w_ij of each centre i, 0 for the padding behind the last one."""
     one_side = weights.one_side
     for i in range(block.x_count):
@@ -527,8 +395,9 @@ def _weigh(block: _Block, count: int, negative: float, weights: _Weights) -> Non
 
 @njit(inline="always")
 def _score_pairs(
-    i: int, block: _Block, layout: _Layout, x: _Side, y: _Side, slopes: _Slopes, weights: _Weights
-) -> None:
+    i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, slopes: BlockSlopes,
+    weights: ScoreWeights,
+) -> None:  # fmt: skip
     """Slopes w_ij (1 - s(c_i . o_j)) of the 8 centres from `i` on, in bands; gradient of c_i = sum_j slope o_j."""
     stride, band, half, diagonals = layout.stride, layout.band, layout.stride // 2, layout.band + ROWS
     scores, words, pairs = slopes.scores, slopes.band_words, slopes.band_pairs
@@ -550,8 +419,9 @@ def _score_pairs(
 
 @njit(inline="always")
 def _score_negatives(
-    i: int, block: _Block, layout: _Layout, x: _Side, z: _Side, slopes: _Slopes, weights: _Weights
-) -> None:
+    i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, z: BlockSide, slopes: BlockSlopes,
+    weights: ScoreWeights,
+) -> None:  # fmt: skip
     """Slopes -(N / K) (sum_j w_ij) s(c_i . o_vm) of the 8 centres from `i` on; gradient of c_i += sum_m slope o_vm."""
     stride, half, count = layout.stride, layout.stride // 2, block.z_count
     scores, words, pairs = slopes.scores, slopes.pool_words, slopes.pool_pairs
@@ -570,7 +440,9 @@ def _score_negatives(
 
 
 @njit(inline="always")
-def _gather_gradients(block: _Block, layout: _Layout, x: _Side, y: _Side, z: _Side, slopes: _Slopes) -> None:
+def _gather_gradients(
+    block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, z: BlockSide, slopes: BlockSlopes
+) -> None:
     """Gradients of the contexts, sum_i slope_ij c_i over the band, and of the negatives, sum_i slope_im c_i."""
     stride, vectors, diagonals = layout.stride, layout.stride // LANES, layout.band + ROWS
     shift, x_count = block.shift, block.x_count
@@ -590,7 +462,7 @@ def _gather_gradients(block: _Block, layout: _Layout, x: _Side, y: _Side, z: _Si
 
 @njit(inline="always")
 def _add_up_curves(
-    block: _Block, rows: Integers, negatives: Integers, x: _Side, y: _Side, z: _Side, slots: _Slots
+    block: BlockBounds, rows: Integers, negatives: Integers, x: BlockSide, y: BlockSide, z: BlockSide, slots: RowSlots
 ) -> None:
     """Curvature h of each distinct row, summed over its duplicates in the block."""
     keys, values, contexts, chosen, centre_curves, context_curves = slots
@@ -610,7 +482,7 @@ def _add_up_curves(
 
 @njit(inline="always")
 def _step_row(
-    table: Any, sums: Any, row: Any, i: int, curve: Any, side: _Side, rate: Any, bound: float, layout: _Layout
+    table: Any, sums: Any, row: Any, i: int, curve: Any, side: BlockSide, rate: Any, bound: float, layout: BlockLayout
 ) -> None:
     """row += lr / (1 + b lr h) gradient, for row `i` of a side, whose gradient has its squared norm in `norms`."""
     d = layout.dimensions

@@ -92,7 +92,8 @@ class NumbaKernel:
         self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
     ) -> tuple[float, float, float]:
         """As `Kernel.train`."""
-        from superworkflow.tasks.embed.kernel import SkipGramLoss, Steps, train_walks
+        from superworkflow.tasks.embed.blocks import SkipGramLoss, Steps
+        from superworkflow.tasks.embed.kernel import train_walks
 
         params = self.params
         loss, weight, peak = train_walks(

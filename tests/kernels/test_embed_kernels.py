@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks.embed import kernel
+from superworkflow.tasks.embed.blocks import SkipGramLoss, Steps
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NORM_LIMIT, Vocabulary, key
 from superworkflow.tasks.prepare.alias import alias_table
@@ -55,8 +56,8 @@ def test_training(
             table[:] = 0
             table[:, :dimensions] = values
         vocabulary = Vocabulary(remap, threshold, alias.astype(np.int32), keep)
-        objective = kernel.SkipGramLoss(window, float(negative), shared, block)
-        steps = kernel.Steps(bound, rate, rate / 2, NORM_LIMIT**2)
+        objective = SkipGramLoss(window, float(negative), shared, block)
+        steps = Steps(bound, rate, rate / 2, NORM_LIMIT**2)
         result = function(given_walks, number, np.uint64(key(seed, 0)), vocabulary, tables, objective, steps)
         return tables, result
 

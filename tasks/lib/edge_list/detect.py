@@ -19,6 +19,7 @@ from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.other_formats import (
     HEAD_BYTES,
     has_leading_zero,
+    is_number,
     refuse_binary,
     refuse_separators,
     refuse_shape,
@@ -186,7 +187,7 @@ def _has_row_names(rows: list[list[str]]) -> bool:
     names, rest = rows[0], rows[1:]
     return (
         len(rest) > 1
-        and not any(_is_number(name.strip('"')) for name in names)
+        and not any(is_number(name.strip('"')) for name in names)
         and all(len(row) == len(names) + 1 for row in rest)
     )
 
@@ -350,14 +351,6 @@ def _kind(params: ReadParams, sample: list[str], where: str) -> tuple[str, str]:
     return ("tsv" if mark == "\t" else "csv", mark) if mark else ("whitespace", " ")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
-
-
 def _is_header(rows: list[list[str]]) -> bool:
     first = [field.strip().lower() for field in rows[0]]
     if any(name in _SOURCES for name in first) and any(name in _TARGETS for name in first):
@@ -368,10 +361,10 @@ def _is_header(rows: list[list[str]]) -> bool:
     return (
         bool(rest)
         and any(
-            not _is_number(first[column]) and first[column] and all(_is_number(row[column]) for row in rest)
+            not is_number(first[column]) and first[column] and all(is_number(row[column]) for row in rest)
             for column in range(min(3, len(first)))
         )
-        and not any(_is_number(field) for field in first[:2])
+        and not any(is_number(field) for field in first[:2])
     )
 
 
@@ -409,7 +402,7 @@ def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], 
         weight = None
     elif weight is None and params.weighted is True:
         weight = next(column for column in range(3) if column not in (source, target))
-    elif weight is None and not names and rows and all(len(row) == 3 and _is_number(row[2]) for row in rows):
+    elif weight is None and not names and rows and all(len(row) == 3 and is_number(row[2]) for row in rows):
         values = [row[2] for row in rows]
         if {source, target} == {0, 1} and not any(map(has_leading_zero, values)) and unix_time(values) is None:
             weight = 2

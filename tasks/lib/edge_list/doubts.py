@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.other_formats import is_number
 
 MISSING = {"\\N", "NULL", "null", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "None", "none", "-"}
 """Names that programs write for a missing value."""
@@ -76,7 +78,7 @@ def _unused_columns(sample: SampledRows) -> Iterator[InputWarning]:
         if days := unix_time(values):
             yield InputWarning("a column of Unix times is not used", sample.column(number), days,
                                f"Set {column} to use them as weights")  # fmt: skip
-        elif all(map(_is_number, values)) and not _counts_rows(values):
+        elif all(map(is_number, values)) and all(map(math.isfinite, map(float, values))) and not _counts_rows(values):
             numbers = sorted(map(float, values))
             negative = "" if numbers[0] >= 0 else " and index.negative, since some are negative,"
             found = f"{numbers[0]:g} to {numbers[-1]:g} in the first {len(values)} rows"
@@ -112,7 +114,7 @@ def _nodes(sample: SampledRows) -> Iterator[InputWarning]:
     values = sample.values(source)
     if source == 0 and _counts_rows(values) and any(len(row) > 2 for row in sample.rows):
         others = sample.values(target)
-        if not any(map(_is_number, others)):
+        if not any(map(is_number, others)):
             yield InputWarning("the first column counts the rows and is read as the source", sample.column(0),
                                f"{values[0]}, {values[1]}, …", "Set index.source=2 and index.target=3")  # fmt: skip
 
@@ -158,11 +160,3 @@ def _counts_rows(values: Sequence[str]) -> bool:
 
 def _composed(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        number = float(text)
-    except ValueError:
-        return False
-    return "_" not in text and number - number == 0

@@ -293,9 +293,9 @@ def is_triples(rows: Sequence[Sequence[str]]) -> bool:
     if len(rows) < _LEAST_ROWS or any(len(row) != 3 or not all(row) for row in rows):
         return False
     heads, relations, tails = ({row[column] for row in rows} for column in range(3))
-    if relations & (heads | tails) or all(_is_number(name) for name in relations):
+    if relations & (heads | tails) or all(is_number(name) for name in relations):
         return False
-    if all(_is_number(name) and not has_leading_zero(name) for name in tails) and not heads & tails:
+    if all(is_number(name) and not has_leading_zero(name) for name in tails) and not heads & tails:
         return False  # weights
     return bool(heads & tails) or 5 * len(relations) <= len(tails)
 
@@ -337,7 +337,8 @@ def refuse_separators(rows: Sequence[Sequence[str]], separator: str, has_header:
                        to_keep="if the blanks are part of the names", kind="csv")  # fmt: skip
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """True for a number as text has it, also for an infinite one or NaN."""
     try:
         float(text)
     except ValueError:

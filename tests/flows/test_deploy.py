@@ -189,7 +189,7 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     version = client.get_model_version_by_alias("node2vec-nightly", "current")
     assert version.run_id == run.info.run_id, "the first model under the deployment's name"
 
-    labels.write_text(labels.read_text() + "v0,team 1\n")
+    labels.write_text(labels.read_text() + "v0,team 1\nv1,team 1\n")
     second = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
     wait_for_state(prefect_api, second, "Completed")
     anew = dict.fromkeys(("label", "evaluate", "publish", "drift"), "Completed")

@@ -279,6 +279,25 @@ def spark(settings: Settings, account: None) -> Settings:
     return make
 
 
+@pytest.fixture
+def quota(cluster: Cluster) -> Iterator[Callable[[dict[str, str]], None]]:
+    """A quota of the namespace, until the test ends."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+
+    def limit(hard: dict[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
+        cluster.do(lambda api: api.create(path, body))
+        until = time.monotonic() + 60
+        while time.monotonic() < until:  # pods are refused until the controller has counted those that are there
+            seen = cluster.do(lambda api: api.get(f"{path}/q")) or {}
+            if (seen.get("status") or {}).get("hard") == hard:
+                return
+            time.sleep(0.2)
+
+    yield limit
+    cluster.do(lambda api: api.delete(f"{path}/q"))
+
+
 async def node_address(api: KubernetesApi) -> str:
     """Address of this machine that pods reach."""
     return str(urlparse(api.server).hostname)

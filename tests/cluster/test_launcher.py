@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from superworkflow.infra.launch.kubernetes import job_follower, launcher
 from superworkflow.infra.launch.kubernetes.api import KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest
 from superworkflow.infra.process.exit_status import Reason
-from tests.cluster.conftest import NAMESPACE, SELECTOR, Cluster, Pods, Settings, left_over
+from tests.cluster.conftest import SELECTOR, Cluster, Pods, Settings, left_over
 from tests.launcher_cases import LauncherCases, at_work, ignore, says, steps
 
 MIB = 1 << 20
@@ -192,25 +191,6 @@ def test_evictions_are_bounded(ground: Pods, gate: Path, cluster: Cluster) -> No
     with pytest.raises(StageFailed, match="its pod was deleted while it ran") as raised:
         ground.launcher(grace_s=1, disruption_retries=0).launch(ground.call(gate), at_work(lambda: _evict(cluster)))
     assert [attempt.reason for attempt in raised.value.attempts] == [Reason.EVICTED]
-
-
-@pytest.fixture
-def quota(cluster: Cluster) -> Iterator[Callable[[dict[str, str]], None]]:
-    """A quota of the namespace, until the test ends."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
-
-    def limit(hard: dict[str, str]) -> None:
-        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
-        cluster.do(lambda api: api.create(path, body))
-        until = time.monotonic() + 60
-        while time.monotonic() < until:  # pods are refused until the controller has counted those that are there
-            seen = cluster.do(lambda api: api.get(f"{path}/q")) or {}
-            if (seen.get("status") or {}).get("hard") == hard:
-                return
-            time.sleep(0.2)
-
-    yield limit
-    cluster.do(lambda api: api.delete(f"{path}/q"))
 
 
 def test_a_quota_in_use_is_a_queue(

@@ -86,6 +86,28 @@ def test_executors_that_fit_nowhere(spark: Settings, spread: Spread) -> None:
     assert any("waiting: Spark executor: no node can take it" in event.get("message", "") for event in events)
 
 
+def test_drivers_that_fill_a_quota_end_with_a_reason(
+    spark: Settings, spread: Spread, quota: Callable[[dict[str, str]], None]
+) -> None:
+    """Neither gets an executor, since both drivers together are all that the quota admits."""
+    quota({"pods": "2"})
+    failures: list[str] = []
+
+    def launch(name: str) -> None:
+        try:
+            KubernetesLauncher(spark()).launch(spread(name), _ignore)
+        except StageFailed as failure:
+            failures.append(str(failure))
+
+    threads = [threading.Thread(target=launch, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert len(failures) == 2
+    assert all("refused Spark executors: exceeded quota: q, requested: pods=1" in each for each in failures)
+
+
 def test_without_the_right_to_make_pods(spark: Settings, spread: Spread) -> None:
     with pytest.raises(StageFailed, match="orbidden"):
         KubernetesLauncher(spark(spark_service_account="default")).launch(spread(), _ignore)

@@ -27,10 +27,10 @@ made: dict[str, Any] = {}
 class Held(SplitSubgraphs):
     """Subgraphs whose blocks stay in memory."""
 
-    def read(self, group: Any) -> SubgraphBlock:
+    def read(self, group: Any, *options: Any) -> SubgraphBlock:
         blocks = made.setdefault("blocks", {})
         if group not in blocks:
-            blocks[group] = super().read(group)
+            blocks[group] = super().read(group, *options)
         return blocks[group]
 
 

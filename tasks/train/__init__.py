@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -30,6 +30,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
 from superworkflow.tasks.lib.gnn.model.config import reads_means
+from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -88,33 +89,40 @@ class TrainParams(StageParams):
         default=1024, description="Targets of a step, 1 to 1048576, or all.",
         json_schema_extra={"search": {"type": "categorical", "choices": [256, 1024, 4096], "by_default": False}},
     )  # fmt: skip
-    epochs: int = Field(default=30, ge=1, le=100_000, description="Most passes over the training nodes, 1 to 100,000.")
-    patience: int = Field(
-        default=0, ge=0, description="Epochs without a better one after which training ends; 0: none does."
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Most passes over the training nodes or links, 1 to 100,000. auto: 200, and fewer, at least 10, if "
+        "these are more than 6000 steps.",
     )
-    kept_by: Literal["loss", "figure", "both"] = Field(
-        default="loss",
+    patience: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Epochs without a better one after which training ends; 0: it never ends early. auto: a quarter of "
+        "`epochs`, at least 5.",
+    )
+    kept_by: Literal["loss", "figure", "both", "auto"] = Field(
+        default=AUTO,
         description="Which epoch's weights are kept, by what is validated on. loss: that of the lowest loss. figure: "
         "that of the best accuracy, R-precision, or reciprocal rank of links; of several the one of lowest loss. both: "
         "the last one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both.",
     )
-    learning_rate: float = Field(
-        default=0.01, gt=0, le=10, description="Learning rate of Adam, greater than 0, at most 10.",
+    learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
+        default=AUTO, description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
     )  # fmt: skip
-    weight_decay: float = Field(
-        default=0.0, ge=0, le=1, description="L2 penalty of the dense weights, 0 to 1.",
+    weight_decay: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="L2 penalty of the dense weights, 0 to 1. auto: 0.0005 for at most 5000 labelled nodes, else 0.",
         json_schema_extra={"search": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True}},
-    )  # fmt: skip
+    )
     embeddings_by: Literal["adam", "adagrad"] = Field(
         default="adam", description="What trains embeddings of nodes without features: adam, in its sparse form, or "
         "adagrad.",
     )  # fmt: skip
-    dropout: float = Field(
-        default=0.5, ge=0, le=0.95,
-        description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95.",
+    dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95. auto: 0.5.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
-    )  # fmt: skip
+    )
     train_share: float = Field(
         default=0.6, gt=0, le=1,
         description="Of the labelled nodes of each class, the share to train on where the labels name no splits.",
@@ -182,6 +190,20 @@ class TrainParams(StageParams):
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
 
+    def concrete(self, links: bool, items: int, most: int, learned: bool) -> ConcreteTrainParams:
+        """Parameters with a value in place of each `auto`.
+
+        Args:
+            links: the task is link prediction.
+            items: number of nodes or links to train on.
+            most: number of them that a step may have.
+            learned: the network learns embeddings of nodes without features.
+        """
+        batch = most if self.batch == ALL else min(int(self.batch), most)
+        usual = schedule(links, items, batch, learned)._asdict()
+        chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
+        return ConcreteTrainParams.model_validate(self.model_dump() | chosen)
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """Fan-outs from the targets outwards; -1 for all."""
@@ -196,6 +218,17 @@ class TrainParams(StageParams):
     def sums_features(self) -> bool:
         """True if the first layer reads means of neighbours' features, which no step changes."""
         return reads_means(self.model, self.aggregator) and not self.sums_weights and self.sizes[-1] < 0
+
+
+class ConcreteTrainParams(TrainParams):
+    """Parameters whose values are chosen; see `TrainParams.concrete`."""
+
+    epochs: int
+    patience: int
+    kept_by: Literal["loss", "figure", "both"]
+    learning_rate: float
+    weight_decay: float
+    dropout: float
 
 
 _PROCESS_BYTES = 350 << 20
@@ -231,7 +264,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     )  # forward, and twice that backward
     moved = drawn * params.hidden * (8 if params.model == "gat" else 2) + rows[-1] * width
     step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
-    steps = params.epochs * -(-trained // batch)
+    steps = params.concrete(bool(links), trained, batch, False).epochs * -(-trained // batch)
     validation = 1.3
     weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * USUAL_CLASSES) * 2
     activations = 12 * sum(rows[i] * widths[params.layers - i] for i in range(params.layers + 1))
@@ -266,7 +299,7 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="train",
-    version="3",
+    version="4",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
@@ -280,5 +313,5 @@ STAGE = Stage(
     estimates={"workers": estimate_on_workers},
     image="torch",
     help="train a graph neural network in mini-batches",
-    steps=lambda params: params.epochs,
+    steps=lambda params: MOST_EPOCHS if params.epochs == AUTO else params.epochs,
 )

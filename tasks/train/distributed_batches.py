@@ -15,7 +15,7 @@ from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, D
 from superworkflow.tasks.lib.gnn.objective.base import Objective, Step
 from superworkflow.tasks.lib.gnn.sampler.block import Lost, lost_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ConcreteTrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats
 from superworkflow.tasks.train.trainer import Prepared, Scheduled
 
@@ -33,7 +33,7 @@ class DistributedBatches:
     """
 
     def __init__(
-        self, task: Objective, params: TrainParams, sampler: DistNeighborSampler, rows: Mapping[int, CsrRows],
+        self, task: Objective, params: ConcreteTrainParams, sampler: DistNeighborSampler, rows: Mapping[int, CsrRows],
         weights: Mapping[int, NDArray[Any]], paces: StragglerStats,
     ):  # fmt: skip
         self._task, self._params, self.sampler = task, params, sampler

@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchInputs, DistNeighborSampler
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, table_name
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
     STATE,
@@ -66,7 +66,7 @@ class DistributedGroup:
     """
 
     def __init__(
-        self, network: Network, params: TrainParams, mine: WorkerPartition, sampler: DistNeighborSampler,
+        self, network: Network, params: ConcreteTrainParams, mine: WorkerPartition, sampler: DistNeighborSampler,
         exchange: Exchange, worker: Worker, folder: Path,
     ):  # fmt: skip
         self._network, self._mine, self._sampler = network, mine, sampler

@@ -48,7 +48,7 @@ from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
-from superworkflow.tasks.train.run import FILES, task_of, write_results
+from superworkflow.tasks.train.run import FILES, concrete_params, describe, task_of, write_results
 from superworkflow.tasks.train.trainer import Trainer
 
 load_kernels_fast()
@@ -111,19 +111,22 @@ def train(
 
 
 def trainer_of(
-    worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
+    worker: Worker, given: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
 ) -> tuple[Trainer, DistributedGroup]:
     """Trainer of this rank, before its first step, and its group. Collective.
 
     Args:
         worker, graph_uri, shards_uri, sums_uri: see `train`.
-        params: the stage's parameters.
+        given: the stage's parameters.
         folder: folder of temporary files.
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
-    task = task_of(graph, params)
-    shape = shape_of(graph, task.head, params)
+    task = task_of(graph, given)
+    shape = shape_of(graph, task.head, given)
+    params = concrete_params(given, task, shape)
+    if worker.rank == 0:
+        worker.log(describe(given, params))
     sums = SharedDataset.at(sums_uri, None) if sums_uri else None
     mine = WorkerPartition(worker, shards)
     sampler = sampler_of(mine, graph, shape, params, sums, task.is_constant)

@@ -13,7 +13,7 @@ from superworkflow.tasks.lib.gnn.objective.base import Objective, prepare
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import (
     Arrays,
     CheckpointClock,
@@ -63,7 +63,7 @@ class OneProcess:
     """
 
     def __init__(
-        self, network: Network, params: TrainParams, kept: CheckpointStore, saved: Callable[[], None],
+        self, network: Network, params: ConcreteTrainParams, kept: CheckpointStore, saved: Callable[[], None],
         log: Callable[[str], None],
     ):  # fmt: skip
         self._network, self._kept, self._saved, self._log = network, kept, saved, log

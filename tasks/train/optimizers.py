@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ConcreteTrainParams
 
 State = dict[str, Any]
 """State of one parameter: `step`, number of steps taken; and tensors of its shape."""
@@ -155,7 +155,7 @@ class RowAdagrad(Optimizer):
 
 
 def optimizers_of(
-    weights: Iterable[torch.nn.Parameter], embeddings: Iterable[torch.nn.Parameter], params: TrainParams
+    weights: Iterable[torch.nn.Parameter], embeddings: Iterable[torch.nn.Parameter], params: ConcreteTrainParams
 ) -> list[Optimizer]:
     """Adam of the dense weights, and RowAdam or RowAdagrad of the embeddings, of which a step reads few rows."""
     sparse = list(embeddings)

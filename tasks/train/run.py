@@ -18,7 +18,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
-from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
@@ -33,9 +33,10 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train import ALL, TrainParams
+from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.defaults import AUTO, Schedule
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 
@@ -55,6 +56,8 @@ def run(job: StageRun[TrainParams]) -> Output:
     graph = HeteroGraph.open(job.inputs["graph"])
     task = task_of(graph, params)
     shape = shape_of(graph, task.head, params)
+    params = concrete_params(params, task, shape)
+    job.progress.log(describe(job.params, params))
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
     counts = {split: len(task.items(split)) for split in SPLITS}
@@ -83,6 +86,17 @@ def run(job: StageRun[TrainParams]) -> Output:
     return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
 
 
+def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) -> ConcreteTrainParams:
+    """Parameters with the defaults of the task and of the number of items."""
+    return params.concrete(bool(task.head.decoder), len(task.items("train")), task.most(), bool(shape.embedded()))
+
+
+def describe(given: TrainParams, params: ConcreteTrainParams) -> str:
+    """The values that are in place of `auto`, for the log."""
+    chosen = [f"{name}={getattr(params, name)}" for name in Schedule._fields if getattr(given, name) == AUTO]
+    return f"by default for this task and size: {', '.join(chosen)}" if chosen else "no parameter is left to defaults"
+
+
 FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)
 
 
@@ -101,6 +115,7 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
         "epochs": len(position.epochs), "best_epoch": position.best or len(position.epochs),
         "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
+        **{f"chosen_{name}": getattr(trainer.params, name) for name in Schedule._fields},
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
     }  # fmt: skip
 

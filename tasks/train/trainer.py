@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train import ALL, TrainParams
+from superworkflow.tasks.train import ALL, ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer
@@ -106,7 +106,7 @@ class Trainer:
     """
 
     def __init__(
-        self, network: Network, task: Objective, params: TrainParams, source: BatchSource, group: TrainingGroup,
+        self, network: Network, task: Objective, params: ConcreteTrainParams, source: BatchSource, group: TrainingGroup,
         progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.source, self.group = network, task, params, source, group

@@ -69,7 +69,7 @@ def sums_of(dataset: Dataset) -> dict[str, str]:
 @pytest.mark.parametrize("with_sums", [False, True])
 def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums):
     """All neighbours, no dropout: batches give the losses of products with the whole matrix."""
-    params = {"fanouts": "all,all", "dropout": 0.0, "batch": 10, "epochs": 8, "patience": 0}
+    params = {"fanouts": "all,all", "dropout": 0.0, "batch": 10, "epochs": 8, "patience": 0, "weight_decay": 0.0}
     found = losses(trained(graph, tmp_path / "found", sums if with_sums else None, **params))
     opened, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, **params}))
     network = Network(shape, 42)
@@ -138,7 +138,7 @@ def test_epochs_can_be_gone_through_without_training(tmp_path, graph, full):
 
 
 def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Trainer:
-    params = TrainParams(**given)
+    params = TrainParams(**given).concrete(False, 30, 30, False)
     _, targets, shape, data = prepared(graph, params)
     ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
     progress, network, task = Progress("train", stream=log), Network(shape, 42), Classification(targets)

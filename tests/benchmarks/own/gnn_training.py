@@ -95,7 +95,9 @@ class Graph:
 
     def trainer(self, given: dict[str, Any], progress: Progress) -> Trainer:
         """As stage train makes it."""
-        params = TrainParams(**{"lookahead": 0, **given})
+        fixed = {"lookahead": 0, "weight_decay": 0.0, "patience": 0}  # those of the peers
+        items = len(self.task.items("train"))
+        params = TrainParams(**{**fixed, **given}).concrete(False, items, self.task.most(), False)
         widths = {name: values.shape[1] for name, values in self.features.items()}
         shape = NetworkConfig(params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases,
                       self.task.head, self.nodes, widths, self.relations)  # fmt: skip

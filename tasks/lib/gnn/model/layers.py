@@ -7,6 +7,10 @@
   degree is their sum, and messages are multiplied by them; means still divide by the number of neighbours, as
   torch_geometric's `GraphConv` and DGL's `SAGEConv` do.
 - `GatLayer`: sum over neighbours and the node itself, weighted by a softmax (Veličković et al., ICLR 2018).
+
+First weights are those of torch_geometric 2.8: SAGE's and its biases are uniform within 1 / sqrt(width of the input),
+as those of `torch.nn.Linear`; all others are by Glorot and Bengio (2010), with biases of zero. Glorot's are larger
+where the output is narrow: on counts and 0/1 features SAGE would start at a loss far above log(classes).
 """
 
 from __future__ import annotations
@@ -79,7 +83,8 @@ class SageLayer(nn.Module):
         self.hidden, self.rectified = number < shape.layers - 1, number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
-        self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
+        linear = nn.Linear if shape.model == "sage" else _linear
+        self.own = nn.ModuleDict({key: linear(widths[name], out) for name, key in self.sets.items()})
         shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
         self.bases: nn.Parameter | None = None
         if shared:
@@ -91,11 +96,11 @@ class SageLayer(nn.Module):
             nn.init.xavier_uniform_(self.parts)
         else:
             self.neighbours = nn.ModuleDict(
-                {str(each.number): _linear(widths[each.senders], out, bias=False) for each in level.relations}
+                {str(each.number): linear(widths[each.senders], out, bias=False) for each in level.relations}
             )
         if self.pool:
             self.pools = nn.ModuleDict(
-                {str(each.number): _linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+                {str(each.number): linear(widths[each.senders], widths[each.senders]) for each in level.relations}
             )
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:

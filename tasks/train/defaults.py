@@ -1,0 +1,46 @@
+"""Defaults of training that depend on the task, the model and the number of items to train on.
+
+A pass over 140 labelled nodes is one step, over ten million it is ten thousand, so a constant number of epochs is too
+few for one and too many for the other. The values of few labels are those of Kipf and Welling (ICLR 2017) and of
+Veličković et al. (ICLR 2018): about 200 steps, weight decay 5e-4.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+AUTO: Literal["auto"] = "auto"
+MOST_EPOCHS, LEAST_EPOCHS = 200, 10
+STEPS = 6000
+"""Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
+FEW_ITEMS = 5000
+"""Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
+
+
+class Schedule(NamedTuple):
+    """Course of training; the names are those of `TrainParams`."""
+
+    epochs: int
+    patience: int
+    learning_rate: float
+    weight_decay: float
+    dropout: float
+    kept_by: Literal["loss", "figure", "both"]
+
+
+def schedule(links: bool, items: int, batch: int, learned: bool) -> Schedule:
+    """Default course of training.
+
+    Args:
+        links: the task is link prediction, else classification of nodes.
+        items: number of nodes or links to train on.
+        batch: number of them in a step.
+        learned: the network learns embeddings of nodes without features.
+    """
+    steps = max(1, -(-items // max(1, batch)))
+    epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, STEPS // steps))
+    patience = max(5, epochs // 4)
+    if links:
+        return Schedule(epochs, patience, 0.01, 0.0, 0.0 if learned else 0.5, "loss")
+    decay = 5e-4 if items <= FEW_ITEMS else 0.0
+    return Schedule(epochs, patience, 0.01, decay, 0.5, "loss")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numba as nb
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.holdout import HoldoutParams
-from superworkflow.tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.holdout.split import Sides, candidate_pairs, draw, edges_of, non_edges, spanning_forest
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import write_graph
 from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
@@ -53,14 +55,16 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
     del taken
 
-    free = vertices * (vertices - 1) // (1 if directed else 2) - count
+    sides = _sides(graph)
+    free = candidate_pairs(vertices, directed, sides) - count
     if free < len(hidden) + 1:
+        which = "" if sides is None else " of different sides"
         raise UserError(
-            f"too few pairs of vertices without an edge: {len(hidden) + 1} are needed", where=graph.uri, value=free,
+            f"too few pairs of vertices{which} without an edge: {len(hidden) + 1} needed", where=graph.uri, value=free,
             remedy="Link prediction needs a sparser graph, or a smaller holdout.fraction",
         )  # fmt: skip
     train = min(params.max_pairs, count - len(hidden), free - len(hidden))
-    negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES))
+    negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES), sides)
     kept = np.ones(count, np.bool_)
     kept[hidden] = False
     chosen = draw(~kept, train, key(params.seed, _TRAIN))
@@ -90,6 +94,15 @@ def run(job: StageRun[HoldoutParams]) -> Output:
             "bytes": output.bytes_written,
         },
     )
+
+
+def _sides(graph: Dataset) -> Sides | None:
+    """Vertices of the two sides, if index knows that the graph is bipartite: by their names' prefixes."""
+    if not graph.stats.get("bipartite"):
+        return None
+    names = graph.parquet("vertices.parquet").read(["node"]).column(0)
+    is_source = pc.starts_with(names, str(graph.stats["source_prefix"])).to_numpy()
+    return np.flatnonzero(is_source).astype(np.int32), np.flatnonzero(~is_source).astype(np.int32)
 
 
 def _pairs(edges: csr.Edges) -> NDArray[np.int64]:

@@ -1,0 +1,132 @@
+"""Edge lists whose two columns are two sets of nodes, even where their ids coincide.
+
+A node's name gets its side's prefix, so that names differ wherever names are read. Neither prefix begins with the
+other: then no name of one side is one of the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.other_formats import is_number
+
+Sides = tuple[str, str]
+"""Prefixes of the names of sources and targets."""
+
+_PLAIN: Sides = ("left:", "right:")
+_KONECT = re.compile(r"%\s*bip\b")
+ID_SUFFIX = re.compile(r"(?<=\w)([ _-](id|Id|ID)|(?<=[a-z])I[dD])$")
+"""What names such as user_id and movieId end in."""
+_BLANKS = re.compile(r"\s+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ID_WORDS = frozenset({"id", "ids", "key", "no", "nr", "num", "number", "code", "name", "idx", "index", "uid", "pk"})
+_ROLES = (
+    "source src from origin orig start head target dst dest destination to end tail left right first second other "
+    "friend follower followee following follows contact neighbor neighbour peer partner sender receiver recipient "
+    "parent child ancestor descendant mother father spouse citing cited reference ref caller callee buyer seller "
+    "lender borrower payer payee winner loser opponent manager employee boss mentor advisor coauthor subject object "
+    "node vertex related linked replied reply influencer predecessor successor mentioned retweeted"
+)
+"""Words by which one kind of nodes is named in two columns."""
+_KINDS = (
+    "user customer client person member reader listener viewer visitor patient author actor artist reviewer account "
+    "item product movie film book song track album playlist paper article event group page ad business restaurant "
+    "venue store shop gene protein disease drug word document doc tag hashtag query url site game course company team "
+    "organization category topic keyword photo video post job skill recipe ingredient session host anime crime isbn "
+    "asin"
+)
+"""Kinds of nodes that columns are named after without the word id."""
+
+
+def sides_of(
+    bipartite: bool | str, prefixes: tuple[str | None, str | None], comments: Sequence[str], names: tuple[str, str]
+) -> Sides | None:
+    """Prefixes of the two sides if a file is bipartite, by a parameter or by itself; None if it is not.
+
+    Args:
+        bipartite: of the parameters; auto is true for KONECT's `% bip`, and if a prefix is given.
+        prefixes: of the parameters.
+        comments: lines before the data.
+        names: of the source's and the target's column; empty without a header.
+
+    Raises:
+        UserError: one prefix begins with the other.
+    """
+    if bipartite == "auto":
+        bipartite = bool(comments and _KONECT.match(comments[0])) or any(each is not None for each in prefixes)
+    if not bipartite:
+        return None
+    usual = [f"{_BLANKS.sub('_', ID_SUFFIX.sub('', name))}:" for name in names] if all(names) else list(_PLAIN)
+    if _collide(*usual):
+        usual = list(_PLAIN)
+    source, target = (each if each is not None else own for each, own in zip(prefixes, usual, strict=True))
+    if _collide(source, target):
+        raise UserError(
+            "the prefix of one side begins with that of the other, so that their names could be the same",
+            where="index.source_prefix, index.target_prefix", value=(source, target),
+            remedy="Give prefixes such as user: and item:",
+        )  # fmt: skip
+    return source, target
+
+
+def _collide(source: str, target: str) -> bool:
+    return source.startswith(target) or target.startswith(source)
+
+
+def prefixed(column: pa.Array, prefix: str) -> pa.Array:
+    """Names of one side; empty ones, of rows that are to be dropped, stay so."""
+    names = pc.binary_join_element_wise(pa.scalar(prefix, column.type), column, pa.scalar("", column.type))
+    return pc.if_else(pc.equal(column, ""), column, names)
+
+
+def is_source(names: pa.Array, sides: Sides) -> pa.Array:
+    """True for each name of the first side."""
+    return pc.starts_with(names, sides[0])
+
+
+def doubt_sides(
+    names: tuple[str, str], sources: Sequence[str], targets: Sequence[str], where: str
+) -> InputWarning | None:
+    """The warning for columns that are named after two kinds of nodes and share ids.
+
+    Args:
+        names: of the columns.
+        sources, targets: sampled ids.
+        where: name of the file.
+    """
+    if not sources or not targets or not _two_kinds(*names):
+        return None
+    both = set(sources) & set(targets)
+    found = f"{min(both)!r} in both" if both else ""
+    if all(map(str.isdecimal, (*sources, *targets))):
+        first, second = ((min(map(int, ids)), max(map(int, ids))) for ids in (sources, targets))
+        if first[0] <= second[1] and second[0] <= first[1]:
+            found = f"{first[0]} to {first[1]} and {second[0]} to {second[1]}"
+    if not found:
+        return None
+    return InputWarning(
+        "two columns of different kinds share ids, and the same id is read as the same node",
+        f"{where}, columns {names[0]} and {names[1]}", found,
+        "Set index.bipartite=true if they are two sets of nodes, or index.bipartite=false",
+    )  # fmt: skip
+
+
+def _two_kinds(source: str, target: str) -> bool:
+    """True if names such as user_id and item_id say that columns hold two kinds of nodes."""
+    kinds = set(_KINDS.split())
+    heads, marked = [], []
+    for name in (source, target):
+        words = [word.lower() for word in _WORD.findall(name) if len(word) > 1]
+        words = [word[:-2] if word[-2:] == "id" and word[:-2] in kinds else word for word in words]
+        stem = [word for word in words if word not in _ID_WORDS]
+        if not stem or set(_ROLES.split()) & set(stem) or is_number(name):
+            return False
+        heads.append(stem[-1].removesuffix("s"))
+        marked.append(len(stem) < len(words) or bool({stem[-1], heads[-1]} & kinds))
+    return heads[0] != heads[1] and all(marked)

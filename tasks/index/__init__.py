@@ -84,9 +84,9 @@ class IndexParams(StageParams):
     )
     missing: Literal["auto", "error", "drop", "keep"] = Field(
         default="auto",
-        description="Rows whose source or target is a name of missing values (\\N, NULL, NA, N/A, NaN, NaT, None, -) "
-        "or empty: error refuses them, drop leaves them out and counts them, keep reads such names as nodes; auto is keep "
-        "with a warning. Empty ids are refused unless dropped.",
+        description="Rows whose source or target is empty or a name of missing values "
+        "(\\N, NULL, NA, N/A, NaN, NaT, None, -): error refuses them, drop leaves them out and counts them, keep reads "
+        "such names as nodes; auto is keep with a warning. Empty ids are refused unless dropped.",
     )
     bipartite: Literal["auto"] | bool = Field(
         default="auto",

@@ -222,8 +222,8 @@ def _settled(
     sides = sides_of(params.bipartite, prefixes, comments, (first, second))
     found = list(doubts(sample))
     if sides is None and params.bipartite == "auto":
-        values = (sample.values(number) for number in dialect.columns[:2])
-        doubt = doubt_sides((first, second), *values, where)
+        source, target, _ = dialect.columns
+        doubt = doubt_sides((first, second), sample.values(source), sample.values(target), where)
         found += [doubt] if doubt else []
     missing = "keep" if doubted else params.missing
     return replace(dialect, negative=params.negative, missing=missing, sides=sides, warnings=tuple(found))

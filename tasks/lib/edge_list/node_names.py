@@ -1,6 +1,6 @@
 """Rows that the kernels have numbered by names in the file: without those that lack an id, and with two sides apart.
 
-The kernels number a name wherever it stands. What is left out or told apart depends on the name only, so it is decided
+The kernels number a name wherever it stands. What is left out or set apart depends on the name only, so it is decided
 once for each name, not for each row.
 """
 

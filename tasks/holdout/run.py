@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numba as nb
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.holdout import HoldoutParams
-from superworkflow.tasks.holdout.split import Sides, candidate_pairs, draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.holdout.split import candidate_pairs, draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import write_graph
 from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
@@ -55,7 +56,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
     del taken
 
-    sides = _sides(graph)
+    sides = side_vertices(_names(graph), graph.stats) if graph.stats.get("bipartite") else None
     free = candidate_pairs(vertices, directed, sides) - count
     if free < len(hidden) + 1:
         which = "" if sides is None else " of different sides"
@@ -78,8 +79,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     job.progress.log(f"{len(hidden)} edges held out; writing the residual graph")
     edges, weights = edges[kept], weights[kept] if weights is not None else None
     counts = csr.count_ends(edges, vertices, job.threads)
-    labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
-    stats = write_graph(output, edges, weights, counts, labels, symmetric=not directed)
+    stats = write_graph(output, edges, weights, counts, _names(graph), symmetric=not directed)
     return Output(
         rows=len(hidden),
         stats={
@@ -96,13 +96,8 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     )
 
 
-def _sides(graph: Dataset) -> Sides | None:
-    """Vertices of the two sides, if index knows that the graph is bipartite: by their names' prefixes."""
-    if not graph.stats.get("bipartite"):
-        return None
-    names = graph.parquet("vertices.parquet").read(["node"]).column(0)
-    is_source = pc.starts_with(names, str(graph.stats["source_prefix"])).to_numpy()
-    return np.flatnonzero(is_source).astype(np.int32), np.flatnonzero(~is_source).astype(np.int32)
+def _names(graph: Dataset) -> pa.Array:
+    return graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
 
 
 def _pairs(edges: csr.Edges) -> NDArray[np.int64]:

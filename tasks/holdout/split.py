@@ -6,15 +6,13 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.edge_list.bipartite import SideVertices
 from superworkflow.tasks.lib.graph.csr import Edges
 from superworkflow.tasks.lib.kernels.permutation import half_bits_of, ordered_pair, permuted, unordered_pair
 
 _U = np.uint64
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _CHUNK = 1 << 20  # candidate pairs tried at a time
-
-Sides = tuple[NDArray[np.int32], NDArray[np.int32]]
-"""Vertices of each side of a bipartite graph, ascending."""
 
 
 @nb.njit(cache=True)
@@ -96,7 +94,7 @@ def _non_edges_of(
     directed: bool,
     start: int,
     key: np.uint64,
-    sides: Sides,
+    sides: SideVertices,
     pairs: NDArray[np.int64],
     good: NDArray[np.bool_],
 ) -> None:
@@ -126,7 +124,7 @@ def _non_edges_of(
         pairs[i, 0], pairs[i, 1] = u, v
 
 
-def candidate_pairs(vertices: int, directed: bool, sides: Sides | None) -> int:
+def candidate_pairs(vertices: int, directed: bool, sides: SideVertices | None) -> int:
     """Number of the pairs that an edge may join: of different vertices, in a bipartite graph of different sides."""
     if sides is not None:
         return len(sides[0]) * len(sides[1])
@@ -139,7 +137,7 @@ def non_edges(
     directed: bool,
     count: int,
     key: np.uint64,
-    sides: Sides | None = None,
+    sides: SideVertices | None = None,
 ) -> NDArray[np.int64]:
     """Distinct uniform pairs of different vertices that no edge joins.
 

@@ -10,7 +10,6 @@ from typing import Any
 import numba as nb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -19,7 +18,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from superworkflow.tasks.index.trim import kept_edges
-from superworkflow.tasks.lib.edge_list.bipartite import is_source
+from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
@@ -295,7 +294,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int, dialect:
         trimmed_edges = int(len(kept) - kept.sum())
         edges, weights = edges[kept], weights[kept] if weights is not None else None
         counts = csr.count_ends(edges, vertices, threads)
-    sources = int(pc.sum(is_source(graph.labels, dialect.sides)).as_py()) if dialect.sides else 0
+    sources = source_count(graph.labels, dialect.sides)
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
     symmetric = not params.directed
     stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric, graph.scratch)

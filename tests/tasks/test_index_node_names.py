@@ -17,10 +17,13 @@ import pytest
 from pydantic import ValidationError
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.holdout import STAGE as HOLDOUT
+from superworkflow.tasks.holdout_links import STAGE as HOLDOUT_LINKS
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.lib.edge_list.detect import detect
 from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.spark import needs_spark
 from tests.tasks.index_helpers import Graph, run_index, run_stage
 from tests.tasks.test_index_on_spark import make, same
@@ -352,3 +355,38 @@ def test_a_complete_bipartite_graph_has_no_pairs_left(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", [(str(i), str(j)) for i in range(5) for j in range(5)])
     with pytest.raises(UserError, match=r"too few pairs of vertices of different sides without an edge.*got 0"):
         pairs_of(run_index(path, bipartite=True), tmp_path / "h", "negatives.npy")
+
+
+def test_typed_graphs_hold_links_out_across_the_sides(tmp_path: Path, shared_data: Path) -> None:
+    path = tmp_path / "out.crime"
+    path.write_bytes((shared_data / "formats" / "out.moreno_crime_crime").read_bytes())
+    whole = run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "graph")
+    assert whole.stats["nodes"] == 1380
+    assert whole.stats["source_vertices"] == 829
+    held = run_stage(HOLDOUT_LINKS, {}, {"graph": str(whole.location.local_path)}, tmp_path / "held")
+    graph = HeteroGraph.open(whole)
+    left = np.array([name.startswith("left:") for name in graph.ids("node").to_pylist()])
+    rows = graph.rows("edge")
+    joined = set(zip(np.repeat(np.arange(1380), np.diff(rows.indptr)).tolist(), rows.indices.tolist(), strict=True))
+    others = np.concatenate([held.array(f"non-links-{part}.npy") for part in ("validation", "test")])
+    assert len(others) == len({tuple(pair) for pair in others.tolist()}) == 73 + 147
+    assert (left[others[:, 0]] != left[others[:, 1]]).all()
+    assert (others[:, 0] < others[:, 1]).all()
+    assert not joined & {tuple(pair) for pair in others.tolist()}
+
+
+def test_typed_graphs_name_their_own_parameters(tmp_path: Path) -> None:
+    path = write(tmp_path, "csv", [("1", "NULL"), ("2", "NULL"), ("2", "1"), ("3", "2")])
+    made = run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "plain")
+    said = [str(text) for name, text in made.stats.items() if "warning" in name]
+    assert ["heterograph.missing=drop" in said[0], "heterograph.bipartite=true" in said[1]] == [True, True]
+    params = {"missing": "drop", "bipartite": True}
+    made = run_stage(HETEROGRAPH, params, {"edges": str(path)}, tmp_path / "settled")
+    assert not any("warning" in name for name in made.stats)
+    assert made.stats["missing_dropped"] == 2
+    assert sorted(HeteroGraph.open(made).ids("node").to_pylist()) == ["item:1", "item:2", "user:2", "user:3"]
+    path.write_text("source,target\na,b\n,b\n")
+    with pytest.raises(
+        UserError, match=r"the row has an empty node.*heterograph.missing=drop to leave such rows out\.$"
+    ):
+        run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "empty")

@@ -9,15 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.estimate import Stats
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.other_formats import is_number
 
 Sides = tuple[str, str]
 """Prefixes of the names of sources and targets."""
+SideVertices = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""Vertices of each side, ascending."""
 
 _PLAIN: Sides = ("left:", "right:")
 _KONECT = re.compile(r"%\s*bip\b")
@@ -85,9 +90,24 @@ def prefixed(column: pa.Array, prefix: str) -> pa.Array:
     return pc.if_else(pc.equal(column, ""), column, names)
 
 
-def is_source(names: pa.Array, sides: Sides) -> pa.Array:
-    """True for each name of the first side."""
-    return pc.starts_with(names, sides[0])
+def source_count(names: pa.Array, sides: Sides | None) -> int:
+    """Number of names of the first side; 0 of a graph that is not bipartite."""
+    return pc.sum(pc.starts_with(names, sides[0])).as_py() or 0 if sides is not None else 0
+
+
+def side_vertices(names: pa.Array | pa.ChunkedArray, stats: Stats) -> SideVertices:
+    """Vertices of the two sides of a graph whose stats say that it is bipartite.
+
+    Args:
+        names: of the vertices.
+        stats: of the graph.
+    """
+
+    def starting_with(prefix: str) -> NDArray[np.int32]:
+        found = pc.starts_with(names, str(stats[prefix])).to_numpy(zero_copy_only=False)
+        return np.flatnonzero(found).astype(np.int32)
+
+    return starting_with("source_prefix"), starting_with("target_prefix")
 
 
 def doubt_sides(

@@ -367,8 +367,8 @@ def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]
         raise UserError(
             f"there are labels of nodes that are not in the graph: {shown}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=len(strangers),
-            remedy="Check that both files name nodes in the same way (a header row must be `node,label` or "
-            "`node,label,split`), or leave such rows out",
+            remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
+            "(a header row must be `node,label` or `node,label,split`), or leave such rows out",
         )  # fmt: skip
     numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return numbers

@@ -22,11 +22,13 @@ _UNITS = (1, 1000, 1_000_000, 1_000_000_000)
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
 _ODD_FORMS = (
     (re.compile(r"[0-9]\.?[0-9]*[eE]\+[0-9]{2,3}"), 0.0,
-     "ids are rounded numbers, as spreadsheets and pandas write long ones", "Export them again, as text"),
+     "ids are rounded numbers, as spreadsheets, R and pandas write long ones", "Export them again, as text"),
     (re.compile(rf"[0-9]{{1,2}}-({_MONTHS})|({_MONTHS})-[0-9]{{1,2}}", re.IGNORECASE), 0.0,
      "ids look like dates that a spreadsheet has made of names such as MAR2", "Export them again, as text"),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?|([0-9]{1,2}[/.]){2}[0-9]{2,4}"), 0.9,
      "dates are read as nodes", "Set index.source and index.target to the columns of nodes"),
+    (re.compile(r"[+-]?[0-9]*\.[0-9]*[1-9][0-9]*"), 0.9,
+     "fractions are read as nodes", "Set index.source and index.target to the columns of nodes"),
     (re.compile(r"\[.*\]|\{.*\}"), 0.5,
      "a list is read as one node", "Give each of its members a row, in pandas: .explode()"),
 )  # fmt: skip

@@ -45,6 +45,8 @@ def counts(path: Path, engine: str = "relational", **params: object) -> tuple[in
         ("1.0,2.0\n2.0,3.0\n", ["numbers with a point", "astype('int64')"]),
         ("a,1.0\nb,2.0\nc,nan\n", ["numbers with a point", "'1.0'"]),
         ("1.23E+05,a\n4.5e+07,b\na,b\n", ["rounded numbers", "column 1", "'1.23E+05'"]),
+        ("100001\t1e+05\n100002\t1e+05\n", ["rounded numbers", "column 2", "R and pandas"]),
+        ("0.25,a\n1.5,b\n-.75,c\n", ["fractions are read as nodes", "column 1", "index.source"]),
         ("TP53,2-Mar\nTP53,1-Sep\nBRCA1,TP53\n", ["MAR2", "column 2", "'2-Mar'"]),
         ("gene,x\nSep-01,TP53\nx,gene\n", ["MAR2", "column 1", "'Sep-01'"]),
         ("2020-01-01,a\n2020-01-02,b\n2020-01-02,c\n", ["dates are read as nodes", "column 1", "index.source"]),

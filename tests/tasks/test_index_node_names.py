@@ -255,6 +255,51 @@ def test_two_kinds_of_nodes_are_doubted(
         assert warnings(path, header="auto" if form == "parquet" else True, bipartite=bipartite) == []
 
 
+RATINGS = "1\t1\t5\t874965758\n1\t2\t3\t876893171\n2\t1\t4\t888550871\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "doubted"),
+    [
+        (RATINGS, True),
+        (RATINGS.replace("\t3\t", "\t3.5\t"), True),
+        (RATINGS.replace("\t3\t", "\t-3\t"), False),
+        (RATINGS.replace("\t3\t", "\t300\t"), False),
+        (RATINGS.replace("\n1\t", "\nu1\t").replace("\n2\t", "\nu2\t").replace("1\t1\t5", "u1\t3\t5"), False),
+        ("1 2 5\n2 1 3\n1 3 4\n", False),
+    ],
+    ids=["stars", "halves", "trust", "counts", "names", "weights"],
+)
+def test_ratings_without_a_header_are_doubted(tmp_path: Path, text: str, doubted: bool) -> None:
+    path = tmp_path / "u.data"
+    path.write_text(text)
+    said = [each for each in warnings(path) if "index.bipartite=true" in each]
+    assert len(said) == doubted
+    assert all("1 to 2 and 1 to 2" in each for each in said)
+    assert not [each for each in warnings(path, bipartite=False) if "bipartite" in each]
+
+
+def test_a_header_of_two_kinds_is_found_or_doubted(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text("user_id,item_id\nu1,i1\nu2,i1\nu2,i2\n")
+    assert run_index(path).labels == ["i1", "u2", "i2", "u1"]
+    path.write_text("author,paper\na1,p1\na2,p1\n")
+    (warning,) = warnings(path)
+    assert all(word in warning for word in ("first row looks like names of columns", "author, paper", "index.header"))
+    assert warnings(path, header=True) == warnings(path, header=False) == []
+    path.write_text("author,paper\npaper,tree\ntree,author\n")
+    assert warnings(path) == []
+    path.write_text("order_id,user_id\nuser_id,item_id\nitem_id,order_id\n")
+    assert run_index(path).stats["vertices"] == 3
+
+
+def test_double_colons_are_refused_with_their_command(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.dat"
+    path.write_text("1::1193::5::978300760\n1::661::3::978302109\n")
+    with pytest.raises(UserError, match=r"sed 's/::/\\t/g' .*ratings.dat > edges.tsv"):
+        run_index(path)
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_missing_ids_are_doubted_until_a_parameter_says_more(tmp_path: Path, form: str) -> None:
     path = write(tmp_path, form, [("a", "NULL"), ("b", "NULL"), ("c", "a")], ("source", "target"))

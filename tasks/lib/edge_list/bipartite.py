@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.estimate import Stats
+from superworkflow.tasks.lib.edge_list.doubts import SampledRows, unix_time
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.other_formats import is_number
 
@@ -110,17 +111,17 @@ def side_vertices(names: pa.Array | pa.ChunkedArray, stats: Stats) -> SideVertic
     return starting_with("source_prefix"), starting_with("target_prefix")
 
 
-def doubt_sides(
-    names: tuple[str, str], sources: Sequence[str], targets: Sequence[str], where: str
-) -> InputWarning | None:
-    """The warning for columns that are named after two kinds of nodes and share ids.
-
-    Args:
-        names: of the columns.
-        sources, targets: sampled ids.
-        where: name of the file.
-    """
-    if not sources or not targets or not _two_kinds(*names):
+def doubt_sides(sample: SampledRows) -> InputWarning | None:
+    """The warning for columns of two kinds of nodes that share ids, by their names or where rows look like ratings."""
+    source, target, _ = sample.columns
+    sources, targets = sample.values(source), sample.values(target)
+    if not sources or not targets:
+        return None
+    if sample.names and _two_kinds(sample.names[source], sample.names[target]):
+        what = "two columns of different kinds share ids"
+    elif not sample.names and _are_ratings(sample):
+        what = "the rows look like ratings of items by users, which share ids"
+    else:
         return None
     both = set(sources) & set(targets)
     found = f"{min(both)!r} in both" if both else ""
@@ -131,10 +132,34 @@ def doubt_sides(
     if not found:
         return None
     return InputWarning(
-        "two columns of different kinds share ids, and the same id is read as the same node",
-        f"{where}, columns {names[0]} and {names[1]}", found,
+        f"{what}, and the same id is read as the same node",
+        f"{sample.where}, columns {sample.name(source)} and {sample.name(target)}", found,
         "Set index.bipartite=true if they are two sets of nodes, or index.bipartite=false",
     )  # fmt: skip
+
+
+def doubt_first_row(rows: Sequence[Sequence[str]], columns: tuple[int, int, int], where: str) -> InputWarning | None:
+    """The warning for a first row, read as an edge, that names two kinds of nodes in words that occur nowhere else."""
+    ends = [(row[columns[0]], row[columns[1]]) for row in rows if len(row) > max(columns[:2])]
+    if len(ends) < 2 or not _two_kinds(*ends[0]) or any(name in end for name in ends[0] for end in ends[1:]):
+        return None
+    return InputWarning(
+        "the first row looks like names of columns and is read as an edge", where, ", ".join(ends[0]),
+        "Set index.header=true, or index.header=false if it is an edge",
+    )  # fmt: skip
+
+
+def _are_ratings(sample: SampledRows) -> bool:
+    """True for rows user, item, rating, Unix time: ratings are some positive numbers up to 10, in halves."""
+    if sample.columns[:2] != (0, 1) or any(len(row) != 4 for row in sample.rows):
+        return False
+    ratings = set(sample.values(2))
+    steps = [float(each) * 2 for each in ratings if is_number(each)]
+    return (
+        len(ratings) == len(steps) > 2
+        and all(0 < step <= 20 and step.is_integer() for step in steps)
+        and unix_time(sample.values(3)) is not None
+    )
 
 
 def _two_kinds(source: str, target: str) -> bool:

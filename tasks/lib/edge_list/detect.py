@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
-from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, Sides, doubt_sides, sides_of
+from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, Sides, doubt_first_row, doubt_sides, sides_of
 from superworkflow.tasks.lib.edge_list.doubts import SampledRows, doubts, unix_time
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
@@ -189,6 +189,8 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     names = tuple(name.strip() for name in rows[0]) if header else ()
     if len(rows[0]) < 2:
         remedy = "Each row needs a source and a target; set index.format or index.delimiter to what sets them apart"
+        if "::" in sample[0]:
+            remedy = f"Convert it: sed 's/::/\\t/g' {where} > edges.tsv"
         raise UserError(
             "the row has too few columns", where=f"{where}, line {skipped + 1}", value=sample[0], remedy=remedy
         )
@@ -222,9 +224,9 @@ def _settled(
     sides = sides_of(params.bipartite, prefixes, comments, (first, second))
     found = list(doubts(sample))
     if sides is None and params.bipartite == "auto":
-        source, target, _ = dialect.columns
-        doubt = doubt_sides((first, second), sample.values(source), sample.values(target), where)
-        found += [doubt] if doubt else []
+        found += filter(None, [doubt_sides(sample)])
+    if not dialect.names and params.header == "auto":
+        found += filter(None, [doubt_first_row(rows, dialect.columns, where)])
     missing = "keep" if doubted else params.missing
     return replace(dialect, negative=params.negative, missing=missing, sides=sides, warnings=tuple(found))
 

@@ -23,7 +23,10 @@ from superworkflow.tasks.holdout_links import STAGE as HOLDOUT_LINKS
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.lib.edge_list.detect import detect
 from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.score_links.run import filtered_ranks
 from tests.spark import needs_spark
 from tests.tasks.index_helpers import Graph, run_index, run_stage
 from tests.tasks.test_index_on_spark import make, same
@@ -418,6 +421,19 @@ def test_typed_graphs_hold_links_out_across_the_sides(tmp_path: Path, shared_dat
     assert (left[others[:, 0]] != left[others[:, 1]]).all()
     assert (others[:, 0] < others[:, 1]).all()
     assert not joined & {tuple(pair) for pair in others.tolist()}
+    objective = LinkPrediction(HeteroGraph.open(held), "dot", 4, 3, by_degree=False, seed=1)
+    example = objective.example(np.arange(100), (random_streams.TRAINING, 0, 0))
+    sources, targets, wanted = (each if each.dtype == bool else example.nodes["node"][each] for each in example.wanted)
+    assert len(wanted) == 400
+    assert (left[sources] != left[targets]).all()
+
+
+def test_ranks_are_among_the_other_side() -> None:
+    sources = np.array([[1.0], [2.0], [3.0], [4.0]], np.float32)
+    links, sides = np.array([[0, 2]]), np.array([1, 1, 2, 2], np.int8)
+    assert filtered_ranks(sources, sources, links, links, True, sides).tolist() == [2.0]
+    assert filtered_ranks(sources, sources, links[:, ::-1], links, True, sides).tolist() == [2.0]
+    assert filtered_ranks(sources[::-1], sources[::-1], links, links, True, sides).tolist() == [1.0]
 
 
 def test_typed_graphs_name_their_own_parameters(tmp_path: Path) -> None:

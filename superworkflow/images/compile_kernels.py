@@ -169,7 +169,8 @@ def _compile_batches(graph: HeteroGraph) -> None:
     edges, ends, found = CsrRows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))
-    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
+    pairs, sides = np.empty((2, 2), np.int64), read_only(np.empty(0, np.int8))
+    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), pairs, sides)
 
 
 def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:

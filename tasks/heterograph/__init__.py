@@ -66,6 +66,14 @@ class HeterographParams(StageParams):
         default="keep",
         description="Whether all edges between the same two nodes are kept, or only that of the first row.",
     )
+    missing: Literal["auto", "error", "drop", "keep"] = Field(
+        default="auto", description="Rows of an edge list whose source or target is missing; see `index.missing`."
+    )
+    bipartite: Literal["auto"] | bool = Field(
+        default="auto",
+        description="Whether the two columns of an edge list are two sets of nodes, even where ids coincide; see "
+        "`index.bipartite`. Names get the prefixes that index gives them.",
+    )
     several_labels: bool = Field(
         default=False,
         description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",
@@ -160,7 +168,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="4",
+    version="5",
     params=HeterographParams,
     inputs={
         "graph": Input(

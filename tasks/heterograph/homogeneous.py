@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +37,9 @@ from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
-from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
-from superworkflow.tasks.lib.edge_list.detect import detect
+from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
+from superworkflow.tasks.lib.edge_list.bipartite import source_count
+from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, label_warnings, parse
 from superworkflow.tasks.lib.formats.npy import write_header
@@ -67,7 +69,10 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     Raises:
         UserError: a file cannot be read, or the files name different nodes; with file and row or line.
     """
-    labels, edges, weights, warnings = _edges(job)
+    graph, dialect = _edges(job)
+    labels, edges, weights = graph.labels, graph.edges, graph.weights
+    naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
+    del graph
     ids = Ids(job.threads)
     features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
@@ -102,7 +107,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **warning_stats([*warnings, *doubts]),
+        "bytes": job.output.bytes_written, **naming, **warning_stats([*dialect.warnings, *doubts]),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -130,43 +135,57 @@ def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _c
 
 def _edges(
     job: StageRun[HeterographParams],
-) -> tuple[pa.Array, _csr.Edges, _csr.Weights | None, tuple[InputWarning, ...]]:
-    """Labels of the nodes that edges name, the edges by numbers of these, each once, their weights, and warnings."""
+) -> tuple[Indexed, Dialect]:
+    """The edge list as `index` reads it, and how, with warnings that fit this stage."""
     source = job.sources["edges"]
-    reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
+    given = IndexParams(engine="compiled", missing=job.params.missing, bipartite=job.params.bipartite)
+    reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
     path = source.local(job.scratch)
     with path.open("rb") as stream:
         try:
-            dialect = detect(stream, IndexParams(), source.uri)
+            dialect = detect(stream, given, source.uri)
         except UserError as error:
-            if "index." in (error.remedy or ""):
-                raise _without_parameters(error) from None
-            raise
+            raise _without_parameters(error) from None
     dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
-    graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
+    try:
+        graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
+    except UserError as error:
+        raise _without_parameters(error) from None
+    if graph.dropped:
+        job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
         raise UserError(
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
-    return graph.labels, graph.edges, graph.weights, dialect.warnings
+    return graph, dialect
 
 
 def _without_parameters(error: UserError) -> UserError:
-    """The error, whose remedy names parameters of `index`, which this stage has not."""
+    """The error, whose remedy may name parameters of `index`, of which this stage has some."""
+    remedy = _own(error.remedy or "")
+    if remedy == error.remedy and "index." not in remedy:
+        return error
     value = {} if error.value is None else {"value": error.value}
-    remedy = f"{error.remedy}. The stage heterograph has no parameters of index: convert the file first"
+    if "index." in remedy:
+        remedy = f"{remedy}. The stage heterograph has no such parameter: convert the file first"
     return UserError(error.what, where=error.where, remedy=remedy, **value)
+
+
+def _own(remedy: str) -> str:
+    """A remedy whose parameters of `index` that this stage has too are named as its own."""
+    return re.sub(r"\bindex\.(missing|bipartite)\b", r"heterograph.\1", remedy)
 
 
 def _without_parameter(warning: InputWarning) -> InputWarning:
     """The warning, if a parameter of `index` would settle it, with what does so here."""
-    if "index." not in warning.settle:
-        return warning
+    settle = _own(warning.settle)
+    if "index." not in settle:
+        return replace(warning, settle=settle)
     return replace(warning, settle="Give a table with columns source, target and weight to have it read otherwise")
 
 
@@ -348,8 +367,8 @@ def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]
         raise UserError(
             f"there are labels of nodes that are not in the graph: {shown}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=len(strangers),
-            remedy="Check that both files name nodes in the same way (a header row must be `node,label` or "
-            "`node,label,split`), or leave such rows out",
+            remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
+            "(a header row must be `node,label` or `node,label,split`), or leave such rows out",
         )  # fmt: skip
     numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return numbers

@@ -6,7 +6,8 @@ The protocol of node2vec (Grover and Leskovec, 2016, section 4.4), made exact:
   graph keeps the forest, so that each connected component stays connected (weakly, in a directed graph). Where the
   forest leaves fewer edges than asked for, all of these are taken; the stats say how many that is.
 - Test negatives: as many pairs of different vertices, drawn uniformly from those that no edge of the whole graph
-  joins; distinct, and without order unless the graph is directed.
+  joins; distinct, and without order unless the graph is directed. In a graph that index knows as bipartite, they are
+  pairs of the two sides.
 - Training pairs, to fit a classifier of edges: edges of the residual graph, drawn uniformly, at most `max_pairs`, and
   as many further non-edges of the whole graph. No training pair is a test pair. Where a dense graph has too few
   non-edges for both, the test comes first.

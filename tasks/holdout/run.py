@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numba as nb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.holdout import HoldoutParams
-from superworkflow.tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.holdout.split import candidate_pairs, draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import write_graph
 from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
@@ -53,14 +56,16 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
     del taken
 
-    free = vertices * (vertices - 1) // (1 if directed else 2) - count
+    sides = side_vertices(_names(graph), graph.stats) if graph.stats.get("bipartite") else None
+    free = candidate_pairs(vertices, directed, sides) - count
     if free < len(hidden) + 1:
+        which = "" if sides is None else " of different sides"
         raise UserError(
-            f"too few pairs of vertices without an edge: {len(hidden) + 1} are needed", where=graph.uri, value=free,
+            f"too few pairs of vertices{which} without an edge: {len(hidden) + 1} needed", where=graph.uri, value=free,
             remedy="Link prediction needs a sparser graph, or a smaller holdout.fraction",
         )  # fmt: skip
     train = min(params.max_pairs, count - len(hidden), free - len(hidden))
-    negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES))
+    negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES), sides)
     kept = np.ones(count, np.bool_)
     kept[hidden] = False
     chosen = draw(~kept, train, key(params.seed, _TRAIN))
@@ -74,8 +79,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     job.progress.log(f"{len(hidden)} edges held out; writing the residual graph")
     edges, weights = edges[kept], weights[kept] if weights is not None else None
     counts = csr.count_ends(edges, vertices, job.threads)
-    labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
-    stats = write_graph(output, edges, weights, counts, labels, symmetric=not directed)
+    stats = write_graph(output, edges, weights, counts, _names(graph), symmetric=not directed)
     return Output(
         rows=len(hidden),
         stats={
@@ -90,6 +94,10 @@ def run(job: StageRun[HoldoutParams]) -> Output:
             "bytes": output.bytes_written,
         },
     )
+
+
+def _names(graph: Dataset) -> pa.Array:
+    return graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
 
 
 def _pairs(edges: csr.Edges) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.edge_list.bipartite import SideVertices
 from superworkflow.tasks.lib.graph.csr import Edges
 from superworkflow.tasks.lib.kernels.permutation import half_bits_of, ordered_pair, permuted, unordered_pair
 
@@ -93,16 +94,27 @@ def _non_edges_of(
     directed: bool,
     start: int,
     key: np.uint64,
+    sides: SideVertices,
     pairs: NDArray[np.int64],
     good: NDArray[np.bool_],
 ) -> None:
     """Write candidates number `start`, `start` + 1, … in random order to `pairs`; `good`: no edge joins them."""
-    vertices = np.int64(len(indptr) - 1)
-    size = _U(vertices) * _U(vertices - 1) if directed else _U(vertices) * _U(vertices - 1) // _U(2)
+    vertices, (sources, targets) = np.int64(len(indptr) - 1), sides
+    width = np.int64(len(targets))
+    if width:
+        size = _U(len(sources)) * _U(width)
+    elif directed:
+        size = _U(vertices) * _U(vertices - 1)
+    else:
+        size = _U(vertices) * _U(vertices - 1) // _U(2)
     half_bits = half_bits_of(size)
     for i in nb.prange(len(pairs)):
         number = np.int64(permuted(_U(start + i), size, half_bits, key))
-        if directed:
+        if width:
+            u, v = np.int64(sources[number // width]), np.int64(targets[number % width])
+            if not directed and u > v:
+                u, v = v, u
+        elif directed:
             u, v = ordered_pair(number, vertices)
         else:
             v, u = unordered_pair(number)
@@ -112,8 +124,20 @@ def _non_edges_of(
         pairs[i, 0], pairs[i, 1] = u, v
 
 
+def candidate_pairs(vertices: int, directed: bool, sides: SideVertices | None) -> int:
+    """Number of the pairs that an edge may join: of different vertices, in a bipartite graph of different sides."""
+    if sides is not None:
+        return len(sides[0]) * len(sides[1])
+    return vertices * (vertices - 1) // (1 if directed else 2)
+
+
 def non_edges(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, count: int, key: np.uint64
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    directed: bool,
+    count: int,
+    key: np.uint64,
+    sides: SideVertices | None = None,
 ) -> NDArray[np.int64]:
     """Distinct uniform pairs of different vertices that no edge joins.
 
@@ -122,18 +146,19 @@ def non_edges(
         directed: pairs have an order; if not, the smaller id comes first.
         count: how many; there must be that many.
         key: of the random order.
+        sides: of a bipartite graph, the vertices that are sources, and targets: a pair has one of each.
 
     Returns:
         int64 [count, 2], in random order; a larger `count` only adds pairs at the end.
     """
-    vertices = len(indptr) - 1
-    candidates = vertices * (vertices - 1) // (1 if directed else 2)
+    candidates = candidate_pairs(len(indptr) - 1, directed, sides)
+    given = sides if sides is not None else (np.empty(0, np.int32), np.empty(0, np.int32))
     result = np.empty((count, 2), np.int64)
     filled = start = 0
     while filled < count:
         size = min(_CHUNK, candidates - start)
         pairs, good = np.empty((size, 2), np.int64), np.empty(size, np.bool_)
-        _non_edges_of(indptr, indices, directed, start, key, pairs, good)
+        _non_edges_of(indptr, indices, directed, start, key, given, pairs, good)
         chosen = pairs[good][: count - filled]
         result[filled : filled + len(chosen)] = chosen
         filled += len(chosen)

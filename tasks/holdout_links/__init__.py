@@ -2,7 +2,8 @@
 
 A link joins two nodes by an edge of one edge set (`edges`). Within one node set it has no direction. Hiding it takes
 all edges between the two out of the graph, in this set and in those that reverse it, so that none passes messages.
-Links are drawn uniformly, and so are as many pairs of nodes that no edge of the set joins.
+Links are drawn uniformly, and so are as many pairs of nodes that no edge of the set joins. In the graph of a bipartite
+edge list these pairs are of different sides.
 
 Files: those of a heterograph dataset (see `tasks.lib.graph.heterograph`) with the same nodes, without the hidden edges;
 `links.json`, which edge set; `links-validation.npy`, `links-test.npy`, `non-links-validation.npy` and

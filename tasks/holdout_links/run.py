@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.holdout.split import non_edges
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
@@ -86,13 +88,16 @@ def _sizes(params: HoldoutLinksParams, links: int, where: str) -> tuple[int, int
 
 
 def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int) -> Pairs:
-    rows = graph.rows(edges.name)
+    rows, one_set = graph.rows(edges.name), edges.source == edges.target
+    state = np.uint64(random_streams.state(seed, random_streams.NON_LINK))
     out = np.empty((count, 2), np.int64)
-    targets = graph.node_sets[edges.target].count
-    found = draw_non_links(
-        read_only(rows.indptr), read_only(rows.indices), edges.source == edges.target, targets,
-        np.uint64(random_streams.state(seed, random_streams.NON_LINK)), out,
-    )  # fmt: skip
+    if one_set and graph.dataset.stats.get("bipartite"):  # each edge is in both its rows
+        sides = side_vertices(graph.ids(edges.source), graph.dataset.stats)
+        found = min(count, len(sides[0]) * len(sides[1]) - len(rows.indices) // 2)
+        out[:found] = non_edges(rows.indptr, rows.indices, False, found, state, sides)
+    else:
+        targets = graph.node_sets[edges.target].count
+        found = draw_non_links(read_only(rows.indptr), read_only(rows.indices), one_set, targets, state, out)
     if found < count:
         raise UserError(
             f"too few pairs of nodes without a link: {count} are needed", where=f"{graph.dataset.uri}, {edges.name}",

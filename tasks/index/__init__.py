@@ -6,6 +6,9 @@ Rules:
 - Text is lines that end in a newline, or in a carriage return and a newline. Any other carriage return is an error
   unless a csv field with quotes has it; so is a line of more than 1 MiB, and gzip that grows beyond 100 times its size
   (64 MiB are always allowed).
+- Of a bipartite graph (`bipartite`) each name has its side's prefix, so that 1 as a user is not 1 as an item. Neither
+  prefix begins with the other. The stats have the prefixes, and the number of sources as `source_vertices`.
+- Rows without an id are refused, or dropped and counted as `missing_dropped`, as `missing` says.
 - Self-loops are dropped and counted. A vertex that occurs in self-loops only stays, without edges.
 - Rows of the same edge are merged and counted. Without direction, (u, v) and (v, u) are the same edge; with weights
   the parameter `duplicates` says which weight the edge gets.
@@ -30,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
@@ -79,6 +82,25 @@ class IndexParams(StageParams):
         default="error",
         description="Rows with negative weights: error refuses them, drop leaves them out, absolute drops the sign.",
     )
+    missing: Literal["auto", "error", "drop", "keep"] = Field(
+        default="auto",
+        description="Rows whose source or target is empty or a name of missing values "
+        "(\\N, NULL, NA, N/A, NaN, NaT, None, -): error refuses them, drop leaves them out and counts them, keep reads "
+        "such names as nodes; auto is keep with a warning. Empty ids are refused unless dropped.",
+    )
+    bipartite: Literal["auto"] | bool = Field(
+        default="auto",
+        description="Whether the two columns are two sets of nodes, even where ids coincide; each name then gets its "
+        "side's prefix. auto: if the file says so itself (KONECT's % bip), or if a prefix is given.",
+    )
+    source_prefix: str | None = Field(
+        default=None,
+        description="Before the names of source nodes of a bipartite graph; default: the column's name without a final "
+        "id and with a colon, such as user: for user_id, or left: without a header.",
+    )
+    target_prefix: str | None = Field(
+        default=None, description="The same before the names of target nodes; default without a header: right:."
+    )
     directed: bool = Field(default=False, description="Whether (u, v) and (v, u) are different edges.")
     duplicates: Literal["sum", "max", "min", "error"] = Field(
         default="sum",
@@ -107,6 +129,12 @@ class IndexParams(StageParams):
         if value is not None and (len(value) != 1 or not value.isascii() or value in '"\r\n'):
             raise ValueError("must be one ASCII character other than a quote or a line end")
         return value
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> IndexParams:
+        if self.bipartite is False and (self.source_prefix is not None or self.target_prefix is not None):
+            raise ValueError("source_prefix and target_prefix are for bipartite graphs, and bipartite is false")
+        return self
 
 
 _BYTES_PER_ROW = 14
@@ -215,7 +243,7 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
 
 STAGE = Stage(
     name="index",
-    version="2",
+    version="3",
     params=IndexParams,
     inputs={
         "edges": Input(

@@ -43,6 +43,8 @@ def run(job: StageRun[IndexParams]) -> Output:
             found = _relations(session, source.uri, dialect, [FilePart()], params)
         if found.bad_rows:
             raise _named(session, Faulty(source.uri, dialect))
+        if found.dropped:
+            job.progress.log(f"{found.dropped} rows without an id are left out")
         if found.too_heavy:
             raise too_heavy(found.too_heavy, params.directed, source.uri)
         return _write(job, session, found, dialect)
@@ -59,6 +61,7 @@ def _relations(session: Any, uri: str, dialect: Dialect, parts: list[FilePart], 
         directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates,
         keep=lambda frame, name: SparkDataFrame(kept(frame.native)),
         number=lambda engine, degrees: SparkDataFrame(number_vertices(degrees.native)),
+        drop=dialect.missing == "drop",
     )  # fmt: skip
 
 
@@ -89,10 +92,12 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
         edges = kept(trim(edges, hubs, params.directed, params.max_degree, params.seed))
         trimmed_edges = before - edges.count()
         graph = kept(row_lengths(vertices, edges, params.directed, untrimmed=False))
+    is_source = f.col("node").startswith(dialect.sides[0]) if dialect.sides else f.lit(False)
     facts = graph.agg(
         f.count("*").alias("vertices"), f.sum("length").alias("arcs"), f.max("length").alias("longest"),
         f.count(f.when(f.col("degree") == 0, 1)).alias("isolated"),
         f.count(f.when(f.col("length") == 0, 1)).alias("sinks"),
+        f.count(f.when(is_source, 1)).alias("sources"),
     ).first()  # fmt: skip
     left = before - trimmed_edges
     job.progress.log(f"{facts['vertices']} vertices, {left} edges; writing rows")
@@ -117,6 +122,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
             "max_degree_seen": seen,
             "trimmed_vertices": trimmed_vertices,
             "trimmed_edges": trimmed_edges,
+            **dialect.name_stats(found.dropped, facts["sources"]),
             **warning_stats(dialect.warnings),
         },
     )

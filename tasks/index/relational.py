@@ -34,6 +34,7 @@ class Relations:
         self_loops: rows with the same node twice.
         bad_rows: rows without source, target or weight; when there are any, the rest means nothing.
         too_heavy: of the edges whose weight is beyond a float, the first by its labels, if there are any.
+        dropped: rows that were left out, since they lack an id; they are not in `rows`.
     """
 
     vertices: DataFrame
@@ -42,6 +43,7 @@ class Relations:
     self_loops: int
     bad_rows: int
     too_heavy: list[tuple[str, str]]
+    dropped: int = 0
 
 
 def number_by_window(engine: ExecutionEngine, degrees: DataFrame) -> DataFrame:
@@ -62,6 +64,7 @@ def index(
     duplicates: str,
     keep: Keep,
     number: Callable[[ExecutionEngine, DataFrame], DataFrame] = number_by_window,
+    drop: bool = False,
 ) -> Relations:
     """Simple graph with numbered vertices of a relation of rows.
 
@@ -73,7 +76,12 @@ def index(
         duplicates: rule for the weight of merged rows: sum, max or min.
         keep: keeps a relation that is used more than once.
         number: numbers the vertices; an engine whose windows are not parallel brings its own.
+        drop: rows with two empty names lack an id and are left out.
     """
+    dropped = 0
+    if drop:
+        dropped = int(select(engine, "SELECT COUNT(*) AS n FROM {rows} WHERE source = ''", rows=rows).as_array()[0][0])
+        rows = select(engine, "SELECT * FROM {rows} WHERE source IS NULL OR source <> ''", rows=rows)
     fault = "source IS NULL OR target IS NULL OR source = '' OR target = ''" + (
         " OR weight IS NULL" if weighted else ""
     )
@@ -115,7 +123,7 @@ def index(
     heavy = "SELECT source, target FROM {edges} WHERE weight IS NULL ORDER BY source, target LIMIT 1"
     too_heavy = select(engine, heavy, edges=simple).as_array() if weighted else []
     read, loops, bad = (int(count or 0) for count in counts)
-    return Relations(vertices, numbered, read, loops, bad, [(source, target) for source, target in too_heavy])
+    return Relations(vertices, numbered, read, loops, bad, [(u, v) for u, v in too_heavy], dropped)
 
 
 def select(engine: ExecutionEngine, sql: str, **relations: DataFrame) -> DataFrame:

@@ -18,10 +18,12 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from superworkflow.tasks.index.trim import kept_edges
+from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.edge_list.node_names import settle_names
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
 from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 from superworkflow.tasks.lib.graph import csr
@@ -47,6 +49,7 @@ class Indexed:
         rows, self_loops: rows read, and those with the same node twice.
         counts: of the edges' ends.
         scratch: memory that is no longer needed.
+        dropped: rows that were left out, since they lack an id; they are not in `rows`.
     """
 
     labels: pa.Array
@@ -56,6 +59,7 @@ class Indexed:
     self_loops: int
     counts: csr.EndCounts
     scratch: csr.Edges | None = None
+    dropped: int = 0
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -82,6 +86,8 @@ def _index(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str)
     params = job.params
     work = index_compiled if _suits_kernels(job, path, dialect) else index_relational
     graph = work(job, path, dialect, where)
+    if graph.dropped:
+        job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
         raise UserError(
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
@@ -97,6 +103,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     """Index with kernels, in memory."""
     params, threads = job.params, job.threads
     encoder = _encode(job, path, dialect, where)
+    dropped = encoder.dropped
     buffer, rows, weights, keys, arena = encoder.result()
     ends = buffer[: 2 * rows].reshape(-1, 2)
     del encoder
@@ -118,7 +125,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     number[order] = np.arange(len(order), dtype=np.uint32)
     _renumber(edges, number)
     labels = _labels(order, keys, arena, path, dialect, where)
-    return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64))
+    return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64), dropped)
 
 
 def _labels(
@@ -163,8 +170,9 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
                 duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, text_rows(stream, dialect))
             rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
-            engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep
-        )
+            engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep,
+            drop=dialect.missing == "drop",
+        )  # fmt: skip
         if found.bad_rows:
             raise BadRow
         if found.too_heavy:
@@ -183,7 +191,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
         connection.close()
     column = labels.column(0).cast(pa.large_string()).combine_chunks()
     counts = csr.count_ends(edges, len(column), job.threads)
-    return Indexed(column, edges, weights, found.rows, found.self_loops, counts)
+    return Indexed(column, edges, weights, found.rows, found.self_loops, counts, dropped=found.dropped)
 
 
 def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
@@ -208,10 +216,10 @@ def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str
                 size,
                 lambda read: job.progress.update(read, size, "bytes", rows=encoder.rows),
             )
-            return encoder
+            return settle_names(encoder, dialect)
     except NeedsReader:
         pass
-    except BadRow:
+    except (BadRow, pa.ArrowInvalid):
         raise bad_row(str(path), dialect, where) from None
     return (
         _encode_parquet(job, path, dialect, where)
@@ -226,7 +234,7 @@ def _encode_rows(job: StageRun[IndexParams], path: Path, dialect: Dialect, where
     try:
         with open_rows(str(path), dialect, where) as stream:
             for columns, weights in text_rows(stream, dialect):
-                encoder.add_columns(columns, weights, 0)
+                encoder.add_columns(columns, weights, 0, drop=dialect.missing == "drop")
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
     return encoder
@@ -243,7 +251,7 @@ def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, wh
     connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     try:
         for columns, weights in duckdb_reader.label_batches(connection, str(path), dialect):
-            encoder.add_columns(columns, weights, total)
+            encoder.add_columns(columns, weights, total, drop=dialect.missing == "drop")
             job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
@@ -286,6 +294,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int, dialect:
         trimmed_edges = int(len(kept) - kept.sum())
         edges, weights = edges[kept], weights[kept] if weights is not None else None
         counts = csr.count_ends(edges, vertices, threads)
+    sources = source_count(graph.labels, dialect.sides)
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
     symmetric = not params.directed
     stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric, graph.scratch)
@@ -299,6 +308,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int, dialect:
             "max_degree_seen": max_degree_seen,
             "trimmed_vertices": trimmed_vertices,
             "trimmed_edges": trimmed_edges,
+            **dialect.name_stats(graph.dropped, sources),
             **warning_stats(dialect.warnings),
         },
     )

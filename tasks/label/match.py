@@ -40,7 +40,8 @@ def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> t
         raise UserError(
             f"{which} for nodes that are not in the graph: {shown}{more}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=count,
-            remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
+            remedy=f"Check that both files name nodes in the same way: the graph has {nodes[0].as_py()!r} (a header "
+            "row must be `node,label`)"
             + ("" if all_of_them else f", or drop such rows with --set label.max_unknown={_above(share)}"),
         )  # fmt: skip
     matched = np.flatnonzero(vertices >= 0)

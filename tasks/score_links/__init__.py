@@ -6,7 +6,8 @@ File: `metrics.json`, of each split:
 - `mrr`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every node of the target's set,
   and among those of its target with every node of the source's set. Pairs that are links themselves, held out or not,
   are left out, and so is a node with itself (filtered; Bordes et al., NeurIPS 2013). Of equal scores half rank before
-  it. The mean of the reciprocal ranks, and the share of ranks up to `k`.
+  it. In the graph of a bipartite edge list these are the nodes of the other side. The mean of the reciprocal ranks, and
+  the share of ranks up to `k`.
 """
 
 from __future__ import annotations

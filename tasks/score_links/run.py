@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
+from superworkflow.tasks.lib.gnn.sampler.links import (
+    HELD_OUT,
+    Pairs,
+    links_of,
+    read_held_out,
+    scores_of,
+    sides_of_nodes,
+)
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -18,6 +25,7 @@ from superworkflow.tasks.score_links import ScoreLinksParams
 load_kernels_fast()
 Vectors = NDArray[np.float32]
 _BLOCK_BYTES = 32 << 20
+_NO_SIDES = np.empty(0, np.int8)
 
 
 def run(job: StageRun[ScoreLinksParams]) -> Output:
@@ -38,6 +46,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
         raise damaged(predictions, "factors.npy", "vectors have other widths")
     true_links = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
+    sides = sides_of_nodes(graph, edges)
     metrics: dict[str, float] = {}
     for split in HELD_OUT:
         links, others = held_out.links[split], held_out.others[split]
@@ -47,8 +56,8 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
         ranked = links[: params.ranked]
         ranks = np.concatenate([
-            filtered_ranks(sources * factors, targets, ranked, true_links, one_set),
-            filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set),
+            filtered_ranks(sources * factors, targets, ranked, true_links, one_set, sides),
+            filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set, sides),
         ])  # fmt: skip
         metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
     job.output.json("metrics.json", metrics)
@@ -67,7 +76,12 @@ def average_precision(positives: Vectors, negatives: Vectors) -> float:
 
 
 def filtered_ranks(
-    sources: Vectors, targets: Vectors, links: Pairs, true_links: Pairs, one_set: bool
+    sources: Vectors,
+    targets: Vectors,
+    links: Pairs,
+    true_links: Pairs,
+    one_set: bool,
+    sides: NDArray[np.int8] = _NO_SIDES,
 ) -> NDArray[np.float64]:
     """Rank of each link among the pairs of its source with all targets but those that are links.
 
@@ -76,6 +90,7 @@ def filtered_ranks(
         links: int64 [n, 2].
         true_links: all links, int64 [m, 2].
         one_set: sources are targets: links have no direction, and a node is no target of its own.
+        sides: side of each node, whose targets are on another; empty where all nodes are targets.
 
     Returns:
         float64 [n], from 1.
@@ -94,6 +109,8 @@ def filtered_ranks(
         own = scores[np.arange(len(part)), part[:, 1]]
         for i, source in enumerate(part[:, 0]):
             scores[i, ends[starts[source] : starts[source + 1]]] = -np.inf
+            if len(sides):
+                scores[i, sides == sides[source]] = -np.inf
         above, equal = (scores > own[:, None]).sum(axis=1), (scores == own[:, None]).sum(axis=1)
         ranks[first : first + size] = 1 + above + equal / 2
     return ranks

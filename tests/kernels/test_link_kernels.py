@@ -10,6 +10,8 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
+NO_SIDES = read_only(np.empty(0, np.int8))
+
 
 @given(
     sources=st.integers(1, 7), others=st.integers(1, 9), most=st.sampled_from([0, 1, 3, 30]), one_set=st.booleans(),
@@ -44,13 +46,13 @@ def test_pairs(sources, others, most, one_set, by_degree, each, seed):
     numbers = rng.permutation(len(links))[: rng.integers(0, len(links) + 1)].astype(np.int64)
     drawn = np.full((len(numbers) * each, 2), -1, np.int64)
     key = np.uint64(seed)
-    draw_negatives(indptr, indices, one_set, targets, links, by_degree, read_only(numbers), each, key, drawn)
+    draw_negatives(indptr, indices, one_set, targets, links, by_degree, read_only(numbers), each, key, drawn, NO_SIDES)
     assert ((drawn >= 0) & (drawn < [sources, targets])).all()
     kept = np.repeat(links[numbers], each, axis=0)
     assert ((drawn == kept).any(axis=1)).all()
     again = np.full_like(drawn, -1)
     reverse = read_only(numbers[::-1].copy())
-    draw_negatives(indptr, indices, one_set, targets, links, by_degree, reverse, each, key, again)
+    draw_negatives(indptr, indices, one_set, targets, links, by_degree, reverse, each, key, again, NO_SIDES)
     assert (again.reshape(-1, each, 2)[::-1] == drawn.reshape(-1, each, 2)).all()
 
 
@@ -61,8 +63,24 @@ def test_negatives_are_no_links_and_follow_degrees():
     links = read_only(np.stack([np.zeros(40, np.int64), np.arange(1, 41)], 1))
     for by_degree in (False, True):
         out = np.empty((40 * 50, 2), np.int64)
-        draw_negatives(indptr, indices, True, 201, links, by_degree, np.arange(40), 50, np.uint64(3), out)
+        draw_negatives(indptr, indices, True, 201, links, by_degree, np.arange(40), 50, np.uint64(3), out, NO_SIDES)
         of_leaves = out[~(out == 0).any(axis=1)]
         assert len(of_leaves) > 400
         assert (of_leaves.max(axis=1) > 40).mean() > 0.7 or by_degree
         assert (of_leaves <= 40).all() or not by_degree
+
+
+def test_negatives_are_of_two_sides():
+    """Sides of 30 and 10 nodes, one joined with the first three of the other."""
+    indptr = read_only(np.array([0, *np.arange(3, 93, 3), *[90] * 10], np.int64))
+    indices = read_only(np.tile(np.arange(30, 33, dtype=np.int32), 30))
+    links = read_only(np.stack([np.repeat(np.arange(30), 3), np.tile(np.arange(30, 33), 30)], 1))
+    sides = read_only(np.repeat(np.array([1, 2], np.int8), [30, 10]))
+    out = np.empty((90 * 20, 2), np.int64)
+    draw_negatives(indptr, indices, True, 40, links, False, np.arange(90), 20, np.uint64(5), out, sides)
+    low, high = out.min(axis=1), out.max(axis=1)
+    fine = (low < 30) & (high >= 33)
+    # An end that is joined with all of the other side has no partner, and some other draws fail 32 times.
+    assert (fine | np.isin(out, [30, 31, 32]).any(axis=1)).mean() > 0.99
+    assert fine.mean() > 0.45
+    assert set(high[fine].tolist()) == set(range(33, 40))

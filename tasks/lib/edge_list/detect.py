@@ -6,7 +6,8 @@ import csv
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Literal, Protocol
 
 import pyarrow as pa
@@ -14,8 +15,10 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
+from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, Sides, doubt_first_row, doubt_sides, sides_of
 from superworkflow.tasks.lib.edge_list.doubts import SampledRows, doubts, unix_time
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.other_formats import (
     HEAD_BYTES,
     has_leading_zero,
@@ -38,6 +41,8 @@ _WEIGHTS = ("weight", "weights", "w")
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""
 _PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
+_PARQUET_BUFFER = 1 << 16
+"""Bytes that are read at a time of a Parquet file's columns, of which only the first rows are wanted."""
 
 
 class ReadParams(Protocol):
@@ -59,6 +64,14 @@ class ReadParams(Protocol):
     def weighted(self) -> bool | str: ...
     @property
     def negative(self) -> str: ...
+    @property
+    def missing(self) -> str: ...
+    @property
+    def bipartite(self) -> bool | str: ...
+    @property
+    def source_prefix(self) -> str | None: ...
+    @property
+    def target_prefix(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Dialect:
         columns: number of the source, target and weight column from 0; -1 for no weights.
         names: column names of the header; empty when there is none.
         negative: what becomes of rows with negative weights, as `index.negative`.
+        missing: what becomes of rows without an id: error, drop, or keep, which reads names such as NULL as nodes.
+        sides: prefixes of the names of sources and targets, if these are two sets of nodes.
         warnings: doubts about how the file is read.
     """
 
@@ -85,6 +100,8 @@ class Dialect:
     columns: tuple[int, int, int] = (0, 1, -1)
     names: tuple[str, ...] = ()
     negative: str = "error"
+    missing: str = "keep"
+    sides: Sides | None = None
     warnings: tuple[InputWarning, ...] = ()
 
     @property
@@ -104,6 +121,19 @@ class Dialect:
             return line.split(self.separator)
         return next(csv.reader([line], delimiter=self.separator), [])
 
+    def name_stats(self, dropped: int, sources: int) -> dict[str, str | int | bool]:
+        """Stats of how nodes are named, where that is not as in the file.
+
+        Args:
+            dropped: rows that were left out, since they lack an id.
+            sources: vertices that are sources, if the sides are two sets of nodes.
+        """
+        stats: dict[str, str | int | bool] = {"missing_dropped": dropped} if self.missing == "drop" else {}
+        if self.sides is not None:
+            source, target = self.sides
+            stats |= {"bipartite": True, "source_prefix": source, "target_prefix": target, "source_vertices": sources}
+        return stats
+
     def describe(self) -> str:
         """One line for the log."""
         names = ("first", "second", "third")
@@ -115,7 +145,8 @@ class Dialect:
         header = "with header" if self.names else "no header"
         roles = ", ".join(f"{role} = {name}" for role, name in zip(("source", "target", "weight"), shown, strict=False))
         packed = ", gzipped" if self.gzipped else ""
-        return f"reading {self.kind}{packed}, {header}; {roles}"
+        sides = f"; two sets of nodes, named {self.sides[0]}… and {self.sides[1]}…" if self.sides else ""
+        return f"reading {self.kind}{packed}, {header}; {roles}{sides}"
 
 
 def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
@@ -158,6 +189,8 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     names = tuple(name.strip() for name in rows[0]) if header else ()
     if len(rows[0]) < 2:
         remedy = "Each row needs a source and a target; set index.format or index.delimiter to what sets them apart"
+        if "::" in sample[0]:
+            remedy = f"Convert it: sed 's/::/\\t/g' {where} > edges.tsv"
         raise UserError(
             "the row has too few columns", where=f"{where}, line {skipped + 1}", value=sample[0], remedy=remedy
         )
@@ -176,10 +209,26 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
         skipped += first_lines
     if kind == "whitespace":
         comments += [line for line in lines if line.lstrip()[:1] in ("#", "%")]
-    found = doubts(SampledRows(data, names, columns, kind, comments, where))
-    return Dialect(
-        kind, separator, gzipped, offset, skipped, columns, names, params.negative, found  # type: ignore[arg-type]
-    )  # fmt: skip
+    read = replace(plain, data_offset=offset, skipped_lines=skipped, columns=columns, names=names)
+    return _settled(read, data, comments, params, where)
+
+
+def _settled(
+    dialect: Dialect, rows: Sequence[Sequence[str]], comments: Sequence[str], params: ReadParams, where: str
+) -> Dialect:
+    """The dialect with what the parameters say of rows, the sides of a bipartite file, and the doubts."""
+    doubted = params.missing == "auto"
+    sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted)
+    first, second = (dialect.names[number] if dialect.names else "" for number in dialect.columns[:2])
+    prefixes = params.source_prefix, params.target_prefix
+    sides = sides_of(params.bipartite, prefixes, comments, (first, second))
+    found = list(doubts(sample))
+    if sides is None and params.bipartite == "auto":
+        found += filter(None, [doubt_sides(sample)])
+    if not dialect.names and params.header == "auto":
+        found += filter(None, [doubt_first_row(rows, dialect.columns, where)])
+    missing = "keep" if doubted else params.missing
+    return replace(dialect, negative=params.negative, missing=missing, sides=sides, warnings=tuple(found))
 
 
 def _has_row_names(rows: list[list[str]]) -> bool:
@@ -268,32 +317,64 @@ def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -
         if gzipped:
             shutil.copyfileobj(content, plain)
         try:
-            file = pq.ParquetFile(plain if gzipped else content)
+            file = pq.ParquetFile(plain if gzipped else content, buffer_size=_PARQUET_BUFFER)
         except Exception as error:  # pyarrow raises several kinds; its words say which
             raise UserError(
                 f"not a Parquet file: {error}", where=where, remedy="Set index.format to the format of the file"
             ) from None
-        names, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
-    if len(names) < 2:
-        raise UserError(
-            "the file has too few columns", where=where, value=", ".join(names), remedy="It needs a source and a target"
-        )
-    if not rows:
-        raise _no_rows(where)
-    columns = _columns(params, names, [], where)
-    for column in columns[:2]:
-        kind = file.schema_arrow.field(column).type
-        if isinstance(kind, pa.DictionaryType):
-            kind = kind.value_type
-        if not _is_id(kind):
-            raise _no_ids(where, names[column], kind)
-    for column in columns:
-        if column >= 0 and names.count(names[column]) > 1:
-            raise UserError(
-                "the file has several columns of the same name", where=where, value=names[column],
-                remedy="Give each column a name of its own",
-            )  # fmt: skip
-    return Dialect("parquet", gzipped=gzipped, columns=columns, names=names, negative=params.negative)
+        names = tuple(file.schema_arrow.names)
+        if len(names) < 2:
+            raise UserError("the file has too few columns", where=where, value=", ".join(names),
+                            remedy="It needs a source and a target")  # fmt: skip
+        if not file.metadata.num_rows:
+            raise _no_rows(where)
+        columns = _columns(params, names, [], where)
+        for column in columns[:2]:
+            kind = file.schema_arrow.field(column).type
+            if isinstance(kind, pa.DictionaryType):
+                kind = kind.value_type
+            if not _is_id(kind):
+                raise _no_ids(where, names[column], kind)
+        for column in columns:
+            if column >= 0 and names.count(names[column]) > 1:
+                raise UserError(
+                    "the file has several columns of the same name", where=where, value=names[column],
+                    remedy="Give each column a name of its own",
+                )  # fmt: skip
+        rows = _parquet_sample(file, columns)
+    return _settled(Dialect("parquet", gzipped=gzipped, columns=columns, names=names), rows, (), params, where)
+
+
+def _parquet_sample(file: pq.ParquetFile, columns: tuple[int, int, int]) -> list[list[str]]:
+    """The first rows that have both ids, as text; columns other than ids and numbers are empty."""
+    schema = file.schema_arrow
+    names = schema.names
+    numbers = [
+        number
+        for number, name in enumerate(names)
+        if _is_number(schema.field(number).type) and names.count(name) == 1 and name.lower() not in _ROW_NAMES
+    ]
+    sampled = {number: names[number] for number in {*numbers, *columns} - {-1}}
+    try:
+        batch = next(file.iter_batches(SAMPLE_ROWS, columns=list(sampled.values())), None)
+        values = {number: batch.column(name).to_pylist() for number, name in sampled.items()} if batch else {}
+    except (pa.ArrowException, OSError, ValueError):  # what is damaged is said when the rows are read
+        return []
+    rows = [[""] * len(names) for _ in range(batch.num_rows if batch else 0)]
+    for number, column in values.items():
+        for row, value in zip(rows, column, strict=True):
+            row[number] = _text(value)
+    return [row for row in rows if row[columns[0]] and row[columns[1]]]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _is_id(kind: pa.DataType) -> bool:
@@ -358,14 +439,21 @@ def _is_header(rows: list[list[str]]) -> bool:
     rest = [row for row in rows[1:] if len(row) == len(first)]
     if rest and not first[0] and all(first[1:]) and all(row[0] for row in rest):
         return True  # pandas names no column for the rows' names
+    if rest and all(map(ID_SUFFIX.search, rows[0][:2])) and not any(ID_SUFFIX.search(row[0] + row[1]) for row in rest):
+        return True
     return (
         bool(rest)
         and any(
-            not is_number(first[column]) and first[column] and all(is_number(row[column]) for row in rest)
+            not is_number(first[column]) and first[column] and _are_numbers([row[column] for row in rest])
             for column in range(min(3, len(first)))
         )
         and not any(is_number(field) for field in first[:2])
     )
+
+
+def _are_numbers(values: list[str]) -> bool:
+    """True if all values are numbers, but for those that are missing, and some are."""
+    return any(map(is_number, values)) and all(is_number(value) or is_missing(value) for value in values)
 
 
 def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], where: str) -> tuple[int, int, int]:

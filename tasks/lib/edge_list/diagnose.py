@@ -15,6 +15,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.storage.text_file import numbered_lines
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect, lone_return_in
+from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.text_rows import open_rows
 
 _SHOWN = 200  # characters of a row
@@ -90,9 +91,11 @@ def duplicate_edge(path: str, dialect: Dialect, directed: bool, where: str, coun
     value = f"{count} rows"
     for place, row, _ in _rows(path, dialect, where):
         pair = row[source], row[target]
-        if not directed and pair[1] < pair[0]:
+        if dialect.missing == "drop" and any(map(is_missing, pair)):
+            continue
+        if not directed and dialect.sides is None and pair[1] < pair[0]:
             pair = pair[1], pair[0]
-        if pair in seen and pair[0] != pair[1]:
+        if pair in seen and (pair[0] != pair[1] or dialect.sides is not None):
             where, value = f"{where}, {place}", f"{row[source]} {row[target]}, first in {seen[pair]}"
             break
         if len(seen) < _MOST_PAIRS:
@@ -110,10 +113,12 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
             f"the row has too few columns: {len(row)} where {dialect.min_columns} are needed", where=place,
             value=text[:_SHOWN], remedy="Complete or remove the row, or set index.format or index.delimiter",
         )  # fmt: skip
-    if row[source] in ("", None) or row[target] in ("", None):
+    ends = row[source], row[target]
+    if dialect.missing != "drop" and (ends[0] in ("", None) or ends[1] in ("", None)):
         return UserError(
-            "the row has an empty node", where=place, value=text[:_SHOWN], remedy="Complete or remove the row"
-        )
+            "the row has an empty node", where=place, value=text[:_SHOWN],
+            remedy="Complete or remove the row, or set index.missing=drop to leave such rows out",
+        )  # fmt: skip
     try:
         f"{row[source]}{row[target]}".encode()
     except UnicodeEncodeError:
@@ -123,6 +128,13 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
         )  # fmt: skip
     if dialect.kind != "parquet" and '"' not in text and "\r" in text:
         return lone_return_in(place, text)
+    if dialect.missing != "keep" and any(map(is_missing, ends)):
+        if dialect.missing == "drop":
+            return None
+        return UserError(
+            "a node has a name of missing values, and index.missing is error", where=place, value=text[:_SHOWN],
+            remedy="Complete or remove the row, or set index.missing to drop or keep",
+        )  # fmt: skip
     if weight >= 0 and not _is_weight(row[weight], dialect.negative):
         return UserError(
             "the weight is not a positive number", where=place, value=row[weight],

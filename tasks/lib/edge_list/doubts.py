@@ -11,15 +11,28 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
 from superworkflow.tasks.lib.edge_list.other_formats import is_number
 
-MISSING = {"\\N", "NULL", "null", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "None", "none", "-"}
-"""Names that programs write for a missing value."""
 _LEAST_SHARE = 0.001
 """Share of the sampled rows from which a name of a missing value is doubted; one row is always too few."""
 _SECONDS = (631_152_000, 4_102_444_800)
 """Unix times from 1990 to 2099."""
 _UNITS = (1, 1000, 1_000_000, 1_000_000_000)
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
+_ODD_FORMS = (
+    (re.compile(r"[0-9]\.?[0-9]*[eE]\+[0-9]{2,3}"), 0.0,
+     "ids are rounded numbers, as spreadsheets, R and pandas write long ones", "Export them again, as text"),
+    (re.compile(rf"[0-9]{{1,2}}-({_MONTHS})|({_MONTHS})-[0-9]{{1,2}}", re.IGNORECASE), 0.0,
+     "ids look like dates that a spreadsheet has made of names such as MAR2", "Export them again, as text"),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?|([0-9]{1,2}[/.]){2}[0-9]{2,4}"), 0.9,
+     "dates are read as nodes", "Set index.source and index.target to the columns of nodes"),
+    (re.compile(r"[+-]?[0-9]*\.[0-9]*[1-9][0-9]*"), 0.9,
+     "fractions are read as nodes", "Set index.source and index.target to the columns of nodes"),
+    (re.compile(r"\[.*\]|\{.*\}"), 0.5,
+     "a list is read as one node", "Give each of its members a row, in pandas: .explode()"),
+)  # fmt: skip
+"""Form of an id, share of the sampled ids from which it is doubted, the doubt, and what settles it."""
 
 
 class SampledRows(NamedTuple):
@@ -32,6 +45,7 @@ class SampledRows(NamedTuple):
         kind: of the dialect.
         comments: lines that are skipped as comments, at the top and among the rows.
         where: name of the file.
+        missing: names of missing values are read as nodes, and no parameter has asked for that.
     """
 
     rows: Sequence[Sequence[str]]
@@ -40,10 +54,15 @@ class SampledRows(NamedTuple):
     kind: str
     comments: Sequence[str]
     where: str
+    missing: bool = True
+
+    def name(self, number: int) -> str:
+        """Name of a column, or its number from 1."""
+        return self.names[number] if number < len(self.names) else str(number + 1)
 
     def column(self, number: int) -> str:
         """Place of a column, for people."""
-        return f"{self.where}, column {self.names[number] if number < len(self.names) else number + 1}"
+        return f"{self.where}, column {self.name(number)}"
 
     def values(self, number: int) -> list[str]:
         return [row[number] for row in self.rows if len(row) > number]
@@ -93,17 +112,18 @@ def _nodes(sample: SampledRows) -> Iterator[InputWarning]:
     for number in (source, target):
         counts.update(sample.values(number))
     where = f"{sample.where}, first {len(sample.rows)} rows"
-    for name in sorted(MISSING & counts.keys(), key=lambda each: -counts[each]):
-        if counts[name] > max(1, _LEAST_SHARE * len(sample.rows)):
+    for name in sorted(set(NAMES) & counts.keys(), key=lambda each: -counts[each]):
+        if sample.missing and counts[name] > max(1, _LEAST_SHARE * len(sample.rows)):
             found = f"{name!r} in {counts[name]} ends"
             yield InputWarning("a name of missing values is read as a node", where, found,
-                               f"Remove the rows, in pandas: na_values={name!r} and .dropna()")  # fmt: skip
+                               "Set index.missing=drop to leave such rows out, or index.missing=keep")  # fmt: skip
     floats = [name for name in counts if re.fullmatch(r"[0-9]+\.0", name)]
     if twins := [name for name in floats if name[:-2] in counts]:
         yield _twins(where, twins[0], twins[0][:-2], "numbers with and without a point")
-    elif len(floats) == len(counts):
+    elif floats and any(set(sample.values(number)) <= {*floats, *NAMES} for number in (source, target)):
         yield InputWarning("ids are written as numbers with a point, as pandas does where some are missing", where,
                            repr(floats[0]), "Write them as whole numbers: .dropna().astype('int64')")  # fmt: skip
+    yield from _forms(sample, where)
     for rule, same in (("blanks around them", str.strip), ("Unicode forms", _composed)):
         pair = next(((name, same(name)) for name in counts if same(name) != name and same(name) in counts), None)
         if pair:
@@ -117,6 +137,16 @@ def _nodes(sample: SampledRows) -> Iterator[InputWarning]:
         if not any(map(is_number, others)):
             yield InputWarning("the first column counts the rows and is read as the source", sample.column(0),
                                f"{values[0]}, {values[1]}, …", "Set index.source=2 and index.target=3")  # fmt: skip
+
+
+def _forms(sample: SampledRows, where: str) -> Iterator[InputWarning]:
+    """Ids that are dates or lists, or that a spreadsheet has changed."""
+    for number in sample.columns[:2]:
+        values = sample.values(number)
+        for form, share, what, settle in _ODD_FORMS:
+            found = [value for value in values if form.fullmatch(value.strip())]
+            if found and len(found) >= share * len(values):
+                yield InputWarning(what, f"{where}, column {sample.name(number)}", repr(found[0]), settle)
 
 
 def _twins(where: str, first: str, second: str, rule: str) -> InputWarning:

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.missing_ids import missing_sql
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows
 
 _BATCH_ROWS = 1 << 20
@@ -33,20 +34,30 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
-    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number)."""
+    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number).
+
+    Rows that are dropped for a missing id have two empty names; other rows without one have nulls.
+    """
     table = f"read_parquet({path_literal(path)}, hive_partitioning=false)"
     # By their place: where columns differ in case only, DuckDB knows all but the first by another name.
     names = connection.sql(f"SELECT * FROM {table}").columns
     source, target, weight = dialect.columns
-    chosen = f"CAST({_identifier(names[source])} AS VARCHAR) AS source"
-    chosen += f", CAST({_identifier(names[target])} AS VARCHAR) AS target"
+    ends = [f"CAST({_identifier(names[column])} AS VARCHAR)" for column in (source, target)]
+    gone = " OR ".join(map(missing_sql, ends)) if dialect.missing != "keep" else ""
+    if dialect.sides:
+        ends = [f"{_literal(prefix)} || NULLIF({end}, '')" for prefix, end in zip(dialect.sides, ends, strict=True)]
+    if gone:
+        nothing = "''" if dialect.missing == "drop" else "NULL"
+        ends = [f"CASE WHEN {gone} THEN {nothing} ELSE {end} END" for end in ends]
+    chosen = f"{ends[0]} AS source, {ends[1]} AS target"
     if weight >= 0:
         number = signed = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
         if dialect.negative == "drop":
             table += f" WHERE {signed} IS NULL OR NOT {signed} < 0"
         elif dialect.negative == "absolute":
             number = f"abs({signed})"
-        chosen += f", CASE WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
+        dropped = f"WHEN {gone} THEN 1 " if dialect.missing == "drop" else ""
+        chosen += f", CASE {dropped}WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
     return f"SELECT {chosen} FROM {table}"
 
 

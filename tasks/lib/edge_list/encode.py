@@ -35,6 +35,7 @@ from superworkflow.tasks.lib.edge_list.label_table import (
     labels_by_number,
     refill,
 )
+from superworkflow.tasks.lib.edge_list.missing_ids import drop_missing
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, lone_return, skip_bytes
 
 BLOCK_BYTES = 1 << 23
@@ -57,11 +58,15 @@ class Encoder:
     Args:
         threads: workers.
         weighted: rows have weights.
+
+    Attributes:
+        rows: that are kept.
+        dropped: rows that were left out, since they lack an id.
     """
 
     def __init__(self, threads: int, weighted: bool):
         self.threads, self.weighted = threads, weighted
-        self.rows = 0
+        self.rows = self.dropped = 0
         self._ends = np.empty(0, np.int32)
         self._weights = np.empty(0, np.float32)
         self._slots = _empty_slots(_FIRST_ENTRIES)
@@ -119,7 +124,8 @@ class Encoder:
             if faults.any():
                 # A quote in an earlier part may explain what looks wrong in a later one.
                 quoted = third == QUOTE and (text[:size] == QUOTE).any()
-                raise NeedsReader if quoted or np.isin(faults, (HARD_WEIGHT, QUOTED)).any() else BadRow
+                unsure = quoted or dialect.missing == "drop"  # the row may lack an id
+                raise NeedsReader if unsure or np.isin(faults, (HARD_WEIGHT, QUOTED)).any() else BadRow
             if (states[:, AT] >= np.diff(bounds)).all():
                 break
         filled = 0
@@ -133,12 +139,26 @@ class Encoder:
             filled += rows
         self.rows += filled
 
-    def add_columns(self, columns: list[Any], weights: NDArray[np.float32] | None, expected_rows: int) -> None:
+    def add_columns(
+        self, columns: list[Any], weights: NDArray[np.float32] | None, expected_rows: int, drop: bool = False
+    ) -> None:
         """Add rows from two Arrow columns of strings (source, target) and their weights.
+
+        Args:
+            columns: source and target.
+            weights: [rows] or None.
+            expected_rows: of the whole input.
+            drop: rows with two empty labels lack an id and are left out.
 
         Raises:
             BadRow: a label is empty.
         """
+        if drop:
+            columns, named, dropped = drop_missing(columns)
+            self.dropped += dropped
+            weights = weights[named] if weights is not None else None
+            if not len(columns[0]):
+                return
         rows = len(columns[0])
         self._reserve_rows(rows, expected_rows)
         for end, column in enumerate(columns):
@@ -146,6 +166,19 @@ class Encoder:
         if self.weighted and weights is not None:
             self._weights[self.rows : self.rows + rows] = weights
         self.rows += rows
+
+    def adopt(self, ends: NDArray[np.int32], rows: int, weights: NDArray[np.float32] | None, dropped: int) -> None:
+        """Take rows whose labels `numbers` has numbered.
+
+        Args:
+            ends: of row after row, perhaps with more room behind them.
+            rows: their number.
+            weights: [rows] or None.
+            dropped: rows that were left out.
+        """
+        self._ends, self.rows, self.dropped = ends, rows, dropped
+        if weights is not None:
+            self._weights = weights
 
     def numbers(self, column: Any) -> NDArray[np.int32]:
         """Number of each label in an Arrow column of strings, given one where it is new.

@@ -122,11 +122,6 @@ def refuse_text(head: bytes, comments: Sequence[str], lines: Sequence[str], wher
     first = next((line for line in lines if line.strip()), "")
     if re.match(r"%{1,2}MatrixMarket\b", text, re.IGNORECASE):
         raise _matrix_market(comments, first, where)
-    if comments and re.match(r"%\s*bip\b", comments[0]):
-        sides = rf"[r.split()[:2] for r in open({path}) if r.strip() and r[0] != '%']"
-        raise _refused("KONECT's format of a bipartite graph, whose two sides have numbers of their own", where,
-                       "open('edges.tsv', 'w').writelines(f'left{u}\\tright{v}\\n' for u, v in " + sides + ")",
-                       to_keep="if both columns name the same nodes")  # fmt: skip
     readers = {"<graphml": ("GraphML", "read_graphml"), "<gexf": ("GEXF", "read_gexf")}
     for mark, (name, reader) in readers.items():
         if start.startswith("<") and mark in text[:4000].lower():

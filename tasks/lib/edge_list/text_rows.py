@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, short_lines
+from superworkflow.tasks.lib.edge_list.bipartite import prefixed
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect
+from superworkflow.tasks.lib.edge_list.missing_ids import missing
 
 ParsedRows = tuple[list[Any], NDArray[np.float32] | None]
 """Arrow strings of source and target, and weights if there are any."""
@@ -125,7 +127,7 @@ class _Fields:
             return None
         if (self._counts < dialect.min_columns).any():
             raise BadRow
-        return _checked([self._column(column) for column in dialect.columns if column >= 0], dialect.negative)
+        return _checked([self._column(column) for column in dialect.columns if column >= 0], dialect)
 
     def _column(self, number: int) -> Any:
         """One field of each row, as Arrow strings that may not be UTF-8."""
@@ -210,7 +212,7 @@ def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[Pa
                 raise BadRow
             if rows:
                 fields = [pa.array([row[column] for row in rows], pa.string()) for column in columns]
-                yield _checked(fields, dialect.negative)
+                yield _checked(fields, dialect)
     except (csv.Error, UnicodeEncodeError):
         raise BadRow from None
 
@@ -226,30 +228,37 @@ def _lines(text: bytes, stream: BinaryIO) -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
 
 
-def _checked(columns: list[Any], negative: str) -> ParsedRows:
-    """Labels that are not empty and UTF-8, and weights that are positive, or made so as `index.negative` says.
+def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
+    """Labels that are not empty and UTF-8, and weights that are positive, or as the dialect says.
+
+    Rows that are dropped for a missing id have two empty labels.
 
     Raises:
         BadRow: others.
     """
     for column in columns[:2]:
-        if pc.min(pc.binary_length(column)).as_py() == 0:
-            raise BadRow
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
             raise BadRow from None
-    if len(columns) < 3:
-        return columns, None
-    weights = columns[2]
-    if negative != "error":
-        signed = pc.match_substring_regex(weights, r"^[ \t]*-")
-        if negative == "drop":
+    if len(columns) > 2 and dialect.negative != "error":
+        signed = pc.match_substring_regex(columns[2], r"^[ \t]*-")
+        if dialect.negative == "drop":
             columns = [column.filter(pc.invert(signed)) for column in columns]
-            weights = columns[2]
         else:
-            weights = pc.replace_substring_regex(weights, r"^([ \t]*)-", r"\1+")
-    return columns[:2], _numbers(weights)
+            columns = [*columns[:2], pc.replace_substring_regex(columns[2], r"^([ \t]*)-", r"\1+")]
+    if dialect.missing != "keep":
+        gone = pc.or_(missing(columns[0]), missing(columns[1]))
+        if dialect.missing == "error" and pc.any(gone).as_py():
+            raise BadRow
+        columns = [pc.if_else(gone, text, column) for text, column in zip(("", "", "1"), columns, strict=False)]
+    elif any(pc.min(pc.binary_length(column)).as_py() == 0 for column in columns[:2]):
+        raise BadRow
+    weights = _numbers(columns[2]) if len(columns) > 2 else None
+    labels = columns[:2]
+    if dialect.sides is not None:
+        labels = [prefixed(column, prefix) for column, prefix in zip(labels, dialect.sides, strict=True)]
+    return labels, weights
 
 
 def _numbers(column: Any) -> NDArray[np.float32]:

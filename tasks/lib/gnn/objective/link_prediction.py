@@ -19,7 +19,7 @@ from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.config import LINKS, Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
-from superworkflow.tasks.lib.gnn.sampler.links import Pairs, Places, links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import Pairs, Places, links_of, read_held_out, sides_of_nodes
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
 from superworkflow.tasks.lib.graph.heterograph import CsrRows as EdgeRows
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -55,6 +55,7 @@ class LinkPrediction:
         self._targets = graph.node_sets[self._edges.target].count
         self._links = read_only(links_of(self._rows, self._one_set))
         self._places = Places(graph, self._edges)
+        self._sides = read_only(sides_of_nodes(graph, self._edges))
         self._negatives, self._by_degree, self._seed = negatives, by_degree, seed
         if len(self._links) < 2:
             raise UserError("no link is left to train on", where=graph.dataset.uri, value=len(self._links),
@@ -85,7 +86,7 @@ class LinkPrediction:
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
         draw_negatives(
             self._rows.indptr, self._rows.indices, self._one_set, self._targets, self._links, self._by_degree,
-            read_only(items), self._negatives, state, others,
+            read_only(items), self._negatives, state, others, self._sides,
         )  # fmt: skip
         links = self._links[items]
         return self._example(np.concatenate([links, others]), len(items), self.lost(items, step))

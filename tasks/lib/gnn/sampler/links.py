@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
+from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
@@ -99,6 +100,19 @@ def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     links = np.empty((len(packed), 2), np.int64)
     links[:, 0], links[:, 1] = packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)
     return links
+
+
+def sides_of_nodes(graph: HeteroGraph, edges: EdgeSet) -> NDArray[np.int8]:
+    """Side of each node if the graph is that of a bipartite edge list: 1, 2, or 0 of a node without edges; else empty.
+
+    Two nodes of one side have no link.
+    """
+    if edges.source != edges.target or not graph.dataset.stats.get("bipartite"):
+        return np.empty(0, np.int8)
+    sides = np.zeros(graph.node_sets[edges.source].count, np.int8)
+    for side, nodes in enumerate(side_vertices(graph.ids(edges.source), graph.dataset.stats), 1):
+        sides[nodes] = side
+    return sides
 
 
 def scores_of(

@@ -79,6 +79,7 @@ def draw_negatives(
     each: int,
     state: np.uint64,
     out: NDArray[np.int64],
+    sides: NDArray[np.int8],
 ) -> None:
     """Pairs without a link: links with one end replaced; within one node set a random end, else the target.
 
@@ -92,6 +93,7 @@ def draw_negatives(
         each: pairs for each link.
         state: state of the random stream of this step.
         out: [n * each, 2], filled; if every try fails, the pair of the last one stays.
+        sides: side of each node, of which a pair has two; empty where any pair may be linked.
     """
     for i in range(len(numbers)):
         link = numbers[i]
@@ -113,6 +115,8 @@ def draw_negatives(
                 source, target = (other, node) if kept == 1 else (node, other)
                 out[row, 0], out[row, 1] = source, target
                 if (one_set and source == target) or _linked(indptr, indices, source, target, one_set):
+                    continue
+                if len(sides) and sides[source] == sides[target]:
                     continue
                 break
 

@@ -43,6 +43,15 @@ def counts(path: Path, engine: str = "relational", **params: object) -> tuple[in
         ("a,\\N\nb,\\N\nc,a\n", ["a name of missing values", "'\\\\N' in 2 ends"]),
         ("source,target\na,NULL\nb,NULL\nc,a\n", ["a name of missing values", "'NULL' in 2 ends"]),
         ("1.0,2.0\n2.0,3.0\n", ["numbers with a point", "astype('int64')"]),
+        ("a,1.0\nb,2.0\nc,nan\n", ["numbers with a point", "'1.0'"]),
+        ("1.23E+05,a\n4.5e+07,b\na,b\n", ["rounded numbers", "column 1", "'1.23E+05'"]),
+        ("100001\t1e+05\n100002\t1e+05\n", ["rounded numbers", "column 2", "R and pandas"]),
+        ("0.25,a\n1.5,b\n-.75,c\n", ["fractions are read as nodes", "column 1", "index.source"]),
+        ("TP53,2-Mar\nTP53,1-Sep\nBRCA1,TP53\n", ["MAR2", "column 2", "'2-Mar'"]),
+        ("gene,x\nSep-01,TP53\nx,gene\n", ["MAR2", "column 1", "'Sep-01'"]),
+        ("2020-01-01,a\n2020-01-02,b\n2020-01-02,c\n", ["dates are read as nodes", "column 1", "index.source"]),
+        ("2020-01-01T10:00:00Z\ta\n2020-01-02T11:30:00Z\tb\n", ["dates are read as nodes"]),
+        ('u,v\na,"[1, 2]"\nb,"[3]"\n', ["a list is read as one node", "column v", "explode"]),
         ("1.0,2\n2,3\n2.0,1.0\n", ["with and without a point are different nodes", "'2.0' and '2'"]),
         ("a,b\n b,c\nc,a\n", ["differ only by blanks", "' b' and 'b'"]),
         ("e\u0301,b\n\u00e9,c\n", ["differ only by Unicode forms"]),
@@ -102,7 +111,7 @@ def test_heterograph_warns_too(tmp_path: Path) -> None:
 def test_heterograph_refuses_too(tmp_path: Path) -> None:
     path = tmp_path / "kg.tsv"
     path.write_text(TRIPLES)
-    with pytest.raises(UserError, match=r"triples of head.*got 'relations.*heterograph has no parameters of index"):
+    with pytest.raises(UserError, match=r"triples of head.*got 'relations.*heterograph has no such parameter"):
         run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "out")
 
 

@@ -183,14 +183,6 @@ def test_what_is_refused_with_another_command(tmp_path: Path, data: bytes, name:
     assert remedy in said
 
 
-def test_a_bipartite_file_of_konect(tmp_path: Path) -> None:
-    path = tmp_path / "out.bip"
-    path.write_text("% bip unweighted\n% 4 2 3\n1 1 \n1 2 \n2 2 \n2 3 \n")
-    assert "two sides have numbers of their own" in refusal(path)
-    assert converted(path) == (5, 4)
-    assert run_index(path, "relational", format="whitespace").stats["vertices"] == 3
-
-
 def test_gml_whose_edges_repeat(tmp_path: Path) -> None:
     path = tmp_path / "g.gml"
     nodes = "".join(f'  node\n  [\n    id {i}\n    label "n{i}"\n  ]\n' for i in range(3))
@@ -229,7 +221,7 @@ def test_columns_of_parquet_that_are_no_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "graph"),
-    [("football.gml", (115, 613)), ("out.moreno_crime_crime", (1380, 1476)), ("bio-celegans.mtx", None)],
+    [("football.gml", (115, 613)), ("bio-celegans.mtx", None)],
 )
 def test_real_files(tmp_path: Path, shared_data: Path, name: str, graph: tuple[int, int] | None) -> None:
     path = tmp_path / name

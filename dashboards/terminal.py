@@ -183,8 +183,11 @@ def _print_quality(out: Console, run: RunRecord) -> None:
     table = Table(title="\nquality", title_justify="left", title_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
+    compared = any(figure.baselines for figure in shown)
+    if compared:
+        table.add_column("baselines")
     for figure in shown:
-        table.add_row(figure.name, str(figure))
+        table.add_row(figure.name, str(figure), *([figure.baselines_text] if compared else []))
     out.print(table)
 
 

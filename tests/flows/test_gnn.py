@@ -19,7 +19,7 @@ from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
 from tests.flows.command_line import run_document
 
-STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]
+STAGES = ["heterograph", "aggregate", "train", "infer", "baselines", "score", "publish_predictions"]
 FAST = ["--set", "train.epochs=4", "train.hidden=16", "train.batch=32"]
 NODES = 120
 
@@ -64,6 +64,8 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     run = run_document([*given, "--register", "parity"], prefect_api)
     assert [stage["name"] for stage in run["stages"]] == STAGES
     assert run["metrics"]["score.accuracy@test"] > 0.9
+    assert run["metrics"]["baselines.majority_accuracy@test"] == 0.5
+    assert run["metrics"]["baselines.label_propagation_accuracy@test"] > 0.9
     assert Path(run["embeddings"]).name == "embeddings.parquet"
     bundle = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(bundle).predict(pd.DataFrame({"node": ["v3", "v118"]}), {})
@@ -73,11 +75,11 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes", ""]
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 6
+    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 7
     other = _edges(files, tmp_path / "store", *FAST, "train.dropout=0.2")
     assert main(["plan", *other, "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
-    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "run", "run"]
+    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "cached", "run", "run"]
 
 
 def test_links_from_edges_to_a_model(
@@ -86,9 +88,11 @@ def test_links_from_edges_to_a_model(
     """Without labels; the model answers for pairs, and a sweep would improve what is reported of links."""
     words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
     run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
-    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "score_links", "publish_predictions"]
+    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "score_links"]
+    names.append("publish_predictions")
     assert [stage["name"] for stage in run["stages"]] == names
     assert run["metrics"]["score_links.auc@test"] > 0.6
+    assert 0 < run["metrics"]["baselines_links.common_neighbors_auc@test"] < 1
     folder = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(folder).predict(pd.DataFrame({"source": ["v3", "v3"], "target": ["v5", "v6"]}), {})
     assert answer["probability"].between(0, 1).all()

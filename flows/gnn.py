@@ -158,11 +158,11 @@ SUPERWORKFLOW = Superworkflow(
             for name in ("accuracy", "macro_f1", "micro_f1") for split in ("validation", "test")
         ),
         *(
-            Metric("score", f"{name}@{split}", direction, options=CLASSES, optional=True)
-            for name, direction in (
-                ("roc_auc", "maximize"), ("average_precision", "maximize"), ("calibration_error", "minimize"),
-            ) for split in ("validation", "test")
+            Metric("score", f"{name}@{split}", options=CLASSES, optional=True)
+            for name in ("roc_auc", "average_precision") for split in ("validation", "test")
         ),
+        Metric("score", "calibration_error@validation", "minimize", options=CLASSES, optional=True),
+        Metric("score", "calibration_error@test", "minimize", options=CLASSES, optional=True),
         *(
             Metric(
                 "score_links", f"{name}@{split}", headline=name == "auc", promotes=(name, split) == ("auc", "test"),

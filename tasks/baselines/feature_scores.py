@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler, normalize
 
 from superworkflow.tasks.baselines import MOST_FEATURE_PRODUCTS, MOST_ROWS
-from superworkflow.tasks.baselines.known_labels import KnownLabels, spread_out
+from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes, spread_out
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
@@ -32,34 +32,34 @@ Rows = Any
 
 
 def feature_scores(
-    graph: HeteroGraph, known: KnownLabels, judged: NDArray[np.int64], seed: int
+    graph: HeteroGraph, labelled: LabelledNodes, judged: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.floating[Any]] | None, str]:
     """Scores [judged nodes, labels], and a note for the log; None with the reason if there are none.
 
     Raises:
         UserError: a feature is not a finite number.
     """
-    features = features_of(graph, known.node_set)
+    features = features_of(graph, labelled.node_set)
     if features is None:
-        return None, f"left out, since nodes of {known.node_set} have no features"
-    sample = np.asarray(features[spread_out(known.nodes("train"), seed, 1000)], np.float32)
+        return None, f"left out, since nodes of {labelled.node_set} have no features"
+    sample = np.asarray(features[spread_out(labelled.nodes("train"), seed, 1000)], np.float32)
     is_sparse = float((sample != 0).mean()) < SPARSE
     stored = max(1.0, float((sample != 0).sum(axis=1).mean()) if is_sparse else sample.shape[1])
-    limit = min(MOST_ROWS, max(1000, int(MOST_FEATURE_PRODUCTS / (stored * known.width))))
-    trained = spread_out(known.nodes("train"), seed, limit)
-    several = known.classes is None
+    limit = min(MOST_ROWS, max(1000, int(MOST_FEATURE_PRODUCTS / (stored * labelled.width))))
+    trained = spread_out(labelled.nodes("train"), seed, limit)
+    several = labelled.classes is None
     if several and features.shape[1] > MOST_COLUMNS:
         return None, f"left out, since {features.shape[1]} are more than {MOST_COLUMNS} and nodes have several labels"
-    chosen_by = spread_out(known.nodes("validation"), seed, MOST_CHOSEN_BY)
+    chosen_by = spread_out(labelled.nodes("validation"), seed, MOST_CHOSEN_BY)
     parts = [_rows(features, nodes, is_sparse) for nodes in (trained, chosen_by, judged)]
     parts = _scaled(parts, is_sparse and not several)
-    dropped = len(known.nodes("train")) - len(trained)
+    dropped = len(labelled.nodes("train")) - len(trained)
     note = f"learned from {len(trained):,} training nodes of {len(trained) + dropped:,}" if dropped else ""
     if several:
-        weights = fit_one_vs_rest(parts[0], known.marks(trained), tolerance=1e-4)
+        weights = fit_one_vs_rest(parts[0], labelled.marks(trained), tolerance=1e-4)
         return decision_function(parts[2], weights), note
-    assert known.classes is not None
-    own = known.classes[trained]
+    assert labelled.classes is not None
+    own = labelled.classes[trained]
     if len(np.unique(own)) < 2:
         return None, "left out, since the training nodes that fit in are of one class"
     best, most = None, -1.0
@@ -67,11 +67,11 @@ def feature_scores(
         warnings.simplefilter("ignore", ConvergenceWarning)
         for strength in STRENGTHS if len(chosen_by) else (1.0,):
             model = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS, tol=1e-3).fit(parts[0], own)
-            worth = float(model.score(parts[1], known.classes[chosen_by])) if len(chosen_by) else 0.0
+            worth = float(model.score(parts[1], labelled.classes[chosen_by])) if len(chosen_by) else 0.0
             if worth > most:
                 best, most = model, worth
     assert best is not None
-    scores = np.zeros((len(judged), known.width), np.float32)
+    scores = np.zeros((len(judged), labelled.width), np.float32)
     scores[:, best.classes_] = best.predict_proba(parts[2])
     return scores, note
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from superworkflow.tasks.baselines import MOST_CELLS, MOST_PROPAGATED
-from superworkflow.tasks.baselines.known_labels import KnownLabels
+from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
 ALPHA, STEPS, FEWEST_STEPS = 0.9, 50, 5
@@ -18,34 +18,39 @@ MOST_EDGES = 50_000_000
 
 
 def propagated_scores(
-    graph: HeteroGraph, known: KnownLabels, judged: NDArray[np.int64]
+    graph: HeteroGraph, labelled: LabelledNodes, judged: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32] | None, str]:
     """Scores [judged nodes, labels], and a note for the log; None with the reason if there are none."""
-    direct = [each for each in _own_sets(graph) if each.source == each.target == known.node_set]
-    crossing = [each for each in _own_sets(graph) if (each.source == known.node_set) != (each.target == known.node_set)]
+    direct = [each for each in _own_sets(graph) if each.source == each.target == labelled.node_set]
+    crossing = [
+        each for each in _own_sets(graph) if (each.source == labelled.node_set) != (each.target == labelled.node_set)
+    ]
     used, note = direct, ""
     if not direct:
-        used, note = crossing, f"over paths {known.node_set} - other set - {known.node_set}"
+        used, note = crossing, f"over paths {labelled.node_set} - other set - {labelled.node_set}"
     if not used:
-        return None, f"left out, since no edge set has an end in {known.node_set}"
-    edges, nodes = sum(each.count for each in used) * 2, graph.node_sets[known.node_set].count
-    steps = min(STEPS, MOST_PROPAGATED // max(1, edges * known.width))
-    if steps < FEWEST_STEPS or nodes * known.width > MOST_CELLS or edges > 2 * MOST_EDGES:
-        return None, f"left out, since {nodes:,} nodes, {edges:,} edges and {known.width} classes take too long"
+        return None, f"left out, since no edge set has an end in {labelled.node_set}"
+    edges, nodes = sum(each.count for each in used) * 2, graph.node_sets[labelled.node_set].count
+    steps = min(STEPS, MOST_PROPAGATED // max(1, edges * labelled.width))
+    if steps < FEWEST_STEPS or nodes * labelled.width > MOST_CELLS or edges > 2 * MOST_EDGES:
+        return None, f"left out, since {nodes:,} nodes, {edges:,} edges and {labelled.width} classes take too long"
     if steps < STEPS:
         note = ", ".join(filter(None, [note, f"{steps} steps"]))
     operators = [_operator(graph, each) for each in used] if direct else [
-        _two_step(graph, each, known.node_set) for each in used
+        _two_step(graph, each, labelled.node_set) for each in used
     ]  # fmt: skip
-    trained = known.nodes("train")
-    given = np.zeros((nodes, known.width), np.float32)
-    given[trained] = known.marks(trained)
+    trained = labelled.nodes("train")
+    given = np.zeros((nodes, labelled.width), np.float32)
+    given[trained] = labelled.marks(trained)
     spread = given
     for _ in range(steps):
         # The mean over edge sets, which all count the same.
         made = sum(_product(each, spread) for each in operators)
         spread = np.float32(ALPHA / len(operators)) * made + np.float32(1 - ALPHA) * given
-    return spread[judged] + np.float32(1e-9) * known.counts().astype(np.float32) / len(trained), note
+    # Nodes that no label reaches go to the most frequent class.
+    counts = labelled.counts()
+    found: NDArray[np.float32] = spread[judged] + (1e-9 * counts / counts.sum()).astype(np.float32)
+    return found, note
 
 
 def _own_sets(graph: HeteroGraph) -> Iterator[EdgeSet]:

@@ -134,7 +134,7 @@ def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArr
     output.json(CLASSES, list(shape.head.classes))
     with output.file(PROBABILITIES) as path, path.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": scores.shape}
-        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[no-untyped-call]
+        np.lib.format.write_array_header_1_0(stream, header)
         for first in range(0, len(scores), _PIECE):
             piece = torch.from_numpy(scores[first : first + _PIECE])
             likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)

@@ -30,11 +30,11 @@ class LabelCodes(NamedTuple):
         return self.owners * labels + self.values
 
 
-def all_names(known: Sequence[str], given: pa.ChunkedArray) -> list[str]:
+def all_names(classes: Sequence[str], given: pa.ChunkedArray) -> list[str]:
     """Names of the classes of a network, followed by other labels that nodes have, such as on a later graph."""
     flat = pc.list_flatten(given) if pa.types.is_list(given.type) else given
-    others = {name for name in pc.unique(flat).to_pylist() if name is not None} - set(known)
-    return [*known, *sorted(others)]
+    others = {name for name in pc.unique(flat).to_pylist() if name is not None} - set(classes)
+    return [*classes, *sorted(others)]
 
 
 def coded(given: pa.ChunkedArray, names: Sequence[str]) -> LabelCodes:

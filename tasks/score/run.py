@@ -11,9 +11,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.integrity import damaged
-from superworkflow.tasks.lib.metrics.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibration_error
 from superworkflow.tasks.lib.metrics.f1 import class_scores
 from superworkflow.tasks.score import MOST_RANKED
@@ -36,10 +36,10 @@ def run(job: StageRun[StageParams]) -> Output:
     table = table.append_column("row", pa.array(np.arange(len(table))))
     if "seen" in job.inputs:
         table = table.filter(pc.invert(pc.is_in(table["node"], value_set=_trained_on(job.inputs["seen"]))))
-    known, likely = predictions.json("classes.json"), predictions.array("probabilities.npy")
-    if likely.ndim != 2 or likely.shape[1] != len(known):
-        raise damaged(predictions, "probabilities.npy", f"a probability for each of {len(known)} classes")
-    names = all_names(known, table["label"])
+    classes, likely = predictions.json("classes.json"), predictions.array("probabilities.npy")
+    if likely.ndim != 2 or likely.shape[1] != len(classes):
+        raise damaged(predictions, "probabilities.npy", f"a probability for each of {len(classes)} classes")
+    names = all_names(classes, table["label"])
     metrics: dict[str, float] = {}
     tables: dict[str, list[pa.Table]] = {"classes": [], "confusion": [], "calibration": []}
     counts: dict[str, int] = {}
@@ -55,7 +55,7 @@ def run(job: StageRun[StageParams]) -> Output:
             accuracy, macro = class_scores(wanted.values, given.values)
             found = accuracy, accuracy, macro
         metrics |= dict(zip([f"{name}@{split}" for name in ("accuracy", "micro_f1", "macro_f1")], found, strict=True))
-        rows = np.arange(0, len(part), -(-len(part) * len(known) // MOST_RANKED))
+        rows = np.arange(0, len(part), -(-len(part) * len(classes) // MOST_RANKED))
         judged = np.asarray(likely[part["row"].to_numpy()[rows]])
         table_of, means = class_table(names, wanted, given, judged, rows)
         tables["classes"].append(_labelled(split, table_of))

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.baseline_warnings import link_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.baseline_warnings import link_warnings
 from superworkflow.tasks.score_links import ScoreLinksParams
 
 load_kernels_fast()

@@ -12,6 +12,8 @@ import pytest
 
 from superworkflow.__main__ import main
 from superworkflow.flows.gnn import SUPERWORKFLOW
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import build_request
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.sweeps.objective import choose_quality
@@ -127,6 +129,19 @@ def test_parts_do_not_change_what_is_trained(files: Path, tmp_path: Path, capsys
     alone, parted = plans
     assert parted.keys() - alone.keys() == {"partition", "shard"}
     assert {name: parted[name] for name in alone} == alone
+
+
+def test_baselines_depend_on_the_parameters_of_the_split_alone(files: Path, tmp_path: Path) -> None:
+    """Models and trials share them; they have no parameters of their own."""
+    sources = {name: str(files / f"{name}.csv") for name in ("edges", "features", "labels")}
+    found = {}
+    for changed in ("train.epochs=3", "train.model=gat", "train.seed=1", "train.train_share=0.5"):
+        request = build_request(SUPERWORKFLOW, sources=sources, assignments=[changed], store=str(tmp_path))
+        found[changed] = request.diagram.nodes["baselines"].digest
+    assert found["train.epochs=3"] == found["train.model=gat"]
+    assert len(set(found.values())) == 3
+    with pytest.raises(UserError, match="baselines"):
+        build_request(SUPERWORKFLOW, sources=sources, assignments=["baselines.seed=1"], store=str(tmp_path))
 
 
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"

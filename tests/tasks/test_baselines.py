@@ -16,6 +16,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import baselines, train
+from superworkflow.tasks.lib.gnn.objective.label_lists import many_targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.gnn_graphs import KINDS, NODES, one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -121,3 +122,34 @@ def test_sparse_features_are_not_standardised_and_threads_change_nothing(tmp_pat
     assert found[0] == found[1]
     assert found[0]["features_accuracy@test"] > 0.9
     assert found[0]["label_propagation_accuracy@test"] < 0.5
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    """A node with k labels is given the k of highest score, by features of which each says one label."""
+    rng = np.random.default_rng(6)
+    count, kinds = 150, 4
+    has = np.zeros((count, kinds), bool)
+    has[np.arange(count), np.minimum(rng.integers(0, 6, count), kinds - 1)] = True
+    has[np.arange(count), rng.integers(0, kinds, count)] = True
+    names = [f"n{i:03}" for i in range(count)]
+    pairs = [(u, v) for u, v in rng.integers(0, count, (4000, 2)).tolist() if u < v and (has[u] == has[v]).all()]
+    rows = sorted({(names[u], names[v]) for u, v in pairs})
+    values = (has + 0.3 * rng.normal(size=has.shape)).astype(np.float32)
+    labels = [[f"l{kind}" for kind in np.flatnonzero(each)] for each in has]
+    given = {"label": labels, "x": values}
+    graph = write_heterograph(tmp_path / "graph", {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
+    found, log = _run(graph, tmp_path / "baselines", {"label": "node.label"})
+    targets = many_targets_of(HeteroGraph.open(graph), "node.label", (0.6, 0.2), 42)
+    tested = targets.nodes("test")
+    chosen = np.concatenate([targets.nodes("train"), targets.nodes("validation")])
+    order = np.argsort(-has[chosen].sum(axis=0), kind="stable")
+    guess = np.zeros_like(has[tested])
+    for row, node in enumerate(tested):
+        guess[row, order[: has[node].sum()]] = True
+    for figure in ("micro", "macro"):
+        wanted = f1_score(has[tested], guess, average=figure)
+        assert found.metrics[f"majority_{figure}_f1@test"] == pytest.approx(wanted)
+    assert found.metrics["majority_accuracy@test"] == pytest.approx((guess == has[tested]).all(axis=1).mean())
+    assert found.metrics["features_micro_f1@test"] > 0.95 > found.metrics["majority_micro_f1@test"] + 0.2
+    assert found.metrics["label_propagation_micro_f1@test"] > 0.9
+    assert "features: micro_f1" in log

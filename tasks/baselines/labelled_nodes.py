@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged, take
 
 
 @dataclass(frozen=True)
-class KnownLabels:
+class LabelledNodes:
     """Labels and splits of the nodes of a set.
 
     Args:
@@ -72,7 +72,7 @@ class KnownLabels:
         return np.bincount(numbers, minlength=self.width).astype(np.float64)
 
 
-def known_labels(graph: HeteroGraph, params: SplitParams) -> KnownLabels:
+def labelled_nodes(graph: HeteroGraph, params: SplitParams) -> LabelledNodes:
     """Labels and splits as in training.
 
     Raises:
@@ -81,13 +81,13 @@ def known_labels(graph: HeteroGraph, params: SplitParams) -> KnownLabels:
     given = graph, params.label, params.shares, params.seed
     if has_several(graph, params.label):
         many = many_targets_of(*given)
-        return KnownLabels(many, None, many.labels)
+        return LabelledNodes(many, None, many.labels)
     targets = targets_of(*given)
-    return KnownLabels(targets, targets.classes, None)
+    return LabelledNodes(targets, targets.classes, None)
 
 
 def spread_out(nodes: NDArray[np.int64], seed: int, most: int) -> NDArray[np.int64]:
-    """At most so many of the nodes, ascending: those of the lowest hash."""
+    """The nodes of the lowest hash, `most` of them or all, ascending."""
     if len(nodes) <= most:
         return nodes
     keys = np.empty(len(nodes), np.uint64)

@@ -19,7 +19,7 @@ _CLASS_METHODS = {
     ),
     "label_propagation": (
         "labels spread over the edges classify better than the network",
-        "Set train.epochs higher, or leave out features that say little",
+        "Set train.epochs higher, or train.dropout lower; check that the features are right",
     ),
 }
 _LINK_METHODS = {

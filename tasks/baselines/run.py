@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.baselines import METHODS, MOST_JUDGED

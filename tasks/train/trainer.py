@@ -211,7 +211,11 @@ class Trainer:
         if len(position.epochs) * self.steps < EARLY_STEPS + self.steps:  # later ones are in the stage's stats
             log_warnings(self._progress, loss_warnings(self.task.head, position.epochs, self.steps))
         value = row.get(self._figure, -row["loss"])
-        self._progress.report(position.epoch + 1, self.params.epochs, value)
+        facts = {name: number for name, number in row.items() if name not in ("epoch", "loss")}
+        rate = self.group.optimizers[0].learning_rate
+        self._progress.report(
+            position.epoch + 1, self.params.epochs, value, epoch_loss=row["loss"], learning_rate=rate, **facts
+        )
         position.epoch, position.step = position.epoch + 1, 0
         self.group.end_epoch(position.epoch)
 
@@ -281,7 +285,7 @@ class Trainer:
         position = self.position
         facts = {"loss": position.losses[-1][-1]}
         if position.epochs and self._figure in position.epochs[-1]:
-            facts["validation"] = position.epochs[-1][self._figure]
+            facts[self._figure] = position.epochs[-1][self._figure]
         self._progress.update(
             position.epoch * self.steps + position.step, self.params.epochs * self.steps, "steps", **facts
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
 from superworkflow.flows.gnn import SUPERWORKFLOW
@@ -75,6 +76,11 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     partly = load(bundle).predict(pd.DataFrame({"node": ["w", "v3"]}), {})
     assert partly["predicted"].tolist() == [None, "odd"]
     assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes", ""]
+    client = MlflowClient(f"sqlite:///{tmp_path / 'store' / 'mlflow' / 'mlflow.db'}")
+    for name in ("epoch_loss", "validation_loss", "validation_accuracy", "learning_rate"):
+        points = client.get_metric_history(run["run_id"], f"training/train.{name}")
+        assert [each.step for each in points] == [1, 2, 3, 4], name
+    assert client.get_run(run["run_id"]).data.metrics["quality/baselines.majority_accuracy_at_test"] == 0.5
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 7

@@ -69,6 +69,8 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert run["metrics"]["score.accuracy@test"] > 0.9
     assert run["metrics"]["baselines.majority_accuracy@test"] == 0.5
     assert run["metrics"]["baselines.label_propagation_accuracy@test"] > 0.9
+    (decision,) = run["promotion"]
+    assert decision["metric"] == "score.accuracy@test"  # early stopping has chosen the epoch by the validation nodes
     assert Path(run["embeddings"]).name == "embeddings.parquet"
     bundle = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(bundle).predict(pd.DataFrame({"node": ["v3", "v118"]}), {})

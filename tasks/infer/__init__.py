@@ -3,8 +3,9 @@
 Files: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and `label` and `split`,
 null where there is none. Where nodes have several labels `predicted` and `probability` are lists of those with a
 probability of at least a half, or the likeliest, `label` is a list, and `ranked` lists of a node with k labels the k
-likeliest. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
-a network of one layer, its scores). Both have the nodes of the classified set, by number.
+likeliest. `probabilities.npy` float32 [nodes, classes], of all classes, whose names are in `classes.json`; they sum to
+1 where nodes have one class. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node
+(of a network of one layer, its scores). All have the nodes of the classified set, by number.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
 `target_embeddings.parquet` of those where they end, if that is another node set; `factors.npy` float32 [width], of the
@@ -57,7 +58,7 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     return Estimate(
         memory_bytes=_PROCESS_BYTES + (4 * held + _NODE_BYTES) * nodes + gathered + mapped,
         cpu_s=_START_S + products / 3e10 + sums * 2e-9 + 4e-8 * edges * layers + 2e-6 * nodes,
-        output_bytes=nodes * (4 * hidden + 40),
+        output_bytes=nodes * (4 * hidden + 4 * classes + 40),
         stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
         parallel=0.6,
         start_s=_START_S,
@@ -81,7 +82,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="infer",
-    version="2",
+    version="3",
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -38,6 +38,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
+PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
 _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 READ = 40
@@ -102,6 +103,7 @@ def _write_classes(
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
                         remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
     found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
+    _write_probabilities(output, shape, scores)
     with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),
@@ -125,6 +127,18 @@ def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float3
         "probability": column(likely),
         "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
     }
+
+
+def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArray[np.float32]) -> None:
+    """Write the probability of each class, some nodes at a time: no second copy of the scores, which may be large."""
+    output.json(CLASSES, list(shape.head.classes))
+    with output.file(PROBABILITIES) as path, path.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": scores.shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for first in range(0, len(scores), _PIECE):
+            piece = torch.from_numpy(scores[first : first + _PIECE])
+            likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)
+            stream.write(likely.numpy().astype("<f4").tobytes())
 
 
 def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
@@ -163,7 +177,7 @@ def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows:
 def files_of(shape: NetworkConfig) -> list[str]:
     """Names of the files of a network's predictions."""
     if shape.head.task != LINKS:
-        return [PREDICTIONS, VECTORS]
+        return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES]
     return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else [])]
 
 

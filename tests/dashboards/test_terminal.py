@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from superworkflow.dashboards.terminal import print_run
+from superworkflow.dashboards import terminal
+from superworkflow.dashboards.terminal import RunDisplay, print_run
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE
-from superworkflow.infra.tracking.records import RunRecord
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
 RUN, FLOW_RUN = "6f" * 16, "0190-flow-run"
 
@@ -41,6 +46,37 @@ def test_without_servers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_what_is_not_recorded_has_no_address(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = _shown(capsys, "", None, None)
     assert "prefect server start" in line
+
+
+def test_baselines_are_shown_with_the_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = {"metrics.majority_f1@test": 0.25, "metrics.f1@test": 0.75}
+    stages = [
+        StageRecord(name, name, "0" * 32, "cached", Resources(), 0, 0, 0, 0, 0, 0, 1, 1, "", stats={key: stats[key]})
+        for name, key in (("simple", "metrics.majority_f1@test"), ("judge", "metrics.f1@test"))
+    ]
+    declared = (Metric("judge", "f1@test", baselines="simple"),)
+    print_run(RunRecord(RUN, FLOW_RUN, "/data", "calm-fox", "hubs", stages=stages, declared=declared), None, None)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "judge.f1@test" in line]
+    assert line.split("│")[1:4] == [" judge.f1@test ", "0.7500 ".rjust(8), " majority 0.2500 "]
+
+
+def test_progress_in_a_file_is_a_line_a_minute_with_the_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage that resumes at step 50 has made 10 in the first minute."""
+    now = 0.0
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now))
+    diagram, superworkflow = SimpleNamespace(nodes={"train": None}), SimpleNamespace(name="gnn")
+    display = RunDisplay(SimpleNamespace(diagram=diagram, store=SimpleNamespace(uri="s"), superworkflow=superworkflow))
+    display("train", {"event": "begin"})
+    for step in range(50, 71):
+        facts = {"loss": 0.5, "validation_accuracy": 0.8}
+        display("train", {"event": "progress", "done": step, "total": 100, "unit": "steps", "facts": facts})
+        now += 6.0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "%" in line]
+    assert len(lines) == 2
+    assert lines[0].endswith("60%  60/100 steps  loss 0.5  validation_accuracy 0.8  4 m 00 s left"), lines
+    assert lines[1].endswith("3 m 00 s left"), lines
 
 
 def test_mlflow_prints_none_of_its_own() -> None:

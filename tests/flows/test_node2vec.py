@@ -108,6 +108,8 @@ def test_labels_that_cannot_be_used_end_the_run_before_the_walks(
     command_line.labels.write_text(text)
     failed = command_line("run", "--no-tracking", expect=2)
     assert message in failed.err
+    assert "To resume" not in failed.err  # the same command would fail again
+    assert failed.err.rstrip().endswith("Complete stages are kept.")
     assert [line.split()[1] for line in failed.err.splitlines() if "failed after" in line] == ["label"]
     made = {path.parent.parent.name for path in command_line.store.glob("*/*/manifest.json")}
     assert made == {"index"}

@@ -1,0 +1,68 @@
+"""Warnings where a simpler method is better than the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+
+Figures = Mapping[str, float]
+_CLASS_METHODS = {
+    "majority": (
+        "the network is no better than the most frequent class",
+        "Look at train's losses: set train.learning_rate lower or train.epochs higher",
+    ),
+    "features": (
+        "features alone classify better than the network",
+        "The edges do not help as they are used here: check that they join the right nodes, or set train.layers=1",
+    ),
+    "label_propagation": (
+        "labels spread over the edges classify better than the network",
+        "Set train.epochs higher, or train.dropout lower; check that the features are right",
+    ),
+}
+_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
+
+
+def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], figure: str) -> list[InputWarning]:
+    """Warnings by a figure on the test nodes, or on those to validate on if none are tested.
+
+    A difference within one standard error of the figure is none; only the majority class is no match in any case.
+
+    Args:
+        own: figures of the network, `<figure>@<split>`.
+        simple: figures of simpler methods, `<method>_<figure>@<split>`.
+        counts: judged nodes by split.
+        figure: `accuracy` or `micro_f1`.
+    """
+    split = "test" if "test" in counts else "validation"
+    name = f"{figure}@{split}"
+    value = own[name]
+    error = math.sqrt(max(0.0, value * (1 - value)) / max(1, counts[split]))
+    found = []
+    for method, (what, settle) in _CLASS_METHODS.items():
+        other = simple.get(f"{method}_{name}")
+        if other is not None and (value <= other if method == "majority" else value + error < other):
+            found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", settle))
+    return found
+
+
+def link_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
+    """A warning by the AUC of the test links, or of those to validate on; differences up to 0.005 are none."""
+    name = "auc@test" if "auc@test" in own else "auc@validation"
+    value = own.get(name, 1.0)
+    better = [
+        _text(method, other)
+        for method in _LINK_METHODS
+        if (other := simple.get(f"{method}_{name}")) is not None and value + 0.005 < other
+    ]
+    if not better:
+        return []
+    what = "links are predicted better without a network"
+    settle = "Set train.epochs higher, train.learning_rate lower, train.dropout=0 or train.negatives_by=degree"
+    return [InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle)]
+
+
+def _text(method: str, value: float) -> str:
+    return f"{method.replace('_', ' ')} {value:.4f}"

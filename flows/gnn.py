@@ -70,7 +70,7 @@ def diagram(
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions)
     else:
         scores = flow.stage(score.STAGE, predictions=predictions)
-    flow.stage(publish_predictions.STAGE, predictions=predictions, scores=scores)
+    flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:

@@ -160,7 +160,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="4",
+    version="5",
     params=HeterographParams,
     inputs={
         "graph": Input(

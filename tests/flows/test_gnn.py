@@ -70,7 +70,7 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert answer["predicted"].tolist() == ["odd", "even"]
     partly = load(bundle).predict(pd.DataFrame({"node": ["w", "v3"]}), {})
     assert partly["predicted"].tolist() == [None, "odd"]
-    assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes", ""]
+    assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes: give its features and neighbors", ""]
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 6

@@ -1,4 +1,4 @@
-"""What a bundle needs to predict new nodes: the network, and rows that its layers read of the nodes that were there."""
+"""Contents of a bundle by which it predicts new nodes: the network, and what its layers read of the nodes there."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _write_rows(
     job: StageRun[PublishPredictionsParams], graph: HeteroGraph, shape: NetworkConfig, layer: int, name: str,
     kind: np.dtype[Any],
 ) -> None:  # fmt: skip
-    """Write what a layer reads of the nodes of a set, some at a time."""
+    """Write the inputs of a layer of the nodes of a set, some at a time."""
     predictions, number = job.inputs["predictions"], shape.numbers()[name]
     count, width = shape.nodes[name], shape.width_in(layer, name)
     with job.output.file(f"rows-{layer}-{number}.npy") as path, path.open("wb") as stream:

@@ -258,7 +258,7 @@ class NodeReader:
             raise ValueError(f"a neighbor is unknown: {error}, nor described in this request") from None
 
     def _computed(self, described: Mapping[tuple[str, str | int], _New]) -> dict[tuple[str, str | int], Floats]:
-        """What the network makes of the described nodes."""
+        """Rows that the network makes of the described nodes."""
         if self._network is None or not described:
             return {}
         by_set: dict[str, list[_New]] = {name: [] for name in self._sets}
@@ -285,7 +285,7 @@ class NodeReader:
         }
 
     def _input(self, new: _New, described: Mapping[Any, _New]) -> Floats:
-        """What the first layer reads of a new node; without features the mean of its neighbours' learned embeddings.
+        """Input of the first layer of a new node; without features the mean of its neighbours' learned embeddings.
 
         Neighbours of sets with features have none of these: of such alone it is the mean of all nodes of its own set.
         """

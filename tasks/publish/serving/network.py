@@ -75,7 +75,7 @@ class StoredNetwork:
         return self._means[node_set]
 
     def rows(self, new: NewNodes) -> dict[str, Floats]:
-        """What the last layer makes of the new nodes by node set, float32 [new nodes, width]."""
+        """Outputs of the last layer for the new nodes by node set, float32 [new nodes, width]."""
         made = dict(new.inputs)
         for number, level in enumerate(self.document["levels"]):
             made = {name: self._layer(number, level, name, made, new) for name in level["receivers"]}

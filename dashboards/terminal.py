@@ -25,8 +25,8 @@ from superworkflow.infra.planning.plan import PlannedStage
 from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE, dashboard_page
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
-SECONDS_BETWEEN = 2.0
-"""Least seconds between progress lines of one stage."""
+SECONDS_BETWEEN, SECONDS_IN_FILES = 2.0, 60.0
+"""Least seconds between progress lines of one stage, on a terminal and elsewhere."""
 
 
 def console() -> Console:
@@ -54,6 +54,8 @@ class RunDisplay:
         self._console = console()
         self._order = {name: place for place, name in enumerate(request.diagram.nodes, start=1)}
         self._last: dict[str, float] = {}
+        self._first: dict[str, tuple[float, float]] = {}
+        self._between = SECONDS_BETWEEN if self._console.is_terminal else SECONDS_IN_FILES
         uri = request.store.uri
         self._console.print(
             f"[bold]{request.superworkflow.name}[/bold]: {len(self._order)} stages, store {escape(uri)}"
@@ -65,11 +67,13 @@ class RunDisplay:
         head = f"[dim]{place:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
         if event["event"] == "begin":
             self._last[node] = time.monotonic()
+            self._first.pop(node, None)
         elif event["event"] == "progress":
             now = time.monotonic()
-            if now - self._last[node] >= SECONDS_BETWEEN:
+            left = self._left(node, now, event)
+            if now - self._last[node] >= self._between:
                 self._last[node] = now
-                self._console.print(f"{head} {escape(progress_text(event))}")
+                self._console.print(f"{head} {escape(progress_text(event))}{left}")
         elif event["event"] == "log":
             self._console.print(f"{head} [dim]{escape(event['message'])}[/dim]")
         elif event["event"] == "failed":
@@ -84,6 +88,14 @@ class RunDisplay:
                 if record.compile_s:
                     took += f" and {format_seconds(record.compile_s)} of compiling kernels"
                 self._console.print(f"{head} [green]done[/green]   {record.rows:,} rows in {took}")
+
+    def _left(self, node: str, now: float, event: Event) -> str:
+        """Time that is left at the pace since the first progress, which a resumed stage does not begin at 0."""
+        started, before = self._first.setdefault(node, (now, event["done"]))
+        gained, rest = event["done"] - before, event["total"] - event["done"]
+        if gained < 0:  # the stage started anew
+            self._first[node] = now, event["done"]
+        return f"  {format_seconds((now - started) * rest / gained)} left" if gained > 0 and rest > 0 else ""
 
 
 def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
@@ -183,8 +195,11 @@ def _print_quality(out: Console, run: RunRecord) -> None:
     table = Table(title="\nquality", title_justify="left", title_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
+    compared = any(figure.baselines for figure in shown)
+    if compared:
+        table.add_column("baselines")
     for figure in shown:
-        table.add_row(figure.name, str(figure))
+        table.add_row(figure.name, str(figure), *([figure.baselines_text] if compared else []))
     out.print(table)
 
 

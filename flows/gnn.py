@@ -17,6 +17,8 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import (
     aggregate,
+    baselines,
+    baselines_links,
     heterograph,
     holdout_links,
     infer,
@@ -51,6 +53,7 @@ def diagram(
 ) -> None:
     """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
+    Baselines depend on the graph and its splits alone, so that all networks share them.
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
     links = flow.option("task") == LINKS
@@ -67,9 +70,11 @@ def diagram(
     network = flow.stage(train.STAGE, graph=learned, sums=sums, shards=shards)
     predictions = flow.stage(infer.STAGE, graph=learned, network=network, shards=shards)
     if links:
-        scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions)
+        simple = flow.stage(baselines_links.STAGE, graph=learned)
+        scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
-        scores = flow.stage(score.STAGE, predictions=predictions)
+        simple = flow.stage(baselines.STAGE, graph=learned)
+        scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
     flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
 
 
@@ -115,7 +120,7 @@ def check_sources(
 
 STAGES = (
     heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE,
-    score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
@@ -145,14 +150,24 @@ SUPERWORKFLOW = Superworkflow(
     },
     exports={"pyg": Export("train", "superworkflow.tasks.train.export:write_pyg", "pyg.safetensors")},
     outcomes=(
-        Metric("score", "accuracy@validation", headline=True, options=CLASSES, optional=True),
-        Metric("score", "accuracy@test", headline=True, options=CLASSES, optional=True),
-        Metric("score", "macro_f1@validation", options=CLASSES, optional=True),
-        Metric("score", "macro_f1@test", options=CLASSES, optional=True),
-        Metric("score", "micro_f1@validation", options=CLASSES, optional=True),
-        Metric("score", "micro_f1@test", options=CLASSES, optional=True),
         *(
-            Metric("score_links", f"{name}@{split}", headline=name == "auc", options={"task": LINKS}, optional=True)
+            Metric(
+                "score", f"{name}@{split}", headline=name == "accuracy", promotes=(name, split) == ("accuracy", "test"),
+                baselines="baselines", options=CLASSES, optional=True,
+            )
+            for name in ("accuracy", "macro_f1", "micro_f1") for split in ("validation", "test")
+        ),
+        *(
+            Metric("score", f"{name}@{split}", options=CLASSES, optional=True)
+            for name in ("roc_auc", "average_precision") for split in ("validation", "test")
+        ),
+        Metric("score", "calibration_error@validation", "minimize", options=CLASSES, optional=True),
+        Metric("score", "calibration_error@test", "minimize", options=CLASSES, optional=True),
+        *(
+            Metric(
+                "score_links", f"{name}@{split}", headline=name == "auc", promotes=(name, split) == ("auc", "test"),
+                baselines="baselines_links", options={"task": LINKS}, optional=True,
+            )
             for name in ("auc", "ap", "mrr", "hits_at_k") for split in ("validation", "test")
         ),
         Model(

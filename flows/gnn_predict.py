@@ -34,7 +34,7 @@ def diagram(
     if flow.option("partitioned"):
         shards = flow.stage(shard.STAGE, graph=typed, partition=flow.stage(partition.STAGE, graph=typed))
     found = flow.stage(infer.STAGE, graph=typed, network=network, shards=shards)
-    flow.stage(tabulate.STAGE, predictions=found, network=network)
+    flow.stage(tabulate.STAGE, predictions=found)
 
 
 def check_network(network: Dataset) -> None:

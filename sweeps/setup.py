@@ -78,7 +78,7 @@ def set_up(request: Request, wishes: Wishes) -> SweepSetup:
     request = _with_options(request, _common_options(judges), wishes.fixed)
     kept = needed_nodes(request.diagram, objectives)
     nodes = [request.diagram.nodes[name] for name in kept]
-    models = {node.prefix: node.stage.params for node in nodes}
+    models = {node.prefix: node.stage.params for node in nodes if not node.stage.params_of}
     space = build_space(models, file=wishes.space, fixed=wishes.fixed)
     trials = wishes.trials
     if wishes.sampler == "grid":
@@ -188,9 +188,10 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     if group is None:
         return [], 1
     stage, size = group
-    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].prefix == stage), None)
+    nodes = [request.diagram.nodes[name] for name in kept]
+    node = next((each for each in nodes if each.prefix == stage and not each.stage.params_of), None)
     if node is None:
-        valid = sorted({request.diagram.nodes[name].prefix for name in kept})
+        valid = sorted({each.prefix for each in nodes})
         raise UserError("no such stage", where="--group", value=stage, remedy=nearest(stage, valid))
     upstream, queue = {stage}, [node]
     while queue:

@@ -47,15 +47,16 @@ class Progress:
         self._last = now
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)
 
-    def report(self, step: int, steps: int, value: float) -> None:
+    def report(self, step: int, steps: int, value: float, **facts: float) -> None:
         """Report an intermediate value by which a sweep may stop the work early. `Stage.steps` says how many.
 
         Args:
             step: how many parts of the work are done, from 1.
             steps: parts in all.
             value: larger is better; comparable between runs with other parameters.
+            facts: figures of this part, such as its mean loss; none is left out of the record, as `update` may do.
         """
-        self.emit("report", step=step, steps=steps, value=value)
+        self.emit("report", step=step, steps=steps, value=value, facts=facts)
 
     def log(self, message: str) -> None:
         """Log a message."""
@@ -78,20 +79,29 @@ class Progress:
 class Course:
     """Figures that a stage reports while it works, such as its loss, by step: for charts.
 
+    Those of a part of the work (`Progress.report`) are by the number of the part, and take the place of others of their
+    name.
     Above `MOST_POINTS` every second point is dropped, so that the rest covers the whole course.
     """
 
     def __init__(self) -> None:
         self._points: dict[str, dict[int, float]] = {}
+        self._by_part: set[str] = set()
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take the figures of an event, except rates by second, which depend on the machine."""
-        if event["event"] != "progress":
+        is_part = event["event"] == "report"
+        if event["event"] != "progress" and not is_part:
             return
-        for name, value in event["facts"].items():
+        for name, value in event.get("facts", {}).items():
             if isinstance(value, int | float) and math.isfinite(value) and not name.endswith("_per_s"):
+                if is_part and name not in self._by_part:
+                    self._by_part.add(name)
+                    self._points[name] = {}
+                if not is_part and name in self._by_part:
+                    continue
                 points = self._points.setdefault(name, {})
-                points[int(event["done"])] = float(value)
+                points[int(event["step" if is_part else "done"])] = float(value)
                 if len(points) > MOST_POINTS:
                     for step in sorted(points)[1:-1:2]:
                         del points[step]

@@ -111,7 +111,8 @@ class Superworkflow:
     def models(self) -> dict[str, type[StageParams]]:
         """Parameter models by prefix: of each stage, of those that have further prefixes, and of the options."""
         own = {prefix: stage.params for prefix, stage in self.prefixes.items()}
-        return {stage.name: stage.params for stage in self.stages} | own | {self.name: self.options}
+        stages = {stage.name: stage.params for stage in self.stages if not stage.params_of}
+        return stages | own | {self.name: self.options}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -311,7 +311,10 @@ def _table_artifact(run: RunRecord, url: str | None) -> None:
     rows = [_table_row(record.name, record.state, record.took) | {"rows": record.rows} for record in run.stages]
     rows.append(_table_row("total", "", run.totals()) | {"rows": ""})
     # As code: Prefect's pages make a mail link of `f1@0.5`.
-    quality = ", ".join(f"`{each.name}` {each}" for each in figures(run.metrics, run.declared))
+    quality = ", ".join(
+        f"`{each.name}` {each}" + (f" ({each.baselines_text})" if each.baselines else "")
+        for each in figures(run.metrics, run.declared)
+    )
     words = [f"Stages of this run. {quality}", *(str(each) for each in run.decisions)]
     if run.drift:
         words.append("Drift: " + ", ".join(f"`{name}` {text}" for name, text in drift_texts(run.drift)))

@@ -97,7 +97,8 @@ def decide(
         name: registered name.
         version: of the challenger.
         metrics: of its run, by `node.metric`.
-        declared: the superworkflow's metrics; the first headline that both have is the quality.
+        declared: the superworkflow's metrics; the first headline that both have is the quality, those that promote
+            before others.
         champion: with its figures; None when no model is in use yet.
         registration: gates, limits of drift, and tolerance.
         drift: figures of the run against the champion.
@@ -106,7 +107,7 @@ def decide(
     faults |= {f"drift {each}": each.check(drift or {}, champion is None) for each in registration.parsed_limits()}
     gates = {text: not fault for text, fault in faults.items()}
     failed = "; ".join(filter(None, faults.values()))
-    headlines = [metric for metric in declared if metric.headline]
+    headlines = sorted((each for each in declared if each.headline), key=lambda each: not each.promotes)
     if champion is not None and champion.own is not None:
         metrics = champion.own
     own = [(metric, found) for metric in headlines if (found := find_metric(metric.full_name, metrics)) is not None]

@@ -17,7 +17,7 @@ from superworkflow.infra.tracking.records import StageRecord, Used
 
 DIGEST_LENGTH = 32
 """Characters of a dataset's digest; MLflow's databases keep 36."""
-_BATCH = 1000
+BATCH = 1000
 """Most metrics of one call."""
 
 
@@ -48,14 +48,13 @@ def as_params(values: Mapping[str, Any]) -> list[Param]:
 
 
 def course_metrics(course: Mapping[str, Sequence[tuple[int, float]]], begin: str) -> list[Metric]:
-    """Figures by step, as many as one call may have."""
+    """Figures by step."""
     now = int(time.time() * 1000)
-    found = [
+    return [
         Metric(metric_key(f"{begin}{name}"), value, now, step)
         for name, points in course.items()
         for step, value in points
     ]
-    return found[-_BATCH:]
 
 
 def as_metrics(values: Mapping[str, float | int]) -> list[Metric]:

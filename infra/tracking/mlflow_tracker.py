@@ -68,7 +68,7 @@ from mlflow.utils.mlflow_tags import (
 
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
-from superworkflow.infra.tracking.entities import as_inputs, as_metrics, as_outputs, as_params, course_metrics
+from superworkflow.infra.tracking.entities import BATCH, as_inputs, as_metrics, as_outputs, as_params, course_metrics
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
@@ -244,8 +244,9 @@ class MlflowTracker(Tracker):
         if record.state != "cached" or record.runtime_s:  # one that waited for another run has cost all the same
             self._client.log_batch(self._run_id, metrics=as_metrics(stage_keys(record.name, record.took)))
         for run_id, begin in ((run.info.run_id, ""), (self._run_id, course_key(record.name, ""))):
-            if points := course_metrics(record.course, begin):
-                self._client.log_batch(run_id, metrics=points)
+            points = course_metrics(record.course, begin)
+            for first in range(0, len(points), BATCH):
+                self._client.log_batch(run_id, metrics=points[first : first + BATCH])
 
     @_errors_explained
     def picture(self, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from superworkflow.infra.base.masking import without_user
-from superworkflow.infra.contract.metrics import drift_texts, figures, headlines
+from superworkflow.infra.contract.metrics import Figure, drift_texts, figures, headlines
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.records import RunRecord, Used
 
@@ -23,7 +23,7 @@ def description(run: RunRecord, error: str = "") -> str:
     parts = [f"**{_cell(error)}**"] if error else []
     first = {each.name for each in headlines(run.metrics, run.declared)}
     if quality := [each for each in figures(run.metrics, run.declared) if each.name in first]:
-        parts.append(", ".join(f"{_cell(each.name)} **{each}**" for each in quality))
+        parts.append(", ".join(_quality(each) for each in quality))
     totals, places = run.totals(), [f"[this run in Prefect]({run.page})"] if run.page else []
     cached = [f"{totals['stages_cached']} of {len(run.stages)} stages cached"] if totals["stages_cached"] else []
     parts.append(", ".join([format_seconds(run.wall_s), format_usd(run.cost_usd), *cached, *places]))
@@ -34,6 +34,11 @@ def description(run: RunRecord, error: str = "") -> str:
     if run.sources:
         parts.append("\n".join(_source(each) for each in run.sources))
     return "\n\n".join(parts)
+
+
+def _quality(figure: Figure) -> str:
+    compared = f" (baselines: {_cell(figure.baselines_text)})" if figure.baselines else ""
+    return f"{_cell(figure.name)} **{figure}**{compared}"
 
 
 def _stages(run: RunRecord) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 
 from superworkflow.arguments import add_promotion_arguments, add_request_arguments, registration_from, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.errors import DatasetDamaged, SuperworkflowError, UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.config.request import Request, check_machine
 from superworkflow.infra.contract.registration import Registration
@@ -94,7 +94,9 @@ def start(superworkflow: Superworkflow, request: Request, options: argparse.Name
             for name in options.export:
                 record.outputs[f"export_{name}"] = export(superworkflow, name, record)
     except (SuperworkflowError, Interrupted) as error:
-        print(f"\n{error}\n{resume}", file=sys.stderr)
+        is_input = isinstance(error, UserError) and not isinstance(error, DatasetDamaged)
+        hint = "Complete stages are kept." if is_input else resume  # the same command would fail again
+        print(f"\n{error}\n{hint}", file=sys.stderr)
         return Started(error.exit_code)
     print_run(record, uri, tracker.url())
     if options.json:

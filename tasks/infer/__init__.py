@@ -3,10 +3,10 @@
 Files: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and `label` and `split`,
 null where there is none. Where nodes have several labels `predicted` and `probability` are lists of those with a
 probability of at least a half, or the likeliest, `label` is a list, and `ranked` lists of a node with k labels the k
-likeliest. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
-a network of one layer, its scores). `probabilities.npy` float32 [nodes, classes], of all classes. All have the nodes of
-the classified set, by number. A graph without labels has none to compare with, and a graph other than the network's own
-has no splits unless `splits` gives them.
+likeliest. `probabilities.npy` float32 [nodes, classes], of all classes, whose names are in `classes.json`; they sum to
+1 where nodes have one class. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node
+(of a network of one layer, its scores). All have the nodes of the classified set, by number. A graph without labels has
+none to compare with, and a graph other than the network's own has no splits unless `splits` gives them.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
 `target_embeddings.parquet` of those where they end, if that is another node set; `factors.npy` float32 [width], of the

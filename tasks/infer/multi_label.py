@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.objective.label_lists import label_lists
 from superworkflow.tasks.lib.gnn.objective.labels import has_label
-from superworkflow.tasks.lib.gnn.objective.multi_label import label_lists
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.f1 import top_k
 

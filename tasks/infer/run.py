@@ -22,7 +22,6 @@ from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.gnn.features import columns_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
@@ -41,7 +40,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
-PROBABILITIES = "probabilities.npy"
+PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
 _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 _SHOWN = 5
@@ -123,9 +122,8 @@ def _write_classes(
     if judged_by and len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
                         remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
-    with output.file(PROBABILITIES) as path:
-        _write_probabilities(path, scores, shape.head.several)
     found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
+    _write_probabilities(output, shape, scores)
     with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),
@@ -158,13 +156,16 @@ def _labels(graph: HeteroGraph, shape: NetworkConfig) -> list[str | None]:
     return label_texts(graph, shape.head.label)
 
 
-def _write_probabilities(path: Path, scores: NDArray[np.float32], several: bool) -> None:
-    """Write probabilities of all classes, float32 [nodes, classes], some nodes at a time."""
-    with path.open("wb") as stream:
-        write_header(stream, scores.shape, np.dtype(np.float32))
+def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArray[np.float32]) -> None:
+    """Write the probability of each class, some nodes at a time: no second copy of the scores, which may be large."""
+    output.json(CLASSES, list(shape.head.classes))
+    with output.file(PROBABILITIES) as path, path.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": scores.shape}
+        np.lib.format.write_array_header_1_0(stream, header)
         for first in range(0, len(scores), _PIECE):
             piece = torch.from_numpy(scores[first : first + _PIECE])
-            stream.write((torch.sigmoid(piece) if several else torch.softmax(piece, 1)).numpy().data)
+            likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)
+            stream.write(likely.numpy().astype("<f4").tobytes())
 
 
 def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
@@ -204,7 +205,7 @@ def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
     """Names of the files of a network's predictions."""
     inner = list(inner_rows(shape).values()) if params.inner_rows else []
     if shape.head.task != LINKS:
-        return [PREDICTIONS, VECTORS, PROBABILITIES, *inner]
+        return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
     return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *inner]
 
 

@@ -1,10 +1,22 @@
 """Stage `score`: what predictions are worth, on the nodes to validate on and to test.
 
-File: `metrics.json`. With one label for each node Micro-F1 is the accuracy; Macro-F1 is the mean over the classes that
-occur in the split or are predicted there.
+With one label for each node Micro-F1 is the accuracy; Macro-F1 is the mean over the classes that occur in the split or
+are predicted there.
 
 Where nodes have several labels, a node with k of them is given the k of highest score, as by the stage `evaluate`:
 accuracy is the share of nodes of which all are right, and Macro-F1 the mean over all labels.
+
+Probabilities of all classes are judged on 8,000,000 / classes nodes of a split at most, evenly spaced: `roc_auc` and
+`average_precision` are means over the classes, each against all others, that some of these nodes have and some have
+not. `calibration_error` is the mean difference, over 15 bins of equal width, between the probability of the predicted
+class and the share of nodes where it is right, by the nodes in a bin (Guo et al., ICML 2017); not of several labels.
+
+Where the figures of simpler methods are given, one that is better than the network's is a warning.
+
+Files: `metrics.json`; `classes.parquet`, a row for each split and class with `precision`, `recall`, `f1`, `support`,
+`predicted`, `roc_auc` and `average_precision`, null where undefined; of one label for each node also
+`confusion.parquet`, columns `split`, `label`, `predicted`, `nodes`, pairs that occur, and `calibration.parquet`,
+columns `split`, `low`, `high`, `nodes`, `probability`, `accuracy`, bins that have nodes.
 """
 
 from __future__ import annotations
@@ -15,30 +27,37 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
 
+MOST_RANKED = 8_000_000
+"""Probabilities of a split that are judged, at most."""
 _PROCESS_BYTES = 110 << 20
 _START_S = 0.4
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Four columns of text, and a table of nodes and classes."""
-    nodes = int(inputs.get("predictions", {}).get("nodes") or 0)
+    """Four columns of text, and a table of nodes and classes, of which some nodes' are sorted."""
+    found = inputs.get("predictions", {})
+    nodes, classes = int(found.get("nodes") or 0), int(found.get("classes") or USUAL_CLASSES)
+    cells = min(nodes * classes, 2 * MOST_RANKED)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 150 * nodes, cpu_s=_START_S + 1e-6 * nodes, output_bytes=1 << 10,
+        memory_bytes=_PROCESS_BYTES + 150 * nodes + 4 * cells, cpu_s=_START_S + 1e-6 * nodes + 3e-7 * cells,
+        output_bytes=(1 << 12) + 200 * classes,
         parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 
 
 STAGE = Stage(
     name="score",
-    version="1",
+    version="2",
     params=StageParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to judge"),
         "seen": Input("infer dataset: nodes that it has in train and validation are not judged by", optional=True),
+        "baselines": Input("baselines dataset: figures of simpler methods, to compare with", optional=True),
     },
     run="superworkflow.tasks.score.run:run",
     estimate=estimate,
-    help="accuracy and F1 of predictions",
-    metrics=("accuracy", "micro_f1", "macro_f1"),
+    help="accuracy, F1, ROC-AUC and calibration of predictions",
+    metrics=("accuracy", "micro_f1", "macro_f1", "roc_auc", "average_precision", "calibration_error"),
 )

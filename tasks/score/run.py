@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.baseline_warnings import class_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.graph.integrity import damaged
+from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibration_error
+from superworkflow.tasks.lib.metrics.f1 import class_scores
+from superworkflow.tasks.score import MOST_RANKED
+from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, several_scores
 
 JUDGED = ("validation", "test")
 
@@ -24,30 +31,52 @@ def run(job: StageRun[StageParams]) -> Output:
     predictions = job.inputs["predictions"]
     with predictions.parquet("predictions.parquet") as file:
         several = pa.types.is_list(file.schema_arrow.field("label").type)
-        table = file.read(["node", "ranked" if several else "predicted", "label", "split"])
+        columns = ["node", "ranked" if several else "predicted", "label", "split"]
+        table = file.read(columns)
+    table = table.append_column("row", pa.array(np.arange(len(table))))
     if "seen" in job.inputs:
         table = table.filter(pc.invert(pc.is_in(table["node"], value_set=_trained_on(job.inputs["seen"]))))
+    classes, likely = predictions.json("classes.json"), predictions.array("probabilities.npy")
+    if likely.ndim != 2 or likely.shape[1] != len(classes):
+        raise damaged(predictions, "probabilities.npy", f"a probability for each of {len(classes)} classes")
+    names = all_names(classes, table["label"])
     metrics: dict[str, float] = {}
-    judged = 0
+    tables: dict[str, list[pa.Table]] = {"classes": [], "confusion": [], "calibration": []}
+    counts: dict[str, int] = {}
     for split in JUDGED:
         part = table.filter(pc.equal(table["split"], split))
         if not len(part):
             continue
-        judged += len(part)
+        counts[split] = len(part)
+        wanted, given = (coded(part[name], names) for name in ("label", "ranked" if several else "predicted"))
         if several:
-            classes = int(predictions.stats.get("classes") or 0)
-            accuracy, micro, macro = several_scores(part["label"], part["ranked"], classes)
-            metrics |= {f"accuracy@{split}": accuracy, f"micro_f1@{split}": micro, f"macro_f1@{split}": macro}
-            continue
-        coded = pa.chunked_array([*part["label"].chunks, *part["predicted"].chunks]).dictionary_encode()
-        numbers = coded.combine_chunks().indices.to_numpy().astype(np.int64)
-        accuracy, macro = scores(numbers[: len(part)], numbers[len(part) :])
-        metrics |= {f"accuracy@{split}": accuracy, f"micro_f1@{split}": accuracy, f"macro_f1@{split}": macro}
+            found = several_scores(wanted, given, len(part), len(names))
+        else:
+            accuracy, macro = class_scores(wanted.values, given.values)
+            found = accuracy, accuracy, macro
+        metrics |= dict(zip([f"{name}@{split}" for name in ("accuracy", "micro_f1", "macro_f1")], found, strict=True))
+        rows = np.arange(0, len(part), -(-len(part) * len(classes) // MOST_RANKED))
+        judged = np.asarray(likely[part["row"].to_numpy()[rows]])
+        table_of, means = class_table(names, wanted, given, judged, rows)
+        tables["classes"].append(_labelled(split, table_of))
+        metrics |= {f"{name}@{split}": value for name, value in means.items()}
+        if not several:
+            tables["confusion"].append(_labelled(split, confusion_table(names, wanted.values, given.values)))
+            bins = calibration_bins(judged.max(axis=1), judged.argmax(axis=1) == wanted.values[rows])
+            tables["calibration"].append(_labelled(split, bins))
+            metrics[f"calibration_error@{split}"] = calibration_error(bins)
     if not metrics:
         raise UserError("no node is left to judge the predictions by", where=predictions.uri,
                         remedy="Put labelled nodes into the splits validation and test")  # fmt: skip
     job.output.json("metrics.json", metrics)
-    return Output(rows=judged, metrics=metrics)
+    for name, parts in tables.items():
+        if parts:
+            with job.output.file(f"{name}.parquet") as path:
+                pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+    simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
+    warnings = class_warnings(metrics, simple, counts, "micro_f1" if several else "accuracy")
+    log_warnings(job.progress, warnings)
+    return Output(rows=sum(counts.values()), metrics=metrics, stats=warning_stats(warnings))
 
 
 def _trained_on(predictions: Dataset) -> pa.Array:
@@ -57,31 +86,5 @@ def _trained_on(predictions: Dataset) -> pa.Array:
     return table.filter(pc.is_in(table["split"], value_set=pa.array(["train", "validation"])))["node"].combine_chunks()
 
 
-def scores(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> tuple[float, float]:
-    """Accuracy and Macro-F1 of classes by their numbers, int64 [n] each."""
-    classes = int(max(labels.max(), predicted.max())) + 1
-    hits = np.bincount(labels[labels == predicted], minlength=classes)
-    marked = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes)
-    there = marked > 0
-    return float(hits.sum() / len(labels)), float((2 * hits[there] / marked[there]).mean())
-
-
-def several_scores(labels: pa.ChunkedArray, ranked: pa.ChunkedArray, classes: int) -> tuple[float, float, float]:
-    """Share of nodes of which all labels are found, Micro- and Macro-F1 of lists of labels.
-
-    Args:
-        labels, ranked: those of each node, and as many of highest score.
-        classes: of the problem; one that is neither there nor ranked counts 0 in Macro-F1.
-    """
-    given = [each.combine_chunks() for each in (labels, ranked)]
-    coded = pa.chunked_array([each.flatten() for each in given]).dictionary_encode().combine_chunks()
-    numbers, kinds = coded.indices.to_numpy().astype(np.int64), max(1, len(coded.dictionary))
-    owners = [np.repeat(np.arange(len(each)), pc.list_value_length(each).to_numpy()) for each in given]
-    wanted, found = numbers[: len(owners[0])], numbers[len(owners[0]) :]
-    right = np.isin(owners[1] * kinds + found, owners[0] * kinds + wanted)
-    missed = np.bincount(owners[1][~right], minlength=len(given[0])) > 0
-    hits = np.bincount(found[right], minlength=kinds)
-    marked = np.bincount(wanted, minlength=kinds) + np.bincount(found, minlength=kinds)
-    per_label = 2 * hits / np.maximum(marked, 1)
-    micro, macro = 2 * hits.sum() / max(1, marked.sum()), per_label.sum() / max(classes, kinds)
-    return float(1 - missed.mean()), float(micro), float(macro)
+def _labelled(split: str, table: pa.Table) -> pa.Table:
+    return table.add_column(0, "split", pa.array([split] * len(table), pa.string()))

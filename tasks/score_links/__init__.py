@@ -1,6 +1,6 @@
 """Stage `score_links`: what predicted links are worth, on those to validate on and to test.
 
-File: `metrics.json`, of each split:
+File: `metrics.json`, of each split (a simpler method that is better is a warning, where its figures are given):
 
 - `auc`, `ap`: area under the ROC curve, and average precision, of the held-out links among as many pairs without one.
 - `mrr`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every node of the target's set,
@@ -60,6 +60,7 @@ STAGE = Stage(
     inputs={
         "graph": Input("holdout_links dataset: the graph, and what was held out of it"),
         "predictions": Input("infer dataset: vectors of its nodes"),
+        "baselines": Input("baselines_links dataset: figures of simpler methods, to compare with", optional=True),
     },
     run="superworkflow.tasks.score_links.run:run",
     estimate=estimate,

@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.baseline_warnings import link_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.auc import area_under_curve
+from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.score_links import ScoreLinksParams
 
 load_kernels_fast()
@@ -53,17 +55,10 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
     job.output.json("metrics.json", metrics)
     judged = sum(map(len, held_out.links.values()))
-    return Output(rows=judged, metrics=metrics)
-
-
-def average_precision(positives: Vectors, negatives: Vectors) -> float:
-    """Mean over the positives of the precision at their score; equal scores are one threshold."""
-    scores = np.concatenate([positives, negatives])
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(order < len(positives))
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    gained = np.diff(hits[ends], prepend=0)
-    return float((gained * hits[ends] / (ends + 1)).sum() / len(positives))
+    simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
+    warnings = link_warnings(metrics, simple)
+    log_warnings(job.progress, warnings)
+    return Output(rows=judged, metrics=metrics, stats=warning_stats(warnings))
 
 
 def filtered_ranks(

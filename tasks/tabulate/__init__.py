@@ -36,7 +36,6 @@ STAGE = Stage(
     params=StageParams,
     inputs={
         "predictions": Input("infer dataset: the predictions"),
-        "network": Input("train dataset: the network that made them"),
     },
     run="superworkflow.tasks.tabulate.run:run",
     estimate=estimate,

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.lib.gnn.model.config import read_shape
 
-TABLE, COLUMNS = "predictions.parquet", ["node", "predicted", "probability"]
+TABLE, CLASSES = "predictions.parquet", "classes.json"
+COLUMNS = ["node", "predicted", "probability"]
 _ROWS = 1 << 17
 
 
@@ -19,14 +19,13 @@ def run(job: StageRun[StageParams]) -> Output:
     """Write the table; see `tasks.tabulate`.
 
     Raises:
-        UserError: the predictions are not of classes of this network.
+        UserError: the predictions are not of classes.
     """
-    predictions, network = job.inputs["predictions"], job.inputs["network"]
-    classes = read_shape(network).head.classes
-    likely = predictions.array("probabilities.npy") if "probabilities.npy" in predictions else np.empty((0, 0))
-    if likely.ndim != 2 or likely.shape[1] != len(classes) or not classes:
-        raise UserError("the predictions are not of the classes of this network", where=predictions.uri,
-                        value=network.uri, remedy="Give the network that made them, a classifier")  # fmt: skip
+    predictions = job.inputs["predictions"]
+    if CLASSES not in predictions:
+        raise UserError("no predictions of classes", where=predictions.uri,
+                        remedy="Give the output of stage infer for a network that classifies nodes")  # fmt: skip
+    classes, likely = predictions.json(CLASSES), predictions.array("probabilities.npy")
     names = [f"probability_{name}" for name in classes]
     done = 0
     with predictions.parquet(TABLE) as file, job.output.file(TABLE) as path:

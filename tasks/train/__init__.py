@@ -25,24 +25,19 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
 from superworkflow.tasks.lib.gnn.model.config import reads_means
+from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
 
 
-class TrainParams(StageParams):
+class TrainParams(SplitParams):
     """Parameters of training."""
 
-    label: str = Field(
-        default="",
-        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0, an empty "
-        "text, nan, None and null mean no label. Not needed with an edge list.",
-    )
     model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
         default="sage",
         description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set.",
@@ -115,13 +110,6 @@ class TrainParams(StageParams):
         description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
-    train_share: float = Field(
-        default=0.6, gt=0, le=1,
-        description="Of the labelled nodes of each class, the share to train on where the labels name no splits.",
-    )  # fmt: skip
-    validation_share: float = Field(
-        default=0.2, ge=0, lt=1, description="The same of the nodes to validate on; all others are tested."
-    )
     decoder: Literal["dot", "distmult"] = Field(
         default="dot", description="Of links: the product of both ends' vectors, or distmult, each column by a factor.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
@@ -140,7 +128,6 @@ class TrainParams(StageParams):
         description="Batches that are prepared ahead, 0 to 64; with 0 the thread that trains prepares them.",
         json_schema_extra={"affects_result": False},
     )  # fmt: skip
-    seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
 
     @field_validator("fanouts", mode="before")
     @classmethod

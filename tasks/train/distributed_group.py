@@ -49,7 +49,9 @@ class GroupProgress(Progress):
         if self._worker.rank == 0 and event == "progress":
             self._worker.update(fields["done"], fields["total"], fields["unit"], **fields["facts"])
         elif self._worker.rank == 0 and event == "report":
-            self._worker.report(**fields)
+            self._worker.report(fields["step"], fields["steps"], fields["value"], **fields["facts"])
+        elif self._worker.rank == 0 and event == "log":
+            self._worker.log(fields["message"])
 
 
 class DistributedGroup:

@@ -41,6 +41,10 @@ class Optimizer(ABC):
         self._parameters, self._rate = list(parameters), learning_rate
         self._states: dict[int, State] = {}
 
+    @property
+    def learning_rate(self) -> float:
+        return self._rate
+
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for parameter in self._parameters:

@@ -16,15 +16,17 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
+from superworkflow.tasks.lib.edge_list.input_warnings import warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
+from superworkflow.tasks.lib.gnn.objective.label_lists import has_several, many_targets_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
-from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel, has_several, many_targets_of
+from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
@@ -36,6 +38,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 
@@ -102,6 +105,7 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
         "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
+        **warning_stats(loss_warnings(shape.head, position.epochs, trainer.steps)),
     }  # fmt: skip
 
 
@@ -112,10 +116,9 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
         UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.
     """
     if not has_links(graph.dataset):
-        shares = params.train_share, params.validation_share
         if has_several(graph, params.label):
-            return MultiLabel(many_targets_of(graph, params.label, shares, params.seed))
-        return Classification(targets_of(graph, params.label, shares, params.seed))
+            return MultiLabel(many_targets_of(graph, params.label, params.shares, params.seed))
+        return Classification(targets_of(graph, params.label, params.shares, params.seed))
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
     if params.batch == ALL:

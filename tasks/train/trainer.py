@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Objective, Step
@@ -22,6 +23,7 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, or
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
+from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer
 
@@ -206,8 +208,14 @@ class Trainer:
                 weights = {name: np.array(values) for name, values in self.network.arrays().items()}
                 self.best = TrainedWeights(weights, self.group.rows())
         position.epochs.append(row)
+        if len(position.epochs) * self.steps < EARLY_STEPS + self.steps:  # later ones are in the stage's stats
+            log_warnings(self._progress, loss_warnings(self.task.head, position.epochs, self.steps))
         value = row.get(self._figure, -row["loss"])
-        self._progress.report(position.epoch + 1, self.params.epochs, value)
+        facts = {name: number for name, number in row.items() if name not in ("epoch", "loss")}
+        rate = self.group.optimizers[0].learning_rate
+        self._progress.report(
+            position.epoch + 1, self.params.epochs, value, epoch_loss=row["loss"], learning_rate=rate, **facts
+        )
         position.epoch, position.step = position.epoch + 1, 0
         self.group.end_epoch(position.epoch)
 
@@ -277,7 +285,7 @@ class Trainer:
         position = self.position
         facts = {"loss": position.losses[-1][-1]}
         if position.epochs and self._figure in position.epochs[-1]:
-            facts["validation"] = position.epochs[-1][self._figure]
+            facts[self._figure] = position.epochs[-1][self._figure]
         self._progress.update(
             position.epoch * self.steps + position.step, self.params.epochs * self.steps, "steps", **facts
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from superworkflow.dashboards.terminal import print_run
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE
-from superworkflow.infra.tracking.records import RunRecord
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
 RUN, FLOW_RUN = "6f" * 16, "0190-flow-run"
 
@@ -41,6 +43,18 @@ def test_without_servers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_what_is_not_recorded_has_no_address(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = _shown(capsys, "", None, None)
     assert "prefect server start" in line
+
+
+def test_baselines_are_shown_with_the_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = {"metrics.majority_f1@test": 0.25, "metrics.f1@test": 0.75}
+    stages = [
+        StageRecord(name, name, "0" * 32, "cached", Resources(), 0, 0, 0, 0, 0, 0, 1, 1, "", stats={key: stats[key]})
+        for name, key in (("simple", "metrics.majority_f1@test"), ("judge", "metrics.f1@test"))
+    ]
+    declared = (Metric("judge", "f1@test", baselines="simple"),)
+    print_run(RunRecord(RUN, FLOW_RUN, "/data", "calm-fox", "hubs", stages=stages, declared=declared), None, None)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "judge.f1@test" in line]
+    assert line.split("│")[1:4] == [" judge.f1@test ", "0.7500 ".rjust(8), " majority 0.2500 "]
 
 
 def test_mlflow_prints_none_of_its_own() -> None:

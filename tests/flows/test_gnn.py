@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
 from superworkflow.flows.gnn import SUPERWORKFLOW
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import build_request
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.sweeps.objective import choose_quality
@@ -19,7 +22,7 @@ from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
 from tests.flows.command_line import run_document
 
-STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]
+STAGES = ["heterograph", "aggregate", "train", "infer", "baselines", "score", "publish_predictions"]
 FAST = ["--set", "train.epochs=4", "train.hidden=16", "train.batch=32"]
 NODES = 120
 
@@ -64,6 +67,8 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     run = run_document([*given, "--register", "parity"], prefect_api)
     assert [stage["name"] for stage in run["stages"]] == STAGES
     assert run["metrics"]["score.accuracy@test"] > 0.9
+    assert run["metrics"]["baselines.majority_accuracy@test"] == 0.5
+    assert run["metrics"]["baselines.label_propagation_accuracy@test"] > 0.9
     assert Path(run["embeddings"]).name == "embeddings.parquet"
     bundle = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(bundle).predict(pd.DataFrame({"node": ["v3", "v118"]}), {})
@@ -71,13 +76,18 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     partly = load(bundle).predict(pd.DataFrame({"node": ["w", "v3"]}), {})
     assert partly["predicted"].tolist() == [None, "odd"]
     assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes: give its features and neighbors", ""]
+    client = MlflowClient(f"sqlite:///{tmp_path / 'store' / 'mlflow' / 'mlflow.db'}")
+    for name in ("epoch_loss", "validation_loss", "validation_accuracy", "learning_rate"):
+        points = client.get_metric_history(run["run_id"], f"training/train.{name}")
+        assert [each.step for each in points] == [1, 2, 3, 4], name
+    assert client.get_run(run["run_id"]).data.metrics["quality/baselines.majority_accuracy_at_test"] == 0.5
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 6
+    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 7
     other = _edges(files, tmp_path / "store", *FAST, "train.dropout=0.2")
     assert main(["plan", *other, "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
-    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "run", "run"]
+    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "cached", "run", "run"]
 
 
 def test_links_from_edges_to_a_model(
@@ -86,9 +96,11 @@ def test_links_from_edges_to_a_model(
     """Without labels; the model answers for pairs, and a sweep would improve what is reported of links."""
     words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
     run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
-    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "score_links", "publish_predictions"]
+    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "score_links"]
+    names.append("publish_predictions")
     assert [stage["name"] for stage in run["stages"]] == names
     assert run["metrics"]["score_links.auc@test"] > 0.6
+    assert 0 < run["metrics"]["baselines_links.common_neighbors_auc@test"] < 1
     folder = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
     answer = load(folder).predict(pd.DataFrame({"source": ["v3", "v3"], "target": ["v5", "v6"]}), {})
     assert answer["probability"].between(0, 1).all()
@@ -123,6 +135,19 @@ def test_parts_do_not_change_what_is_trained(files: Path, tmp_path: Path, capsys
     alone, parted = plans
     assert parted.keys() - alone.keys() == {"partition", "shard"}
     assert {name: parted[name] for name in alone} == alone
+
+
+def test_baselines_depend_on_the_parameters_of_the_split_alone(files: Path, tmp_path: Path) -> None:
+    """Models and trials share them; they have no parameters of their own."""
+    sources = {name: str(files / f"{name}.csv") for name in ("edges", "features", "labels")}
+    found = {}
+    for changed in ("train.epochs=3", "train.model=gat", "train.seed=1", "train.train_share=0.5"):
+        request = build_request(SUPERWORKFLOW, sources=sources, assignments=[changed], store=str(tmp_path))
+        found[changed] = request.diagram.nodes["baselines"].digest
+    assert found["train.epochs=3"] == found["train.model=gat"]
+    assert len(set(found.values())) == 3
+    with pytest.raises(UserError, match="baselines"):
+        build_request(SUPERWORKFLOW, sources=sources, assignments=["baselines.seed=1"], store=str(tmp_path))
 
 
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"

@@ -143,6 +143,17 @@ def test_figures_for_people() -> None:
     assert str(Figure("judge.f1@0.1", 0.1, 0.01)) == "0.1000 ± 0.0100"
 
 
+def test_figures_of_simpler_methods_are_shown_with_their_figure() -> None:
+    declared = (Metric("judge", "f1@test", headline=True, baselines="simple"), Metric("judge", "f1@valid"))
+    values = {"simple.mean_f1@test": 0.2, "simple.of_two_f1@test": 0.3, "simple.mean_f1@valid": 0.1, "judge.f1@test": 1}
+    values["judge.f1@valid"] = 0.9
+    own, other = Figure("simple.mean_f1@valid", 0.1), Figure("judge.f1@valid", 0.9)
+    compared = Figure("judge.f1@test", 1, baselines={"mean": 0.2, "of_two": 0.3})
+    assert figures(values, declared) == [own, compared, other]
+    assert figures(values, read_metrics(metrics_text(declared))) == [own, compared, other]
+    assert compared.baselines_text == "mean 0.2000, of two 0.3000"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '[{"node": "a"}]', "null", json.dumps([{"direction": "up"}])])
 def test_records_of_others_declare_nothing(text: str) -> None:
     assert read_metrics(text) == ()

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from superworkflow.tasks import heterograph, infer, publish_predictions, score
-from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel, many_targets_of
+from superworkflow.tasks.lib.gnn.objective.label_lists import many_targets_of
+from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
 from superworkflow.tasks.publish.serving import load

@@ -68,6 +68,7 @@ class Report(BaseModel):
     step: int = Field(ge=0)
     steps: int = Field(ge=0)
     value: float
+    facts: dict[str, float | int] = {}  # pydantic copies it
 
 
 @dataclass
@@ -342,7 +343,7 @@ class WorkerGroup:
             case "report":
                 with contextlib.suppress(ValidationError):
                     report = Report.model_validate(dict(header))
-                    self._progress.report(report.step, report.steps, report.value)
+                    self._progress.report(report.step, report.steps, report.value, **report.facts)
             case _:
                 self._serve(worker, message)
 

@@ -83,9 +83,9 @@ class Worker(ElasticWorker):
         """Report progress, as `Progress.update`; one worker reports for all."""
         self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
 
-    def report(self, step: int, steps: int, value: float) -> None:
+    def report(self, step: int, steps: int, value: float, **facts: float) -> None:
         """Report an intermediate value by which a sweep may prune this run, as `Progress.report`."""
-        self._link.send({"kind": "report", "step": step, "steps": steps, "value": value})
+        self._link.send({"kind": "report", "step": step, "steps": steps, "value": value, "facts": facts})
 
     def introduction(self, round_name: str) -> dict[str, Any]:
         """Introduction of this worker to the coordinator."""

@@ -34,3 +34,12 @@ def f1_scores(truth: Matrix, predicted: Matrix) -> tuple[float, float]:
     marked = truth.sum(axis=0) + predicted.sum(axis=0)
     per_label = 2 * hits / np.maximum(marked, 1)
     return float(2 * hits.sum() / max(marked.sum(), 1)), float(per_label.mean())
+
+
+def class_scores(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> tuple[float, float]:
+    """Accuracy and Macro-F1 of classes by their numbers, int64 [n] each."""
+    classes = int(max(labels.max(), predicted.max())) + 1
+    hits = np.bincount(labels[labels == predicted], minlength=classes)
+    marked = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes)
+    there = marked > 0
+    return float(hits.sum() / len(labels)), float((2 * hits[there] / marked[there]).mean())

@@ -94,3 +94,19 @@ def test_a_long_course_is_thinned_and_keeps_its_ends() -> None:
     assert steps == sorted(steps)
     assert (steps[0], steps[-1]) == (0, 5 * MOST_POINTS - 1)
     assert all(value == 1 / (1 + step) for step, value in points)
+
+
+def test_figures_of_parts_are_all_kept_and_take_the_place_of_others() -> None:
+    stream, course = io.StringIO(), Course()
+    progress = Progress("train", events=True, stream=stream)
+    for part in range(1, 9):
+        progress.update(10 * part, 80, "steps", loss=1 / part, accuracy=0.1)
+        progress.report(part, 8, 0.5, epoch_loss=2 / part, accuracy=part / 10)
+    for line in stream.getvalue().splitlines():
+        event = parse_event(line)
+        assert event is not None
+        course.add(event)
+    assert course.points["epoch_loss"] == tuple((part, 2 / part) for part in range(1, 9))
+    assert course.points["accuracy"] == tuple((part, part / 10) for part in range(1, 9))
+    assert course.points["loss"][-1] == (80, 1 / 8)
+    course.add({"event": "report", "step": 1, "steps": 2, "value": 0.5})  # of a stage without figures

@@ -15,6 +15,7 @@ from superworkflow.infra.tracking.decision import Decision, Scored, decide
 F1 = Metric("judge", "f1", headline=True, uncertainty="f1_std")
 LOSS = Metric("judge", "loss", "minimize", headline=True)
 OTHER = Metric("judge", "auc")
+UNSEEN = Metric("judge", "acc", headline=True, promotes=True)
 
 
 def judged(
@@ -83,6 +84,10 @@ def test_gate_decides(metrics: dict[str, float], passes: bool) -> None:
         # The first headline that both have.
         ({"judge.f1": 0.1, "judge.loss": 1.0}, {"judge.loss": 2.0}, (F1, LOSS), "promoted"),
         ({"judge.loss": 1.0}, {"judge.f1": 0.5}, (F1, LOSS), "rejected"),
+        # One that promotes comes before the headlines that are declared first.
+        ({"judge.f1": 0.9, "judge.acc": 0.1}, {"judge.f1": 0.1, "judge.acc": 0.5}, (F1, UNSEEN), "rejected"),
+        ({"judge.f1": 0.1, "judge.acc": 0.5}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "promoted"),
+        ({"judge.f1": 0.1}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "rejected"),
         ({}, {"judge.f1": 0.5}, (F1,), "rejected"),
         ({"judge.f1": math.nan}, {"judge.f1": 0.5}, (F1,), "rejected"),
         ({"judge.f1": 0.5}, {"judge.f1": math.nan}, (F1,), "rejected"),

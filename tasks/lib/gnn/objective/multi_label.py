@@ -2,97 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
-from superworkflow.tasks.lib.gnn.objective.labels import (
-    NONE,
-    NodeTargets,
-    by_number,
-    given_splits,
-    label_feature,
-    without_training,
-)
+from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.node_classification import NodeTask, wanted_of
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
-from superworkflow.tasks.lib.graph.heterograph import STRING, HeteroGraph, Ragged, take
-from superworkflow.tasks.lib.graph.missing_labels import is_missing
-
-
-@dataclass(frozen=True)
-class ManyTargets(NodeTargets):
-    """Labels of nodes with several labels each.
-
-    Args:
-        labels: numbers of each node's labels.
-    """
-
-    labels: Ragged
-
-
-def has_several(graph: HeteroGraph, label: str) -> bool:
-    """True if the learned feature is a list of labels for each node.
-
-    Raises:
-        UserError: there is no such feature, or it cannot be a label.
-    """
-    return label_feature(graph, label)[1].is_ragged
-
-
-def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
-    """Labels of each node as texts, without those that mean none."""
-    node_set, feature = label_feature(graph, label)
-    values = graph.node_feature(node_set, feature.name)
-    if feature.dtype != STRING:
-        texts = values.values.astype(str).tolist()
-        lists = [texts[first:end] for first, end in pairwise(values.starts.tolist())]
-    else:
-        try:
-            lists = values.cast(pa.large_list(pa.large_string())).to_pylist()
-        except pa.ArrowInvalid:
-            raise UserError("a text is not UTF-8", where=f"{graph.dataset.uri}, {node_set}.{feature.name}",
-                            remedy="Give text in UTF-8") from None  # fmt: skip
-    dropped = {name for name in {name for each in lists for name in each} if is_missing(name)}
-    return [list(dict.fromkeys(name for name in each if name not in dropped)) for each in lists]
-
-
-def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> ManyTargets:
-    """Targets of a graph with several labels a node; see `labels.targets_of`.
-
-    Raises:
-        UserError: there is no such feature, there is only one label, or a label has no node to train on.
-    """
-    node_set, feature = label_feature(graph, label)
-    where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
-    lists = label_lists(graph, label)
-    names = sorted({name for each in lists for name in each}, key=by_number)
-    if len(names) < 2:
-        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
-                        remedy="Give labels of at least two kinds")  # fmt: skip
-    number = {name: code for code, name in enumerate(names)}
-    starts = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum([len(each) for each in lists], out=starts[1:])
-    labels = Ragged(np.array([number[name] for each in lists for name in each], np.int32), starts)
-    splits = given_splits(graph, node_set)
-    if splits is None:
-        splits = _divided(labels, shares, seed)
-    splits[np.diff(starts) == 0] = NONE
-    owners = np.repeat(np.arange(len(lists)), np.diff(starts))
-    trained = np.bincount(labels.values[splits[owners] == 0], minlength=len(names))
-    if not trained.all():
-        raise without_training(names, trained, where)
-    return ManyTargets(node_set, f"{node_set}.{feature.name}", tuple(names), splits, labels)
+from superworkflow.tasks.lib.graph.heterograph import take
 
 
 class MultiLabel(NodeTask):
@@ -131,22 +51,3 @@ class MultiLabel(NodeTask):
 
     def facts(self) -> dict[str, Stat]:
         return super().facts() | {"labels": len(self.targets.labels.values)}
-
-
-def _divided(labels: Ragged, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
-    """Splits by a hash of the nodes' numbers; each label's first node by that hash is trained on."""
-    counts = np.diff(labels.starts)
-    splits, keys = np.full(len(counts), NONE, np.int8), np.empty(len(counts), np.uint64)
-    keys_of(np.arange(len(counts)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)
-    order = np.argsort(keys, kind="stable")
-    order = order[counts[order] > 0]
-    train = round(shares[0] * len(order))
-    valid = train + round(shares[1] * len(order))
-    splits[order[:train]], splits[order[train:valid]], splits[order[valid:]] = 0, 1, 2
-    place = np.empty(len(counts), np.int64)
-    place[order] = np.arange(len(order))
-    owners = np.repeat(np.arange(len(counts)), counts)
-    by_place = np.argsort(place[owners], kind="stable")
-    _, first = np.unique(labels.values[by_place], return_index=True)
-    splits[owners[by_place[first]]] = 0
-    return splits

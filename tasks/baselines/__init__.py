@@ -1,0 +1,74 @@
+"""Stage `baselines`: how well simpler methods classify the nodes that a network is judged by.
+
+Labels and splits are those of training. Figures of three methods, on the nodes to validate on and to test:
+
+- `majority`: the most frequent class of the nodes to train and to validate on.
+- `features`: logistic regression on the nodes' features, without the graph (scikit-learn's, multinomial, L2, of four
+  strengths the best on the validation nodes; of several labels `tasks.lib.metrics.logistic_regression`). Rows of sparse
+  features that are not negative are divided by their length, others are standardised.
+- `label_propagation`: labels spread over the graph, without features: F ← 0.9 S F + 0.1 Y, S = D^-½ A D^-½ (Zhou et
+  al., NeurIPS 2003), over the edges within the node set in both directions or, where it has none, over paths of two
+  edges through another set.
+
+What costs more than some seconds is bounded, and the log says how: training rows and steps by the numbers of nodes,
+edges and classes, judged nodes by 50,000 of each split. Where a method cannot be used it is left out, and the log says
+why. Where nodes have several labels, a node with k of them is given the k of highest score, as by stage `score`.
+
+File: `metrics.json`. The same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values
+from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
+
+METHODS = ("majority", "features", "label_propagation")
+MOST_JUDGED = 50_000
+"""Nodes of a split that are judged at most, the first by their hash."""
+MOST_FEATURE_PRODUCTS = 300_000_000
+"""Stored feature values of the training rows times classes, at most."""
+MOST_ROWS = 20_000
+"""Training rows of the logistic regression at most, the first by their hash."""
+MOST_PROPAGATED = 4_000_000_000
+"""Edges times classes times steps of label propagation, at most."""
+MOST_CELLS = 50_000_000
+"""Nodes times classes of label propagation, at most."""
+_PROCESS_BYTES = 230 << 20
+_START_S = 2.5
+
+
+def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Bounded products; rows of features of the nodes that are trained on and judged, and scores of all nodes."""
+    graph = inputs.get("graph", {})
+    nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
+    width, classes = feature_values(graph) / nodes, USUAL_CLASSES
+    rows = min(nodes, 2 * MOST_JUDGED + MOST_ROWS)
+    fits = 400.0 * min(width * classes * rows, MOST_FEATURE_PRODUCTS)
+    spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
+    cells = min(nodes * classes, MOST_CELLS)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
+        cpu_s=_START_S + fits / 1e10 + spread / 1e9 + 1e-6 * nodes,
+        output_bytes=1 << 10,
+        parallel=0.0,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )
+
+
+STAGE = Stage(
+    name="baselines",
+    version="1",
+    params=SplitParams,
+    params_of="train",
+    inputs={"graph": Input("heterograph dataset: the graph with features and labels")},
+    run="superworkflow.tasks.baselines.run:run",
+    estimate=estimate,
+    help="simpler methods on the nodes that a network is judged by",
+    metrics=tuple(f"{method}_{figure}" for method in METHODS for figure in ("accuracy", "micro_f1", "macro_f1")),
+)

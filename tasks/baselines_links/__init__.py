@@ -1,0 +1,54 @@
+"""Stage `baselines_links`: how well degrees and common neighbours predict the held-out links.
+
+Figures by the links that a network learns from alone, for the pairs that it is judged by, 50,000 links and as many
+pairs without one of each split at most:
+
+- `degree_product`: the product of both nodes' degrees.
+- `common_neighbors`, `adamic_adar`: the number of neighbours that two nodes share, and the sum of 1 / log degree over
+  these (Adamic and Adar, 2003); only for links within one node set, since nodes of two sets share none.
+
+`_auc`, `_ap`: area under the ROC curve, and average precision, as stage `score_links` reports them.
+
+File: `metrics.json`. The same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+METHODS = ("degree_product", "common_neighbors", "adamic_adar")
+MOST_JUDGED = 50_000
+"""Links of a split that are judged at most, the first of their random order, and as many other pairs."""
+_PROCESS_BYTES = 170 << 20
+_START_S = 1.5
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Links are sorted once; rows of the judged pairs are intersected, some at a time."""
+    graph = inputs.get("graph", {})
+    edges = int(graph.get("edges") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 60 * edges + (160 << 20),
+        cpu_s=_START_S + 3e-7 * edges,
+        output_bytes=1 << 10,
+        parallel=0.0,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )
+
+
+STAGE = Stage(
+    name="baselines_links",
+    version="1",
+    params=StageParams,
+    inputs={"graph": Input("holdout_links dataset: the graph, and what was held out of it")},
+    run="superworkflow.tasks.baselines_links.run:run",
+    estimate=estimate,
+    help="degrees and common neighbours on the held-out links",
+    metrics=tuple(f"{method}_{figure}" for method in METHODS for figure in ("auc", "ap")),
+)

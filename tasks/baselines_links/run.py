@@ -1,0 +1,93 @@
+"""The work of stage `baselines_links`."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.baselines_links import METHODS, MOST_JUDGED
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+
+load_kernels_fast()
+_ENTRIES = 1 << 22
+"""Neighbours of the pairs that are intersected at once, about."""
+Floats = NDArray[np.float64]
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Judge simpler scores of pairs; see `tasks.baselines_links`.
+
+    Raises:
+        UserError: no links were held out of the graph.
+    """
+    graph = HeteroGraph.open(job.inputs["graph"])
+    held_out = read_held_out(graph)
+    edges = graph.edge_sets[held_out.edges]
+    one_set = edges.source == edges.target
+    links = links_of(graph.rows(edges.name), one_set)
+    sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
+    degrees = [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
+    neighbors = None
+    if one_set:
+        degrees = [degrees[0] + degrees[1]] * 2
+        neighbors = _both_ways(links, sizes[0])
+    else:
+        job.progress.log(
+            f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
+        )
+    metrics: dict[str, float] = {}
+    judged = 0
+    for split in HELD_OUT:
+        pairs = [each[split][:MOST_JUDGED] for each in (held_out.links, held_out.others)]
+        if not len(pairs[0]):
+            continue
+        judged += len(pairs[0])
+        if len(pairs[0]) < len(held_out.links[split]):
+            job.progress.log(f"{len(pairs[0]):,} of {len(held_out.links[split]):,} {split} links are judged")
+        whole = np.concatenate(pairs)
+        scores = {"degree_product": degrees[0][whole[:, 0]] * degrees[1][whole[:, 1]]}
+        if neighbors is not None:
+            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(neighbors, whole)
+        for method in filter(scores.__contains__, METHODS):
+            both = np.split(scores[method], [len(pairs[0])])
+            metrics |= {
+                f"{method}_auc@{split}": area_under_curve(*both), f"{method}_ap@{split}": average_precision(*both),
+            }  # fmt: skip
+            job.progress.log(f"{method.replace('_', ' ')}: auc {metrics[f'{method}_auc@{split}']:.4f} ({split})")
+    job.output.json("metrics.json", metrics)
+    return Output(rows=judged, metrics=metrics)
+
+
+def _both_ways(links: Pairs, nodes: int) -> sp.csr_matrix:
+    """Symmetric matrix of ones."""
+    upper = sp.csr_matrix((np.ones(len(links), np.float32), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
+    return sp.csr_matrix(upper + upper.T)
+
+
+def shared_neighbors(neighbors: sp.csr_matrix, pairs: Pairs) -> tuple[Floats, Floats]:
+    """Number of the neighbours that the nodes of each pair share, and the sum of 1 / log degree over these.
+
+    Args:
+        neighbors: symmetric matrix of ones, [nodes, nodes].
+        pairs: int64 [pairs, 2].
+    """
+    degrees = np.diff(neighbors.indptr)
+    worth = 1 / np.log(np.maximum(degrees, 2))
+    counts, sums = np.zeros(len(pairs)), np.zeros(len(pairs))
+    ends = np.cumsum(degrees[pairs].sum(axis=1, dtype=np.int64))
+    first = 0
+    while first < len(pairs):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + _ENTRIES, side="right")))
+        part = pairs[first:last]
+        shared = neighbors[part[:, 0]].multiply(neighbors[part[:, 1]]).tocsr()
+        counts[first:last] = np.diff(shared.indptr)
+        sums[first:last] = shared @ worth
+        first = last
+    return counts, sums

@@ -1,0 +1,30 @@
+"""Parameters that define the learned labels and their split, shared by stages."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from superworkflow.infra.contract.params import StageParams
+
+
+class SplitParams(StageParams):
+    """Parameters of labels and their split into training, validation and test."""
+
+    label: str = Field(
+        default="",
+        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0, an empty "
+        "text, nan, None and null mean no label. Not needed with an edge list.",
+    )
+    train_share: float = Field(
+        default=0.6, gt=0, le=1,
+        description="Of the labelled nodes of each class, the share to train on where the labels name no splits.",
+    )  # fmt: skip
+    validation_share: float = Field(
+        default=0.2, ge=0, lt=1, description="The same of the nodes to validate on; all others are tested."
+    )
+    seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Shares to train and to validate on."""
+        return self.train_share, self.validation_share

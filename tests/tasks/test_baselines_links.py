@@ -1,0 +1,68 @@
+"""Stage `baselines_links`: figures of networkx and scikit-learn on the same held-out pairs."""
+
+from __future__ import annotations
+
+import io
+
+import networkx as nx
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from superworkflow.tasks import baselines_links, holdout_links
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, links_of, read_held_out
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from tests.tasks.gnn_graphs import one_kind, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["both-ways", "one-way"])
+def test_figures_are_those_of_networkx(tmp_path, directed):
+    """Within one set a link has no direction, however its edges are stored."""
+    graph = one_kind(tmp_path / "graph")
+    if directed:
+        names = [f"n{i:03}" for i in range(90)]
+        rows = HeteroGraph.open(graph).rows("edge")
+        pairs = links_of(rows, True)
+        turned = [(names[u], names[v]) if (u + v) % 2 else (names[v], names[u]) for u, v in pairs.tolist()]
+        graph = write_heterograph(
+            tmp_path / "one-way", {"node": Nodes(names)}, {"edge": Edges("node", "node", sorted(turned))}
+        )
+    params = {"validation_share": 0.1, "test_share": 0.2}
+    held = run_stage(holdout_links.STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "held")
+    found = run_stage(
+        baselines_links.STAGE, {}, {"graph": str(held.location.local_path)}, tmp_path / "baselines"
+    ).metrics
+    opened = HeteroGraph.open(held)
+    out = read_held_out(opened)
+    learned = nx.Graph(links_of(opened.rows("edge"), True).tolist())
+    learned.add_nodes_from(range(90))
+    for split in HELD_OUT:
+        pairs = [tuple(each) for each in np.concatenate([out.links[split], out.others[split]]).tolist()]
+        truth = np.arange(len(pairs)) < len(out.links[split])
+        scores = {
+            "degree_product": [p for _, _, p in nx.preferential_attachment(learned, pairs)],
+            "common_neighbors": [len(list(nx.common_neighbors(learned, u, v))) for u, v in pairs],
+            "adamic_adar": [p for _, _, p in nx.adamic_adar_index(learned, pairs)],
+        }
+        for name, values in scores.items():
+            assert found[f"{name}_auc@{split}"] == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
+            assert found[f"{name}_ap@{split}"] == pytest.approx(average_precision_score(truth, values), abs=1e-12)
+
+
+def test_nodes_of_two_sets_have_no_neighbours_in_common(tmp_path):
+    graph, log = two_kinds(tmp_path / "graph"), io.StringIO()
+    given = {"graph": str(graph.location.local_path)}
+    held = run_stage(holdout_links.STAGE, {"edges": "writes", "validation_share": 0.1}, given, tmp_path / "held")
+    given = {"graph": str(held.location.local_path)}
+    found = run_stage(baselines_links.STAGE, {}, given, tmp_path / "baselines", log=log).metrics
+    opened = HeteroGraph.open(held)
+    out, links = read_held_out(opened), links_of(opened.rows("writes"), False)
+    authors, papers = np.bincount(links[:, 0], minlength=15), np.bincount(links[:, 1], minlength=40)
+    pairs = np.concatenate([out.links["test"], out.others["test"]])
+    truth = np.arange(len(pairs)) < len(out.links["test"])
+    wanted = roc_auc_score(truth, authors[pairs[:, 0]] * papers[pairs[:, 1]])
+    assert found["degree_product_auc@test"] == pytest.approx(wanted, abs=1e-12)
+    assert {name.rpartition("_")[0] for name in found} == {"degree_product"}
+    assert "common neighbours are left out" in log.getvalue()

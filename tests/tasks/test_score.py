@@ -1,0 +1,123 @@
+"""Stage `score`: figures of scikit-learn, of predictions by a trained network."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import (
+    average_precision_score,
+    confusion_matrix,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
+
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks import baselines, infer, score, train
+from tests.tasks.embedding_inputs import _commit
+from tests.tasks.gnn_graphs import one_kind
+from tests.tasks.index_helpers import run_stage
+
+SPLITS = ("validation", "test")
+
+
+def _path(dataset: Dataset) -> str:
+    return str(dataset.location.local_path)
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+    """A graph, and predictions that are often wrong."""
+    folder = tmp_path_factory.mktemp("score")
+    graph = one_kind(folder / "graph")
+    params = {"epochs": 2, "hidden": 4, "fanouts": "3,3", "batch": 8}
+    network = run_stage(train.STAGE, params, {"graph": _path(graph)}, folder / "train")
+    given = {"graph": _path(graph), "network": _path(network)}
+    return graph, run_stage(infer.STAGE, {}, given, folder / "infer")
+
+
+def _rows(dataset: Dataset, name: str) -> list[dict[str, Any]]:
+    with dataset.parquet(name) as file:
+        return list(file.read().to_pylist())
+
+
+def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    _, found = predicted
+    likely, names = found.array("probabilities.npy"), found.json("classes.json")
+    rows = _rows(found, "predictions.parquet")
+    assert (likely.dtype, likely.shape) == (np.float32, (len(rows), len(names)))
+    assert likely.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert [row["predicted"] for row in rows] == [names[number] for number in likely.argmax(axis=1)]
+    assert [row["probability"] for row in rows] == pytest.approx(likely.max(axis=1).tolist())
+    scored = run_stage(score.STAGE, {}, {"predictions": _path(found)}, tmp_path / "score")
+    classes, confusion, bins = (_rows(scored, f"{name}.parquet") for name in ("classes", "confusion", "calibration"))
+    for split in SPLITS:
+        judged = np.flatnonzero([row["split"] == split for row in rows])
+        truth = np.array([names.index(rows[i]["label"]) for i in judged])
+        given = likely[judged].argmax(axis=1)
+        one_hot = np.eye(len(names))[truth]
+        table = [row for row in classes if row["split"] == split]
+        assert [row["class"] for row in table] == names
+        wanted = precision_recall_fscore_support(truth, given, labels=range(len(names)))
+        for name, values in zip(("precision", "recall", "f1", "support"), wanted, strict=True):
+            assert [row[name] or 0 for row in table] == pytest.approx(values)
+        for name, function in (("roc_auc", roc_auc_score), ("average_precision", average_precision_score)):
+            assert [row[name] for row in table] == pytest.approx(function(one_hot, likely[judged], average=None))
+            assert scored.metrics[f"{name}@{split}"] == pytest.approx(function(one_hot, likely[judged]))
+        matrix = np.zeros((len(names), len(names)), int)
+        for row in confusion:
+            if row["split"] == split:
+                matrix[names.index(row["label"]), names.index(row["predicted"])] = row["nodes"]
+        assert (matrix == confusion_matrix(truth, given, labels=range(len(names)))).all()
+        own = [row for row in bins if row["split"] == split]
+        assert sum(row["nodes"] for row in own) == len(judged)
+        error, best = 0.0, likely[judged].max(axis=1)
+        for row in own:
+            here = (best > row["low"]) & (best <= row["high"])
+            assert here.sum() == row["nodes"]
+            error += abs((given == truth)[here].mean() - best[here].mean()) * here.mean()
+        assert scored.metrics[f"calibration_error@{split}"] == pytest.approx(error, abs=1e-6)
+
+
+def test_a_simpler_method_that_is_better_is_a_warning(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    graph, found = predicted
+    simple = run_stage(baselines.STAGE, {}, {"graph": _path(graph)}, tmp_path / "baselines")
+    log = io.StringIO()
+    given = {"predictions": _path(found), "baselines": _path(simple)}
+    scored = run_stage(score.STAGE, {}, given, tmp_path / "score", log=log)
+    assert simple.metrics["label_propagation_accuracy@test"] > scored.metrics["accuracy@test"] + 0.2
+    warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
+    assert any("labels spread over the edges classify better than the network" in each for each in warnings)
+    assert all(f"warning: {each}" in log.getvalue() for each in warnings)
+
+
+def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    """Such as on a later graph: it counts as never predicted, without a curve."""
+    _, found = predicted
+    with found.parquet("predictions.parquet") as file:
+        table = file.read()
+    labels = table["label"].to_pylist()
+    tested = [i for i, split in enumerate(table["split"].to_pylist()) if split == "test"]
+    labels[tested[0]] = "new"
+    output = DatasetWriter(Location.of(tmp_path / "later"))
+    changed = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.string()))
+    with output.file("predictions.parquet") as path:
+        pq.write_table(changed, path)
+    output.array("probabilities.npy", found.array("probabilities.npy"))
+    output.json("classes.json", found.json("classes.json"))
+    later = _commit(output, "infer", "later", len(labels), {"nodes": len(labels), "classes": 3})
+    scored = run_stage(score.STAGE, {}, {"predictions": _path(later)}, tmp_path / "score")
+    (row,) = [row for row in _rows(scored, "classes.parquet") if (row["split"], row["class"]) == ("test", "new")]
+    assert (row["support"], row["predicted"], row["recall"], row["precision"], row["roc_auc"]) == (
+        1,
+        0,
+        0.0,
+        None,
+        None,
+    )

@@ -110,8 +110,8 @@ def infer(
             return {}
         judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
         facts = write_results(writer, graph, judged_by, network, made, read)
-    files = [entry.model_dump() for entry in writer.entries]
-    return {"files": files, "rows": facts.rows, "stats": dict(facts.stats)}
+    written = [entry.model_dump() for entry in writer.entries]
+    return {"files": written, "rows": facts.rows, "stats": dict(facts.stats)}
 
 
 def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:

@@ -131,9 +131,10 @@ class StoredNetwork:
         theirs = np.empty(len(senders), np.float32)
         there = senders >= 0
         theirs[there], theirs[~there] = self._degrees[senders[there]], degrees[-1 - senders[~there]]
-        scale = 1 / np.sqrt(degrees + 1)
-        values = self._neighbours(number, edge_set, relation[3], rows, new) * (weights / np.sqrt(theirs + 1))[:, None]
-        total = (_reduced(np.add, values, starts) + own * scale[:, None]) * scale[:, None]
+        scale = (1 / np.sqrt(degrees + 1))[:, None].astype(np.float32)
+        shares = (weights / np.sqrt(theirs + 1))[:, None].astype(np.float32)
+        values: Floats = self._neighbours(number, edge_set, relation[3], rows, new) * shares
+        total: Floats = (_reduced(np.add, values, starts) + own * scale) * scale
         return self._linear(f"layers.{number}.linear", total)
 
     def _gat(
@@ -152,8 +153,9 @@ class StoredNetwork:
         of_self, of_edges = np.exp(of_self - largest), np.exp(of_edges - np.repeat(largest, counts, axis=0))
         total = of_self + _reduced(np.add, of_edges, starts)
         summed = _reduced(np.add, (near * of_edges[:, :, None]).reshape(len(near), -1), starts).reshape(mine.shape)
-        found: Floats = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(len(own), -1)
-        return found + self._tensors[f"{layer}.bias"]
+        shared = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(len(own), -1)
+        found: Floats = shared + self._tensors[f"{layer}.bias"]
+        return found
 
     def _linear(self, name: str, rows: Floats) -> Floats:
         made: Floats = rows @ self._tensors[f"{name}.weight"].T + self._tensors[f"{name}.bias"]

@@ -110,7 +110,9 @@ class LinkModel:
             for column, node_set in zip(("source", "target"), self._ends, strict=True)
         ]
         found = self._nodes.answers([*ends[0], *ends[1]])
-        count, answers, errors = len(table), [], []
+        count = len(table)
+        answers: list[tuple[float | None, float | None]] = []
+        errors: list[str] = []
         for i in range(count):
             both = dict.fromkeys(filter(None, (found.errors[i], found.errors[count + i])))
             errors.append("; ".join(both))
@@ -159,9 +161,9 @@ def queries_of(
     empty = [None] * len(table)
     cells = [given.get(name, empty) for name in ("features", "neighbors", "weights")]
     return [
-        NodeQuery(each, node, *rest, column=column)
-        for each, node, *rest in zip(sets, names, *cells, strict=True)
-    ]  # fmt: skip
+        NodeQuery(each, node, features, neighbors, weights, column)
+        for each, node, features, neighbors, weights in zip(sets, names, *cells, strict=True)
+    ]
 
 
 def _from_columns(table: pd.DataFrame, column: str, columns: list[list[Any]]) -> dict[str, list[Any]]:

@@ -111,7 +111,7 @@ def test_links_from_edges_to_a_model(
     assert "'w' is not among" in partly["error"][1]
     assert "no `target` is given" in partly["error"][1]
     chosen = card(Dataset.open(Location.of(folder)))
-    assert {column["name"] for column in chosen.columns} == {"source", "target"}
+    assert [column["name"] for column in chosen.columns][:3] == ["source", "target", "source_features"]
     assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"
     assert choose_quality(SUPERWORKFLOW, ["edges"], STAGES).full_name == "score.accuracy@validation"
     assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2

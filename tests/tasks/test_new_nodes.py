@@ -110,6 +110,10 @@ def test_a_known_node_that_comes_as_a_new_one(tmp_path, model, features):
         values = np.asarray(graph.node_feature("node", "features"))
         table = pd.DataFrame({"node": ["x", "y", "z"], "features": [values[row].tolist() for row in rows], **given})
         check_answers(model_served.predict(table, {}), found, rows, ["x", "y", "z"])
+        alone = pd.DataFrame({"node": ["x"], "features": [values[3].tolist()], "neighbors": [[]]})
+        answer = model_served.predict(alone, {})
+        assert answer["error"].tolist() == [""]
+        assert sum(answer["probabilities"][0].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("model", TYPED, ids=str)

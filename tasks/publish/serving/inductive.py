@@ -328,9 +328,13 @@ def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
     values = _listed(given, f"features of {who}")
     if len(values) != width:
         raise ValueError(f"{who} has {len(values)} features, and the model reads {_layout(about)}")
-    if not all(map(_is_number, values)):
+    try:
+        found = np.array(values, np.float32)
+    except (TypeError, ValueError):
+        found = np.full(width, np.nan, np.float32)
+    if found.shape != (width,) or not np.isfinite(found).all():
         raise ValueError(f"a feature of {who} is not a finite number")
-    return np.array(values, np.float32)
+    return found
 
 
 def _layout(about: Mapping[str, Any]) -> str:

@@ -152,8 +152,8 @@ class StoredNetwork:
         largest = np.maximum(of_self, _reduced(np.maximum, of_edges, starts, -np.inf))
         of_self, of_edges = np.exp(of_self - largest), np.exp(of_edges - np.repeat(largest, counts, axis=0))
         total = of_self + _reduced(np.add, of_edges, starts)
-        summed = _reduced(np.add, (near * of_edges[:, :, None]).reshape(len(near), -1), starts).reshape(mine.shape)
-        shared = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(len(own), -1)
+        summed = _reduced(np.add, (near * of_edges[:, :, None]).reshape(-1, heads * width), starts).reshape(mine.shape)
+        shared = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(-1, heads * width)
         found: Floats = shared + self._tensors[f"{layer}.bias"]
         return found
 

@@ -119,17 +119,20 @@ def _write_rows(
     """Write the inputs of a layer of the nodes of a set, some at a time."""
     predictions, number = job.inputs["predictions"], shape.numbers()[name]
     count, width = shape.nodes[name], shape.width_in(layer, name)
+    table: NDArray[Any] | None = None
+    if not layer:
+        table = features_of(graph, name)
+    elif not is_embedding(shape, layer, name):
+        table = predictions.array(inner_rows(shape)[layer, name])
+    if table is not None and table.dtype == np.float16:
+        kind = table.dtype  # features that the graph has so
     with job.output.file(f"rows-{layer}-{number}.npy") as path, path.open("wb") as stream:
         write_header(stream, (count, width), kind)
-        if is_embedding(shape, layer, name):
+        if table is None:
             with open_embeddings(predictions) as file:
                 for batch in batches(file, _PIECE):
                     stream.write(_stored(vectors_of(batch, dimensions_of(file.schema_arrow, predictions)), kind))
             return
-        table: NDArray[Any] | None = features_of(graph, name)
-        if layer:
-            table = predictions.array(inner_rows(shape)[layer, name])
-        assert table is not None
         for first in range(0, count, _PIECE):
             stream.write(_stored(table[first : first + _PIECE], kind))
             job.progress.update(min(first + _PIECE, count), count, f"rows of {name}, layer {layer}")

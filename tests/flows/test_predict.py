@@ -84,6 +84,37 @@ def test_a_whole_new_graph(home: Path, prefect_api: str, capsys: pytest.CaptureF
     assert {stage["state"] for stage in json.loads(capsys.readouterr().out)} == {"cached"}
 
 
+WORKERS = "stages:\n  infer: {engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}\n"
+
+
+def test_on_workers(home: Path, tmp_path: Path, prefect_api: str) -> None:
+    """The same names of the datasets as in process, and the same probabilities."""
+    files, profile = write_graph(tmp_path / "graph", 60, "r"), tmp_path / "workers.yaml"
+    profile.write_text(WORKERS)
+    (network,) = [str(path.parent) for path in (home / "superworkflow-store" / "train").glob("*/manifest.json")]
+    found = []
+    for store, more in (("alone", []), ("parts", ["--profile", str(profile), "--set", "gnn_predict.partitioned=true"])):
+        words = [
+            *words_of(files, "edges", "features"),
+            "--store",
+            str(tmp_path / store),
+            "--no-tracking",
+            "--json",
+            *more,
+        ]
+        done = warm.run(["predict", network, *words], timeout=600, env=os.environ | {"PREFECT_API_URL": prefect_api})
+        assert done.returncode == 0, done.stderr[-4000:]
+        run = json.loads(done.stdout)
+        outputs = {stage["name"]: Path(stage["output"]).name for stage in run["stages"]}
+        found.append((outputs, pq.read_table(run["predictions"]).to_pydict()))
+    (alone, table), (parts, other) = found
+    assert parts.keys() - alone.keys() == {"partition", "shard"}
+    assert alone.items() <= parts.items()
+    assert table["node"] == other["node"]
+    assert table["predicted"] == other["predicted"]
+    assert other["probability_e"] == pytest.approx(table["probability_e"], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

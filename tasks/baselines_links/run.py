@@ -33,10 +33,8 @@ def run(job: StageRun[StageParams]) -> Output:
     links = links_of(graph.rows(edges.name), one_set)
     sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
     degrees = [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
-    neighbors = None
     if one_set:
         degrees = [degrees[0] + degrees[1]] * 2
-        neighbors = _both_ways(links, sizes[0])
     else:
         job.progress.log(
             f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
@@ -52,8 +50,8 @@ def run(job: StageRun[StageParams]) -> Output:
             job.progress.log(f"{len(pairs[0]):,} of {len(held_out.links[split]):,} {split} links are judged")
         whole = np.concatenate(pairs)
         scores = {"degree_product": degrees[0][whole[:, 0]] * degrees[1][whole[:, 1]]}
-        if neighbors is not None:
-            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(neighbors, whole)
+        if one_set:
+            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(links, degrees[0], whole)
         for method in filter(scores.__contains__, METHODS):
             both = np.split(scores[method], [len(pairs[0])])
             metrics |= {
@@ -64,30 +62,41 @@ def run(job: StageRun[StageParams]) -> Output:
     return Output(rows=judged, metrics=metrics)
 
 
-def _both_ways(links: Pairs, nodes: int) -> sp.csr_matrix:
-    """Symmetric matrix of ones."""
-    upper = sp.csr_matrix((np.ones(len(links), np.float32), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    return sp.csr_matrix(upper + upper.T)
-
-
-def shared_neighbors(neighbors: sp.csr_matrix, pairs: Pairs) -> tuple[Floats, Floats]:
+def shared_neighbors(links: Pairs, degrees: Floats, pairs: Pairs) -> tuple[Floats, Floats]:
     """Number of the neighbours that the nodes of each pair share, and the sum of 1 / log degree over these.
 
     Args:
-        neighbors: symmetric matrix of ones, [nodes, nodes].
+        links: all links, int64 [links, 2], distinct.
+        degrees: of all nodes.
         pairs: int64 [pairs, 2].
     """
-    degrees = np.diff(neighbors.indptr)
+    ends = np.unique(pairs)
+    neighbors = _rows_of(ends, links, len(degrees))
+    places = np.searchsorted(ends, pairs)
+    lengths = np.cumsum(np.diff(neighbors.indptr)[places].sum(axis=1, dtype=np.int64))
     worth = 1 / np.log(np.maximum(degrees, 2))
     counts, sums = np.zeros(len(pairs)), np.zeros(len(pairs))
-    ends = np.cumsum(degrees[pairs].sum(axis=1, dtype=np.int64))
     first = 0
     while first < len(pairs):
-        done = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, done + _ENTRIES, side="right")))
-        part = pairs[first:last]
+        done = int(lengths[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(lengths, done + _ENTRIES, side="right")))
+        part = places[first:last]
         shared = neighbors[part[:, 0]].multiply(neighbors[part[:, 1]]).tocsr()
         counts[first:last] = np.diff(shared.indptr)
         sums[first:last] = shared @ worth
         first = last
     return counts, sums
+
+
+def _rows_of(ends: NDArray[np.int64], links: Pairs, nodes: int) -> sp.csr_matrix:
+    """Neighbours of some nodes, ascending, as rows of ones, [these nodes, nodes]."""
+    place = np.full(nodes, -1, np.int64)
+    place[ends] = np.arange(len(ends))
+    rows, columns = [], []
+    for side in (0, 1):
+        here = place[links[:, side]]
+        kept = here >= 0
+        rows.append(here[kept])
+        columns.append(links[kept, 1 - side])
+    ones = np.ones(sum(map(len, rows)), np.float32)
+    return sp.csr_matrix((ones, (np.concatenate(rows), np.concatenate(columns))), shape=(len(ends), nodes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
@@ -22,20 +22,7 @@ _CLASS_METHODS = {
         "Set train.epochs higher, or train.dropout lower; check that the features are right",
     ),
 }
-_LINK_METHODS = {
-    "degree_product": (
-        "degrees alone predict links better than the network",
-        "Set train.negatives_by=degree, train.learning_rate lower or train.epochs higher",
-    ),
-    "common_neighbors": (
-        "common neighbours predict links better than the network",
-        "Set train.learning_rate lower, train.dropout=0 or train.epochs higher",
-    ),
-    "adamic_adar": (
-        "common neighbours, weighted by degree, predict links better than the network",
-        "Set train.learning_rate lower, train.dropout=0 or train.epochs higher",
-    ),
-}
+_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 
 
 def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], figure: str) -> list[InputWarning]:
@@ -50,23 +37,32 @@ def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], fig
         figure: `accuracy` or `micro_f1`.
     """
     split = "test" if "test" in counts else "validation"
-    value = own[f"{figure}@{split}"]
+    name = f"{figure}@{split}"
+    value = own[name]
     error = math.sqrt(max(0.0, value * (1 - value)) / max(1, counts[split]))
-    return list(_warnings(_CLASS_METHODS, value, simple, f"{figure}@{split}", {"majority": 0.0}, error))
+    found = []
+    for method, (what, settle) in _CLASS_METHODS.items():
+        other = simple.get(f"{method}_{name}")
+        if other is not None and (value <= other if method == "majority" else value + error < other):
+            found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", settle))
+    return found
 
 
 def link_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
-    """Warnings by the AUC of the test links; differences up to 0.005 are none."""
-    split = "test" if "auc@test" in own else "validation"
-    if f"auc@{split}" not in own:
+    """A warning by the AUC of the test links, or of those to validate on; differences up to 0.005 are none."""
+    name = "auc@test" if "auc@test" in own else "auc@validation"
+    value = own.get(name, 1.0)
+    better = [
+        _text(method, other)
+        for method in _LINK_METHODS
+        if (other := simple.get(f"{method}_{name}")) is not None and value + 0.005 < other
+    ]
+    if not better:
         return []
-    return list(_warnings(_LINK_METHODS, own[f"auc@{split}"], simple, f"auc@{split}", {}, 0.005))
+    what = "links are predicted better without a network"
+    settle = "Set train.epochs higher, train.learning_rate lower, train.dropout=0 or train.negatives_by=degree"
+    return [InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle)]
 
 
-def _warnings(
-    methods: Mapping[str, tuple[str, str]], value: float, simple: Figures, name: str, margins: Figures, margin: float
-) -> Iterator[InputWarning]:
-    for method, (what, settle) in methods.items():
-        other = simple.get(f"{method}_{name}")
-        if other is not None and (value <= other if method in margins else value + margin < other):
-            yield InputWarning(what, name, f"{value:.4f}, {method.replace('_', ' ')} {other:.4f}", settle)
+def _text(method: str, value: float) -> str:
+    return f"{method.replace('_', ' ')} {value:.4f}"

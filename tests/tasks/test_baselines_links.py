@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from superworkflow.tasks import baselines_links, holdout_links
+from superworkflow.tasks import baselines_links, holdout_links, infer, score_links, train
+from superworkflow.tasks.lib.baseline_warnings import link_warnings
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, links_of, read_held_out
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.gnn_graphs import one_kind, two_kinds
@@ -66,3 +67,32 @@ def test_nodes_of_two_sets_have_no_neighbours_in_common(tmp_path):
     assert found["degree_product_auc@test"] == pytest.approx(wanted, abs=1e-12)
     assert {name.rpartition("_")[0] for name in found} == {"degree_product"}
     assert "common neighbours are left out" in log.getvalue()
+
+
+def test_a_network_that_is_worse_is_a_warning(tmp_path):
+    """One for all scores that are better than vectors without a sense; none for a network that beats them."""
+    graph = run_stage(
+        holdout_links.STAGE, {"test_share": 0.2}, {"graph": str(one_kind(tmp_path / "graph").location.local_path)},
+        tmp_path / "held",
+    )  # fmt: skip
+    given = {"graph": str(graph.location.local_path)}
+    network = run_stage(train.STAGE, {"epochs": 1, "hidden": 4, "batch": 64, "fanouts": "2,2"}, given, tmp_path / "n")
+    found = run_stage(infer.STAGE, {}, {**given, "network": str(network.location.local_path)}, tmp_path / "infer")
+    simple = run_stage(baselines_links.STAGE, {}, given, tmp_path / "baselines")
+    scored = run_stage(
+        score_links.STAGE, {},
+        {**given, "predictions": str(found.location.local_path), "baselines": str(simple.location.local_path)},
+        tmp_path / "score",
+    )  # fmt: skip
+    own, others = scored.metrics, simple.metrics
+    better = [
+        name
+        for name in ("degree_product", "common_neighbors", "adamic_adar")
+        if others[f"{name}_auc@test"] > own["auc@test"] + 0.005
+    ]
+    warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
+    assert len(warnings) == bool(better)
+    assert all(name.replace("_", " ") in each for each in warnings for name in better)
+    assert link_warnings({"auc@test": 0.7}, {"degree_product_auc@test": 0.704}) == []
+    (only,) = link_warnings({"auc@test": 0.7}, {"degree_product_auc@test": 0.8, "adamic_adar_auc@test": 0.6})
+    assert "got 0.7000, degree product 0.8000)" in str(only)

@@ -75,7 +75,7 @@ def diagram(
     else:
         simple = flow.stage(baselines.STAGE, graph=learned)
         scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
-    flow.stage(publish_predictions.STAGE, predictions=predictions, scores=scores)
+    flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:

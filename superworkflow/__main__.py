@@ -20,6 +20,7 @@ from superworkflow.parser import Parser
 COMMANDS = {
     "run": "run a superworkflow",
     "plan": "show what would run, what is cached, and what it would take",
+    "predict": "apply a registered model to new data",
     "explain": "show for each stage whether it is cached, or why not",
     "sweep": "search parameters in parallel, without repeating work",
     "deploy": "register a superworkflow with a Prefect server, optionally on a schedule",

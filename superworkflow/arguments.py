@@ -50,10 +50,7 @@ def add_request_arguments(
     name = _named(given, names)
     chosen = load_superworkflow(name) if name is not None else None
     if chosen is not None:
-        for source, text in chosen.sources.items():
-            metavar = "URI" if source in chosen.datasets else "FILE"
-            need = "optional" if source in chosen.optional else "required"
-            parser.add_argument(f"--{source}", metavar=metavar, help=f"{text} ({need})".replace("%", "%%"))
+        add_source_arguments(parser, chosen)
         for flag, definition in chosen.flags.items():
             takes: Any = {"metavar": definition.metavar} if definition.metavar else {"action": "store_true"}
             parser.add_argument(f"--{flag}", help=definition.help.replace("%", "%%"), **takes)
@@ -71,6 +68,29 @@ def add_request_arguments(
             describe_rows(parser, "Superworkflows", rows)
         elif not given:
             raise _which(parser.prog)
+    add_settings_arguments(parser, chosen, reads)
+    return chosen
+
+
+def add_source_arguments(
+    parser: argparse.ArgumentParser, chosen: Superworkflow, apart_from: Iterable[str] = ()
+) -> None:
+    """Declare the sources of a superworkflow, apart from those that the command finds by itself."""
+    for source, text in chosen.sources.items():
+        if source not in apart_from:
+            metavar = "URI" if source in chosen.datasets else "FILE"
+            need = "optional" if source in chosen.optional else "required"
+            parser.add_argument(f"--{source}", metavar=metavar, help=f"{text} ({need})".replace("%", "%%"))
+
+
+def add_settings_arguments(parser: argparse.ArgumentParser, chosen: Superworkflow | None, reads: bool = True) -> None:
+    """Declare the arguments about parameters, profile and store.
+
+    Args:
+        parser: of the command.
+        chosen: the superworkflow, if it is named.
+        reads: the command reads the sources.
+    """
     parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `train: {epochs: 3}`")
     parser.add_argument(
         "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
@@ -95,7 +115,6 @@ def add_request_arguments(
         parser.add_argument(
             "--rehash", action="store_true", help="read all sources again, even those that seem unchanged"
         )
-    return chosen
 
 
 def _which(command: str) -> UserError:

@@ -28,9 +28,10 @@ class Model:
 
     Args:
         node: whose dataset it is.
-        code: import path of the module that serves it. Its file is kept with the model and runs where this project is
-            not installed: `load(folder)` is given the dataset's files and returns an object whose
-            `predict(table, options)` answers a pandas table with another; ValueError refuses a request.
+        code: import path of the module that serves it, or of a package whose modules import each other relatively. Its
+            files are kept with the model and run where this project is not installed: `load(folder)` is given the
+            dataset's files and returns an object whose `predict(table, options)` answers a pandas table with another;
+            ValueError refuses a request.
         card: import string of `card(dataset)`, which returns a `ModelCard`.
         name: registered name where neither a deployment nor `run --register` gives one.
         title: under which a run's summary shows its URI.

@@ -74,6 +74,8 @@ class Superworkflow:
             `Diagram.stage(…, params=prefix)`.
         variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
         drift: how a run is compared with an earlier one.
+        applies: where it applies registered models to new data (`superworkflow predict`), the source that takes a
+            dataset of the run that made the model, and the name of the stage that made it.
         code: the user's file that defines it; set by its loader.
         own: names of the stages that this file defines.
     """
@@ -93,6 +95,7 @@ class Superworkflow:
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drift: Drift | None = None
+    applies: Mapping[str, str] = field(default_factory=dict)
     code: CodeFile | None = None
     own: frozenset[str] = frozenset()
 
@@ -191,6 +194,10 @@ def check_declarations(
             case Picture():
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
+    for source in superworkflow.applies:
+        if source not in superworkflow.datasets:
+            raise UserError("no source that is a dataset", where=f"{prefix}: applies", value=source,
+                            remedy="Name it in datasets=")  # fmt: skip
     for node in superworkflow.drift.datasets if superworkflow.drift is not None else ():
         _check_node(node, nodes, f"{prefix}: drift")
     titles = [*superworkflow.outputs, *(each.title for each in superworkflow.registered)]

@@ -95,7 +95,7 @@ def register(
 
     started = time.perf_counter()
     card, code = _card(dataset, model), _code(model)
-    marks = {DIGEST_TAG: dataset.digest, CODE_TAG: hashlib.sha256(code.read_bytes()).hexdigest()}
+    marks = {DIGEST_TAG: dataset.digest, CODE_TAG: _sum(code)}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
         with process_tracking_uri(tracking_uri):
@@ -148,7 +148,16 @@ def _code(model: Model) -> Path:
     path = module_file(model.code)
     if path is None:
         raise UserError("no such module", where=f"model {model.title}", value=model.code)
-    return path
+    return path.parent if path.name == "__init__.py" else path
+
+
+def _modules(code: Path) -> list[Path]:
+    """Files of the code: a module, or those of a package, by name."""
+    return sorted(code.glob("*.py")) if code.is_dir() else [code]
+
+
+def _sum(code: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _modules(code))).hexdigest()
 
 
 def _registered(client: MlflowClient, name: str, tags: Mapping[str, str]) -> tuple[int, str] | None:
@@ -222,8 +231,10 @@ def _save(folder: Path, dataset: Dataset, card: ModelCard, code: Path, model_id:
             pip_requirements=[f"{package}=={version(package)}" for package in ("mlflow", *card.requirements)],
         )  # fmt: skip
     place = f"{_CODE}/{code.name}"
-    (folder / _CODE).mkdir(parents=True)
-    shutil.copyfile(code, folder / place)
+    for path in _modules(code):
+        copy = folder / place / path.name if code.is_dir() else folder / place
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     model.flavors["python_function"]["artifacts"] = {
         "dataset": {"path": _ARTIFACTS, "uri": dataset.uri}, "code": {"path": place, "uri": place},
     }  # fmt: skip

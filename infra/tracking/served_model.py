@@ -58,7 +58,7 @@ def as_table(given: Any, columns: Sequence[str]) -> pd.DataFrame:
     if isinstance(given, pd.DataFrame):
         return given
     if isinstance(given, dict):
-        return pd.DataFrame(given if any(np.ndim(value) for value in given.values()) else [given])
+        return pd.DataFrame(given if given and all(np.ndim(value) for value in given.values()) else [given])
     if isinstance(given, pd.Series):
         return given.to_frame(given.name if given.name in columns else columns[0])
     rows = [given] if np.isscalar(given) else list(given)
@@ -73,9 +73,11 @@ def as_table(given: Any, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _load(path: Path) -> ModuleType:
-    """The module in a file; under a name of its own, since models of other datasets may be open."""
+    """The module in a file, or the package in a folder; under a name of its own, since other models may be open."""
     name = f"superworkflow_served_{abs(hash(str(path))):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    inside = [str(path)] if path.is_dir() else None
+    file = path / "__init__.py" if inside else path
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

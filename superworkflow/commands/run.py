@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from superworkflow.arguments import add_promotion_arguments, add_request_arguments, registration_from, request_from
@@ -20,6 +21,7 @@ from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.orchestration.export import check_formats, export
 from superworkflow.infra.process.interrupt import Interrupted, interruptible
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -47,6 +49,24 @@ def run(options: argparse.Namespace) -> int:
     require_extra("flow")
     superworkflow, request = request_from(options, lambda chosen: _registration(chosen, options))
     check_formats(superworkflow, options.export)
+    return start(superworkflow, request, options).exit_code
+
+
+@dataclass(frozen=True)
+class Started:
+    """End of a run.
+
+    Args:
+        exit_code: exit status of the command.
+        record: of a run that is complete.
+    """
+
+    exit_code: int
+    record: RunRecord | None = None
+
+
+def start(superworkflow: Superworkflow, request: Request, options: argparse.Namespace) -> Started:
+    """Run, and print the result; `options` has `name`, `export`, `no_tracking` and `json`."""
     check_machine(request)  # before a server is started
     request.store.check_writable()
     launcher = make_launcher(request.profile)
@@ -77,11 +97,11 @@ def run(options: argparse.Namespace) -> int:
         is_input = isinstance(error, UserError) and not isinstance(error, DatasetDamaged)
         hint = "Complete stages are kept." if is_input else resume  # the same command would fail again
         print(f"\n{error}\n{hint}", file=sys.stderr)
-        return error.exit_code
+        return Started(error.exit_code)
     print_run(record, uri, tracker.url())
     if options.json:
         print(json.dumps(record.document(), indent=1))
-    return 0
+    return Started(0, record)
 
 
 def _registration(superworkflow: Superworkflow, options: argparse.Namespace) -> Registration:

@@ -5,8 +5,9 @@ The edge list is read as the stage `index` reads it, without direction: loops ar
 become the feature `weight` of edges.
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
-of them, and together become the feature `features`, float or half [nodes, values]. Such a table lists the nodes of the
-graph, also those without edges; without it these are the nodes that edges name.
+of them, and together become the feature `features`, float or half [nodes, values]; `columns.json` has their names and
+widths. Such a table lists the nodes of the graph, also those without edges; without it these are the nodes that edges
+name.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
 node has several labels, in several rows, `label` is a ragged list of them.
@@ -45,7 +46,7 @@ from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
-from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks.lib.graph.heterograph_writer import (
     rows_names,
     stats_of,
@@ -98,6 +99,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
     if features is not None:
         features.write(rank)
+        job.output.json(COLUMNS_FILE, list(map(list, zip(features.columns, features.widths, strict=True))))
         job.progress.update(3, 4, "parts")
     described, labelled, doubts = _write_labels(job, names, place=len(found))
     found += described

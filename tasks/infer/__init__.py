@@ -5,12 +5,16 @@ null where there is none. Where nodes have several labels `predicted` and `proba
 probability of at least a half, or the likeliest, `label` is a list, and `ranked` lists of a node with k labels the k
 likeliest. `probabilities.npy` float32 [nodes, classes], of all classes, whose names are in `classes.json`; they sum to
 1 where nodes have one class. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node
-(of a network of one layer, its scores). All have the nodes of the classified set, by number.
+(of a network of one layer, its scores). All have the nodes of the classified set, by number. A graph without labels has
+none to compare with, and a graph other than the network's own has no splits unless `splits` gives them.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
 `target_embeddings.parquet` of those where they end, if that is another node set; `factors.npy` float32 [width], of the
 decoder. A pair's score is the sum over the columns of both nodes' vectors and the factors, multiplied.
 `predictions.parquet` has the held-out pairs with columns `source`, `target`, `linked`, `split`, `score`, `probability`.
+
+`rows-<layer>-<node set>.npy` float32 [nodes, width]: what a layer from the second on reads of the nodes of a set, by
+number of both; see `lib.gnn.model.inner_rows`.
 """
 
 from __future__ import annotations
@@ -33,6 +37,11 @@ class InferParams(StageParams):
 
     batch: int = Field(default=8192, ge=1, le=1 << 20, description="Nodes that are computed together, 1 to 1048576.")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to compute: cpu or cuda.")
+    inner_rows: bool = Field(
+        default=True,
+        description="Also write what inner layers read of all nodes, by which a registered model predicts new nodes; a "
+        "classifier of two layers and one node set needs nothing more.",
+    )
 
 
 _PROCESS_BYTES = 420 << 20
@@ -55,10 +64,11 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     held += 0 if values else hidden  # embeddings, where there are no features to map
     gathered = min(nodes, params.batch * edges // nodes) * int(width) * 8
     mapped = mapped_graph(graph)
+    inner = hidden * max(0, layers - 2) if params.inner_rows else 0
     return Estimate(
         memory_bytes=_PROCESS_BYTES + (4 * held + _NODE_BYTES) * nodes + gathered + mapped,
         cpu_s=_START_S + products / 3e10 + sums * 2e-9 + 4e-8 * edges * layers + 2e-6 * nodes,
-        output_bytes=nodes * (4 * hidden + 4 * classes + 40),
+        output_bytes=nodes * (4 * (hidden + inner + classes) + 40),
         stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
         parallel=0.6,
         start_s=_START_S,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.objective.label_lists import label_lists
+from superworkflow.tasks.lib.gnn.objective.labels import has_label
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.f1 import top_k
 
@@ -32,7 +33,9 @@ def multi_label_columns(
         `predicted`, labels with a probability of at least 0.5, or else the most probable one; `probability`, theirs;
         `ranked`, for a node with k labels the k most probable; `label`, the node's own.
     """
-    names, own = pa.array(shape.head.classes, pa.string()), label_lists(graph, shape.head.label)
+    names, own = pa.array(shape.head.classes, pa.string()), [list[str]()] * len(scores)
+    if has_label(graph, shape.head.label):
+        own = label_lists(graph, shape.head.label)
     parts = list(_parts(names, scores, np.array([len(each) for each in own], np.int64)))
     found = {name: pa.chunked_array([part[name] for part in parts]) for name in parts[0]}
     return {**found, "label": pa.chunked_array([pa.array(own, pa.list_(pa.string()))])}

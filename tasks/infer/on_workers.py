@@ -25,7 +25,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
-from superworkflow.tasks.infer.run import files_of, layer, shape_on, write_results
+from superworkflow.tasks.infer.run import files_of, layer, shape_on, splits_of, write_inner, write_results
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
@@ -33,6 +33,7 @@ from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
+from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs, read_embeddings, read_network
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -50,11 +51,11 @@ def run(job: StageRun[InferParams]) -> Output:
     """
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
-    judged_by = job.inputs.get("splits") or trained
-    job.output.claim(files_of(shape))
+    judged_by = splits_of(job)
+    job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:
         result = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
-                         judged_by.uri, job.output.location.uri)[0]  # fmt: skip
+                         judged_by.uri if judged_by else "", job.output.location.uri)[0]  # fmt: skip
     job.output.adopt(FileEntry.model_validate(entry) for entry in result["files"])
     return Output(rows=result["rows"], stats=result["stats"])
 
@@ -69,7 +70,7 @@ def infer(
         worker: this rank.
         given: the stage's parameters.
         graph_uri, trained_uri, shards_uri: datasets of stages heterograph or holdout_links, train and shard.
-        judged_by_uri: dataset of stage train that has the nodes' splits.
+        judged_by_uri: dataset of stage train that has the nodes' splits; empty for none.
         output: URI of the dataset to write.
     """
     params = InferParams.model_validate(given)
@@ -90,8 +91,14 @@ def infer(
 
     rows = hidden = _first_rows(mine, trained, shape)
     keep_memory()
-    with torch.no_grad():
+    files = inner_rows(shape) if params.inner_rows else {}
+    writer = TaskWriter(Location.of(output))
+    with torch.no_grad(), tempfile.TemporaryDirectory() as scratch:
         for number, level in enumerate(shape.levels()):
+            for name in [each for each in level.senders if (number, each) in files]:
+                whole = _whole(store, shape, name, rows[name], Path(scratch))
+                if worker.rank == 0:
+                    write_inner(writer, files, number, {name: whole})
             near = {name: mine.near(store, name, rows[name]) for name in level.senders}
             hidden, rows = rows, layer(network, data, number, near, own, params.batch, report)
     with tempfile.TemporaryDirectory() as folder:
@@ -101,10 +108,10 @@ def infer(
             read = {name: _whole(store, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets}
         if worker.rank > 0:
             return {}
-        writer = TaskWriter(Location.of(output))
-        facts = write_results(writer, graph, SharedDataset.at(judged_by_uri, None), network, made, read)
-    files = [entry.model_dump() for entry in writer.entries]
-    return {"files": files, "rows": facts.rows, "stats": dict(facts.stats)}
+        judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
+        facts = write_results(writer, graph, judged_by, network, made, read)
+    written = [entry.model_dump() for entry in writer.entries]
+    return {"files": written, "rows": facts.rows, "stats": dict(facts.stats)}
 
 
 def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:

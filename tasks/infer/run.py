@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.features import width_of
+from superworkflow.tasks.lib.gnn.features import columns_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
+from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.layers import SageLayer
 from superworkflow.tasks.lib.gnn.model.network import Network, read_network
-from superworkflow.tasks.lib.gnn.objective.labels import label_texts
+from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
@@ -41,6 +43,7 @@ PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parque
 PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
 _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
+_SHOWN = 5
 READ = 40
 """Multiplications that a processor does in the time of one random read of a row's number."""
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
@@ -60,15 +63,32 @@ def run(job: StageRun[InferParams]) -> Output:
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
-        rows, hidden = all_rows(network, data, job.params.batch, job.progress.update)
-    judged_by = job.inputs.get("splits") or trained
-    return write_results(job.output, graph, judged_by, network, rows, hidden)
+        files = inner_rows(shape) if job.params.inner_rows else {}
+        rows, hidden = all_rows(
+            network, data, job.params.batch, job.progress.update, partial(write_inner, job.output, files)
+        )
+    return write_results(job.output, graph, splits_of(job), network, rows, hidden)
+
+
+def splits_of(job: StageRun[InferParams]) -> Dataset | None:
+    """Dataset of stage train that has the nodes' splits: the given one, or the network's own on its own graph."""
+    trained, graph = job.inputs["network"], job.inputs["graph"]
+    learned = trained.manifest.inputs.get("graph")
+    own = trained if learned is None or learned.digest == graph.digest else None
+    return job.inputs.get("splits") or own
+
+
+def write_inner(output: FileWriter, files: Mapping[tuple[int, str], str], layer: int, rows: RowsByNodeSet) -> None:
+    """Write what a layer reads; see `inner_rows`."""
+    for name, values in rows.items():
+        if (layer, name) in files:
+            output.array(files[layer, name], values)
 
 
 def write_results(
     output: FileWriter,
     graph: HeteroGraph,
-    judged_by: Dataset,
+    judged_by: Dataset | None,
     network: Network,
     rows: RowsByNodeSet,
     hidden: RowsByNodeSet,
@@ -78,7 +98,7 @@ def write_results(
     Args:
         output: the dataset.
         graph: graph of the nodes.
-        judged_by: dataset of stage train that has the nodes' splits.
+        judged_by: dataset of stage train that has the nodes' splits; None for no splits.
         network: the trained network.
         rows: outputs of the last layer for the nodes of its sets.
         hidden: inputs of the last layer for these nodes.
@@ -90,16 +110,16 @@ def write_results(
 
 
 def _write_classes(
-    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, shape: NetworkConfig, scores: NDArray[np.float32],
-    vectors: NDArray[np.float32],
+    output: FileWriter, graph: HeteroGraph, judged_by: Dataset | None, shape: NetworkConfig,
+    scores: NDArray[np.float32], vectors: NDArray[np.float32],
 ) -> Output:  # fmt: skip
     """Write the predicted classes of all nodes, and the last layer's inputs."""
     (target,) = shape.head.node_sets
     names = graph.ids(target).combine_chunks()
     with output.file(VECTORS) as path:
         _write_vectors(path, names, vectors)
-    splits = judged_by.array("splits.npy", mmap=False)
-    if len(splits) != len(names):
+    splits = judged_by.array("splits.npy", mmap=False) if judged_by else np.full(len(names), -1, np.int8)
+    if judged_by and len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
                         remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
     found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
@@ -125,8 +145,15 @@ def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float3
     return {
         "predicted": pa.array(shape.head.classes, pa.string()).take(column(predicted)),
         "probability": column(likely),
-        "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
+        "label": pa.array(_labels(graph, shape), pa.string()),
     }
+
+
+def _labels(graph: HeteroGraph, shape: NetworkConfig) -> list[str | None]:
+    """Label of each node; a graph that is only predicted need not have any."""
+    if not has_label(graph, shape.head.label):
+        return [None] * graph.node_sets[shape.head.node_sets[0]].count
+    return label_texts(graph, shape.head.label)
 
 
 def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArray[np.float32]) -> None:
@@ -174,11 +201,12 @@ def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows:
     return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
 
 
-def files_of(shape: NetworkConfig) -> list[str]:
+def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
     """Names of the files of a network's predictions."""
+    inner = list(inner_rows(shape).values()) if params.inner_rows else []
     if shape.head.task != LINKS:
-        return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES]
-    return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else [])]
+        return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
+    return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *inner]
 
 
 def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
@@ -189,6 +217,8 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
     """
     shape, where = read_shape(trained), trained.uri
     for name, width in shape.widths.items():
+        if name in graph.node_sets and width and (shape.columns.get(name) or width_of(graph, name) != width):
+            _check_columns(graph, shape, name, where)
         if name not in graph.node_sets or width_of(graph, name) != width:
             raise UserError("the network was trained on another graph", where=where, value=name,
                             remedy="Give the graph that it was trained on")  # fmt: skip
@@ -199,6 +229,34 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
         raise UserError("the network was trained on another graph", where=where, value=graph.dataset.digest,
                         remedy="Give the graph that it was trained on")  # fmt: skip
     return replace(shape, nodes={name: graph.node_sets[name].count for name in shape.nodes})
+
+
+def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, where: str) -> None:
+    """Refuse a graph with other features of a node set than the network reads.
+
+    Raises:
+        UserError: names those that are missing, others, and those of another width or at another place.
+    """
+    wanted, found = dict(shape.columns.get(node_set, ())), dict(columns_of(graph, node_set))
+    if list(wanted.items()) == list(found.items()) or (not wanted and sum(found.values()) == shape.widths[node_set]):
+        return
+    words = [
+        f"{text} {', '.join(names[:_SHOWN])}{' …' if len(names) > _SHOWN else ''}"
+        for text, names in (
+            ("this one lacks", [name for name in wanted if name not in found]),
+            ("this one also has", [name for name in found if name not in wanted]),
+            ("other widths of", [name for name in wanted if found.get(name, wanted[name]) != wanted[name]]),
+        )
+        if names
+    ]
+    order = ", ".join(f"{name} ({width} values)" if width > 1 else name for name, width in wanted.items())
+    raise UserError(
+        f"the network was trained on another graph, with other features of {node_set}: "
+        + ("; ".join(words) or "the same in another order"),
+        where=where, value=f"{sum(found.values())} values, not {shape.widths[node_set]}",
+        remedy=f"Give these features, in this order: {order[:500]}" if wanted else
+        f"Give {shape.widths[node_set]} values for each node",
+    )  # fmt: skip
 
 
 def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
@@ -214,7 +272,11 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
 
 
 def all_rows(
-    network: Network, data: Data, batch: int, report: Callable[[int, int, str], None]
+    network: Network,
+    data: Data,
+    batch: int,
+    report: Callable[[int, int, str], None],
+    keep: Callable[[int, RowsByNodeSet], None] = lambda layer, rows: None,
 ) -> tuple[dict[str, NDArray[np.float32]], RowsByNodeSet]:
     """Outputs and inputs of the last layer for the nodes of its sets; with one layer the outputs twice.
 
@@ -223,12 +285,14 @@ def all_rows(
         data: edges and inputs of all nodes.
         batch: nodes at a time.
         report: called with progress: nodes done, total, unit.
+        keep: called with the number of each layer and what it reads of all nodes.
     """
     keep_memory()
     network.eval()
     made: dict[str, NDArray[np.float32]] = _first_rows(network, data)
     for number in range(network.shape.layers):
         read = made  # the only reference: rows of earlier layers are freed
+        keep(number, read)
         made = layer(network, data, number, read, network.shape.nodes, batch, report)
     return made, read if network.shape.layers > 1 else made
 

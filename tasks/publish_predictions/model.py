@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from superworkflow.infra.contract.outcomes import ModelCard
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.model_bundle import facts_of
@@ -14,21 +17,36 @@ def card(bundle: Dataset) -> ModelCard:
         UserError: the dataset is none.
     """
     facts, first = facts_of(bundle, "publish_predictions")
+    network = bundle.json("network.json") if "network.json" in bundle else None
+    figures: dict[str, int | float | str] = {"nodes": facts["nodes"], "new_nodes": "yes" if network else "no"}
     if facts.get("task") == "link_prediction":
         own = "target_nodes.npy" in bundle
         text, offsets = (bundle.array(f"{'target_' * own}{name}.npy") for name in ("nodes", "node_offsets"))
         last = bytes(text[offsets[-2] : offsets[-1]]).decode("utf-8")
+        ends = ("source", "target")
+        more = [column for end in ends for column in describing(network, f"{end}_")]
         return ModelCard(
             kind="link prediction",
-            columns=tuple({"name": name, "type": "string", "required": True} for name in ("source", "target")),
+            columns=(*({"name": name, "type": "string", "required": True} for name in ends), *more),
             example=({"source": first, "target": last},),
-            facts={"nodes": facts["nodes"]},
+            facts=figures,
             metadata={"metrics": facts["metrics"]},
         )
     return ModelCard(
         kind="classification",
-        columns=({"name": "node", "type": "string", "required": True},),
+        columns=({"name": "node", "type": "string", "required": True}, *describing(network)),
         example=({"node": first},),
-        facts={"nodes": facts["nodes"], "classes": len(facts["classes"])},
+        facts=figures | {"classes": len(facts["classes"])},
         metadata={"metrics": facts["metrics"]},
     )
+
+
+def describing(network: Mapping[str, Any] | None, prefix: str = "") -> list[dict[str, Any]]:
+    """Columns of a request that describe new nodes, where the bundle has its network."""
+    if network is None:
+        return []
+    columns = {
+        "features": {"type": "array", "items": {"type": "double"}},
+        "neighbors": {"type": "array", "items": {"type": "string"}},
+    }
+    return [{"name": f"{prefix}{name}", **kind, "required": False} for name, kind in columns.items()]

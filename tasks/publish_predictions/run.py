@@ -7,18 +7,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
+from superworkflow.tasks.publish_predictions import PublishPredictionsParams
+from superworkflow.tasks.publish_predictions.new_nodes import write_new_nodes
 
-BUNDLE_FORMAT = 1
+BUNDLE_FORMAT = 2
+PROBABILITIES = "probabilities.npy"
+_PIECE = 1 << 16
 LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
 """Task of a bundle, and the file by which predictions of links are known."""
 
 
-def run(job: StageRun[StageParams]) -> Output:
+def run(job: StageRun[PublishPredictionsParams]) -> Output:
     """Write the bundle, of classes or of links.
 
     Raises:
@@ -27,7 +32,7 @@ def run(job: StageRun[StageParams]) -> Output:
     return _publish_links(job) if LINK_FACTORS in job.inputs["predictions"] else _publish_classes(job)
 
 
-def _publish_classes(job: StageRun[StageParams]) -> Output:
+def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     """Write predicted classes.
 
     `nodes.npy` uint8, the nodes' UTF-8 one after the other, ascending by bytes, cut at `node_offsets.npy` int64
@@ -35,24 +40,51 @@ def _publish_classes(job: StageRun[StageParams]) -> Output:
     classes, those of one lie behind each other, cut at `class_offsets.npy` int64 `[n + 1]`.
     """
     predictions, out = job.inputs["predictions"], job.output
-    table = _in_order(predictions, "predictions.parquet", ["predicted", "probability"])
+    table, order = _in_order(predictions, "predictions.parquet", ["predicted", "probability"])
     nodes, predicted, likely = (column.combine_chunks() for column in table.columns)
     write_names(out, nodes)
-    if pa.types.is_list(predicted.type):
+    several = pa.types.is_list(predicted.type)
+    if several:
         out.array("class_offsets.npy", row_starts(pc.list_value_length(predicted).to_numpy()))
         predicted, likely = predicted.flatten(), likely.flatten()
-    coded = predicted.dictionary_encode()
-    out.array("classes.npy", coded.indices.to_numpy().astype(np.int32))
+    if "network" in job.inputs:
+        classes = pa.array(read_shape(job.inputs["network"]).head.classes, predicted.type)
+        codes = pc.index_in(predicted, classes)
+    else:
+        coded = predicted.dictionary_encode()
+        classes, codes = coded.dictionary, coded.indices
+    out.array("classes.npy", codes.to_numpy().astype(np.int32))
     out.array("probabilities.npy", likely.to_numpy().astype(np.float32))
+    taken = _write_probabilities(job, order, len(classes)) if "network" in job.inputs else 0
+    write_new_nodes(job, taken)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
-        "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": coded.dictionary.to_pylist(),
+        "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": classes.to_pylist(), "several": several,
         "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
     })  # fmt: skip
-    return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(coded.dictionary)})
+    return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(classes)})
 
 
-def _publish_links(job: StageRun[StageParams]) -> Output:
+def _write_probabilities(
+    job: StageRun[PublishPredictionsParams], order: pa.Int64Array, classes: int
+) -> int:  # fmt: skip
+    """Write `class_probabilities.npy` float32 [n, classes] if there is room for it: its bytes."""
+    predictions, size = job.inputs["predictions"], 4 * len(order) * classes
+    if PROBABILITIES not in predictions:
+        return 0
+    if size > job.params.most_bytes:
+        job.progress.log(f"probabilities of the best classes alone: those of all take {size >> 20} MiB, and "
+                         f"publish_predictions.most_bytes is {job.params.most_bytes >> 20} MiB")  # fmt: skip
+        return 0
+    found, rows = predictions.array(PROBABILITIES), order.to_numpy()
+    with job.output.file("class_probabilities.npy") as path, path.open("wb") as stream:
+        write_header(stream, (len(rows), classes), np.dtype(np.float32))
+        for first in range(0, len(rows), _PIECE):
+            stream.write(np.ascontiguousarray(found[rows[first : first + _PIECE]], np.float32).data)
+    return size
+
+
+def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     """Write what scores links.
 
     `nodes.npy` and `node_offsets.npy` as of classes, of the nodes where links start; `vectors.npy` float32
@@ -66,11 +98,12 @@ def _publish_links(job: StageRun[StageParams]) -> Output:
     for file, prefix in (("embeddings.parquet", ""), ("target_embeddings.parquet", "target_")):
         if file not in predictions:
             continue
-        nodes, vectors = (column.combine_chunks() for column in _in_order(predictions, file, ["vector"]).columns)
+        nodes, vectors = (column.combine_chunks() for column in _in_order(predictions, file, ["vector"])[0].columns)
         write_names(out, nodes, prefix)
         out.array(f"{prefix}vectors.npy", vectors.flatten().to_numpy().reshape(len(nodes), -1).astype(np.float32))
         counts.append(len(nodes))
     out.array("factors.npy", factors.astype(np.float32))
+    write_new_nodes(job, 0)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "task": LINKS, "nodes": counts[0], "target_nodes": counts[-1],
@@ -79,11 +112,12 @@ def _publish_links(job: StageRun[StageParams]) -> Output:
     return Output(rows=sum(counts), stats={"nodes": sum(counts)})
 
 
-def _in_order(predictions: Dataset, file: str, columns: list[str]) -> pa.Table:
-    """Rows of a file, by the bytes of their nodes, large_string."""
+def _in_order(predictions: Dataset, file: str, columns: list[str]) -> tuple[pa.Table, pa.Int64Array]:
+    """Rows of a file, by the bytes of their nodes, large_string, and that order."""
     with predictions.parquet(file) as parquet:
         table = parquet.read(["node", *columns])
     if not len(table):
         raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
     table = table.set_column(0, "node", table["node"].cast(pa.large_string()))
-    return table.take(sorted_order(table["node"].combine_chunks(), "predictions", predictions.uri)).combine_chunks()
+    order = sorted_order(table["node"].combine_chunks(), "predictions", predictions.uri)
+    return table.take(order).combine_chunks(), order

@@ -77,7 +77,7 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert answer["predicted"].tolist() == ["odd", "even"]
     partly = load(bundle).predict(pd.DataFrame({"node": ["w", "v3"]}), {})
     assert partly["predicted"].tolist() == [None, "odd"]
-    assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes", ""]
+    assert partly["error"].tolist() == ["node 'w' is not among the 120 nodes: give its features and neighbors", ""]
     client = MlflowClient(f"sqlite:///{tmp_path / 'store' / 'mlflow' / 'mlflow.db'}")
     for name in ("epoch_loss", "validation_loss", "validation_accuracy", "learning_rate"):
         points = client.get_metric_history(run["run_id"], f"training/train.{name}")
@@ -113,7 +113,7 @@ def test_links_from_edges_to_a_model(
     assert "'w' is not among" in partly["error"][1]
     assert "no `target` is given" in partly["error"][1]
     chosen = card(Dataset.open(Location.of(folder)))
-    assert {column["name"] for column in chosen.columns} == {"source", "target"}
+    assert [column["name"] for column in chosen.columns][:3] == ["source", "target", "source_features"]
     assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"
     assert choose_quality(SUPERWORKFLOW, ["edges"], STAGES).full_name == "score.accuracy@validation"
     assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2

@@ -394,7 +394,11 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
     (results, *_) = group.run(infer_together, *given)
     assert {entry["path"] for entry in results["files"]} == {entry.path for entry in alone.manifest.files}
     assert results["stats"] == {name: alone.stats[name] for name in results["stats"]}
+    inner = [entry.path for entry in alone.manifest.files if entry.path.startswith("rows-")]
+    assert len(inner) == {"one": 0, "two": 1, "typed links": 2}[kind]
     for entry in alone.manifest.files:
+        if entry.path in (*inner, "probabilities.npy"):
+            assert np.load(tmp_path / "together" / entry.path) == pytest.approx(alone.array(entry.path), abs=1e-5)
         if entry.path.endswith("parquet"):
             one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
             for name in one.column_names:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
 
 _PIECE_BYTES = 32 << 20
 
@@ -17,6 +18,21 @@ _PIECE_BYTES = 32 << 20
 def width_of(graph: HeteroGraph, node_set: str) -> int:
     """Number of values of a node, over all such features."""
     return sum(feature.width for feature in graph.node_sets[node_set].features if _counts(feature))
+
+
+def columns_of(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]:
+    """Names and widths of a node's values, in their order: columns of a table, or features of a schema.
+
+    Raises:
+        DatasetDamaged: the names are not those of the values.
+    """
+    features = [feature for feature in graph.node_sets[node_set].features if _counts(feature)]
+    if COLUMNS_FILE not in graph.dataset or not features:
+        return tuple((feature.name, feature.width) for feature in features)
+    found = tuple((str(name), int(width)) for name, width in graph.dataset.json(COLUMNS_FILE))
+    if sum(width for _, width in found) != width_of(graph, node_set):
+        raise damaged(graph.dataset, COLUMNS_FILE, "columns of other features")
+    return found
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:

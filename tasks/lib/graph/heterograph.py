@@ -40,6 +40,8 @@ from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 
 FORMAT = 1
 GRAPH_FILE = "graph.json"
+COLUMNS_FILE = "columns.json"
+"""Names and widths of the columns that the features of an edge list's nodes are of, in their order."""
 
 
 class Feature(NamedTuple):

@@ -98,7 +98,15 @@ def test_model_is_logged_under_its_run_and_registered(tracking, bundle, register
 def test_the_bundle_is_linked_and_nothing_is_pickled(tracking, bundle, registered):
     root = Path(tracking[1].get_logged_model(registered.model_id).artifact_location.removeprefix("file://"))
     names = {path.name for path in root.rglob("*") if path.is_file()}
-    assert {"MLmodel", "served_model.py", "serving.py", "requirements.txt", "vectors.npy", "bundle.json"} <= names
+    assert {
+        "MLmodel",
+        "served_model.py",
+        "names.py",
+        "embeddings.py",
+        "requirements.txt",
+        "vectors.npy",
+        "bundle.json",
+    } <= names
     assert not any(name.endswith((".pkl", ".pickle")) for name in names)
     linked = root / "artifacts" / "dataset" / "vectors.npy"
     assert linked.samefile(bundle.local("vectors.npy"))
@@ -165,7 +173,7 @@ def test_vectors_of_nodes(model, bundle):
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("block", [64, 1 << 16])
 def test_neighbors_are_exact(tmp_path, monkeypatch, metric, block):
-    monkeypatch.setattr(serving, "BLOCK_ROWS", block)
+    monkeypatch.setattr(serving.embeddings, "BLOCK_ROWS", block)
     made = publish(tmp_path, metric=metric)
     served = serving.load(Path(made.uri))
     nodes = ["n3", "42", "zoë"]

@@ -31,7 +31,7 @@ def shards_of(job: StageRun[Any]) -> Dataset:
     graph, shards = job.inputs["graph"], job.inputs.get("shards")
     if shards is None:
         raise UserError("a worker group reads the graph in parts, and there is none", where="shards",
-                        remedy="Set gnn.partitioned=true, or give --input shards=URI")  # fmt: skip
+                        remedy="Set partitioned=true of gnn or gnn_predict, or give --input shards=URI")  # fmt: skip
     made_of = shards.manifest.inputs.get("graph")
     if made_of is not None and made_of.digest != graph.digest:
         raise UserError("these are parts of another graph", where=shards.uri, value=made_of.digest,

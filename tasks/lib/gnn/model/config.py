@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from superworkflow.infra.base.errors import DatasetDamaged
@@ -79,6 +79,7 @@ class NetworkConfig:
         widths: widths of their features; a set of width 0 learns embeddings of width `hidden`.
         relations: all edge sets.
         weight: feature of edges that multiplies messages; empty for none.
+        columns: names and widths of the values of each node set's features, in their order, where they are recorded.
     """
 
     model: str
@@ -92,6 +93,7 @@ class NetworkConfig:
     widths: Mapping[str, int]
     relations: tuple[Relation, ...]
     weight: str = ""
+    columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -145,6 +147,10 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
         }
         document["head"] = Head(**head)
+        columns = document.get("columns", {})
+        document["columns"] = {
+            name: tuple((str(each), int(width)) for each, width in found) for name, found in columns.items()
+        }
         shape = NetworkConfig(**document)
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")

@@ -95,6 +95,11 @@ def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
     return [names[code] if code >= 0 else None for code in codes.tolist()]
 
 
+def has_label(graph: HeteroGraph, label: str) -> bool:
+    """True if the graph has the label SET.FEATURE, as a graph that is only predicted may not."""
+    return any(f"{name}.{each.name}" == label for name, nodes in graph.node_sets.items() for each in nodes.features)
+
+
 def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
     """Error that names the classes without a node to train on."""
     lacking = [name for name, count in zip(names, trained, strict=True) if not count]

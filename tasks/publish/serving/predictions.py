@@ -1,0 +1,195 @@
+"""The served models of predictions: classes of nodes, and links between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .inductive import NodeQuery, NodeReader
+from .names import Names, answer_column, is_missing, mapped
+from .network import Floats, StoredNetwork
+
+_DESCRIBING = ("features", "neighbors", "weights", "node_set")
+"""Columns of a request that describe a new node."""
+
+
+class PredictionModel:
+    """Answers questions about the nodes of one bundle, and about new ones.
+
+    Args:
+        folder: holds the files that stage `publish_predictions` wrote.
+        facts: content of its `bundle.json`.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts, self.names = facts, Names(folder)
+        network = _network_of(folder)
+        self._node_set = network.document["head"]["node_sets"][0] if network is not None else ""
+        self._document = network.document if network is not None else None
+        self._nodes = NodeReader(folder, {self._node_set: self.names}, network)
+        self._classes, self._probabilities = mapped(folder, "classes"), mapped(folder, "probabilities")
+        self._offsets = _if_there(folder, "class_offsets")
+        self._all = _if_there(folder, "class_probabilities")
+
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Answer a table of questions; see the package's text.
+
+        Raises:
+            ValueError: there is no column of nodes.
+        """
+        queries = queries_of(table, "node", "", self._node_set, self._document)
+        found = self._nodes.answers(queries)
+        answers = [
+            (None, None, None)
+            if error or (row < 0 and (scores is None or not len(scores)))
+            else self._answer(int(row), scores)
+            for row, scores, error in zip(found.rows, found.made, found.errors, strict=True)
+        ]
+        return pd.DataFrame({
+            "node": [each.name for each in queries],
+            **{
+                name: answer_column(answer[place] for answer in answers)
+                for place, name in enumerate(("predicted", "probability", "probabilities"))
+            },
+            "error": found.errors,
+        })  # fmt: skip
+
+    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, Any, Any]:
+        """Class, probability, and probabilities of all classes; lists of both where nodes have several classes."""
+        classes = self.facts["classes"]
+        likely: Any = None
+        if scores is not None:
+            likely = _sigmoid(scores) if self.facts.get("several") else _softmax(scores)
+        elif self._all is not None:
+            likely = self._all[row]
+        every = dict(zip(classes, map(float, likely), strict=True)) if likely is not None else None
+        if self.facts.get("several"):
+            if scores is not None:
+                marked = likely >= 0.5
+                marked[int(likely.argmax())] = True
+                span = np.flatnonzero(marked)
+                return [classes[i] for i in span], [float(likely[i]) for i in span], every
+            assert self._offsets is not None
+            span = np.arange(self._offsets[row], self._offsets[row + 1])
+            return [classes[self._classes[i]] for i in span], [float(self._probabilities[i]) for i in span], every
+        if scores is not None:
+            best = int(likely.argmax())
+            return classes[best], float(likely[best]), every
+        return classes[self._classes[row]], float(self._probabilities[row]), every
+
+
+class LinkModel:
+    """Answers how probable links are between nodes of one bundle, or new ones; see `PredictionModel`."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts = facts
+        network = _network_of(folder)
+        self._document = network.document if network is not None else None
+        prefix = "target_" if (folder / "target_nodes.npy").exists() else ""
+        self._ends = network.document["ends"] if network is not None else ["source", "target" if prefix else "source"]
+        source, target = self._ends
+        self._vectors = {source: mapped(folder, "vectors"), target: mapped(folder, f"{prefix}vectors")}
+        names = {source: Names(folder), target: Names(folder, prefix)}
+        self._nodes = NodeReader(folder, names, network)
+        self._factors = mapped(folder, "factors")
+
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Answer a table of questions; see the package's text.
+
+        Raises:
+            ValueError: a column is missing.
+        """
+        ends = [
+            queries_of(table, column, f"{column}_", node_set, self._document)
+            for column, node_set in zip(("source", "target"), self._ends, strict=True)
+        ]
+        found = self._nodes.answers([*ends[0], *ends[1]])
+        count = len(table)
+        answers: list[tuple[float | None, float | None]] = []
+        errors: list[str] = []
+        for i in range(count):
+            both = dict.fromkeys(filter(None, (found.errors[i], found.errors[count + i])))
+            errors.append("; ".join(both))
+            if both:
+                answers.append((None, None))
+                continue
+            vectors = []
+            for node_set, place in zip(self._ends, (i, count + i), strict=True):
+                made = found.made[place]
+                vectors.append(self._vectors[node_set][found.rows[place]] if made is None else made)
+            score = float((vectors[0] * self._factors * vectors[1]).sum())
+            answers.append((score, 0.5 * (1 + float(np.tanh(score / 2)))))
+        return pd.DataFrame({
+            **{
+                column: [each.name for each in queries]
+                for column, queries in zip(("source", "target"), ends, strict=True)
+            },
+            "score": answer_column(score for score, _ in answers),
+            "probability": answer_column(probability for _, probability in answers), "error": errors,
+        })  # fmt: skip
+
+
+def queries_of(
+    table: pd.DataFrame, column: str, prefix: str, node_set: str, document: Mapping[str, Any] | None
+) -> list[NodeQuery]:
+    """Nodes of a request, a row each.
+
+    Args:
+        table: the request.
+        column: name of the column of nodes.
+        prefix: of the names of the columns that describe them; see `_DESCRIBING`.
+        node_set: their set, where the request names none.
+        document: of the network; None for none.
+
+    Raises:
+        ValueError: there is no such column, nor one that describes nodes.
+    """
+    given = {name: list(table[f"{prefix}{name}"]) for name in _DESCRIBING if f"{prefix}{name}" in table}
+    names = list(table[column]) if column in table else [None] * len(table)
+    sets = [node_set if is_missing(each) else str(each) for each in given.get("node_set", names)]
+    sets = sets if "node_set" in given else [node_set] * len(table)
+    if not prefix and "features" not in given and document is not None:
+        given |= _from_columns(table, column, document["sets"][node_set]["columns"])
+    if column not in table and not {"features", "neighbors"} & given.keys():
+        raise ValueError(f"a request needs a column `{column}`")
+    empty = [None] * len(table)
+    cells = [given.get(name, empty) for name in ("features", "neighbors", "weights")]
+    return [
+        NodeQuery(each, node, features, neighbors, weights, column)
+        for each, node, features, neighbors, weights in zip(sets, names, *cells, strict=True)
+    ]
+
+
+def _from_columns(table: pd.DataFrame, column: str, columns: list[list[Any]]) -> dict[str, list[Any]]:
+    """Features from columns of their own, named as those of the network; a row without any value has none."""
+    names = [name for name, _ in columns if name in table and name not in (column, *_DESCRIBING)]
+    if not names:
+        return {}
+    rows = zip(*(table[name] for name in names), strict=True)
+    given = [{name: value for name, value in zip(names, row, strict=True) if not is_missing(value)} for row in rows]
+    return {"features": [each or None for each in given]}
+
+
+def _network_of(folder: Path) -> StoredNetwork | None:
+    path = folder / "network.json"
+    return StoredNetwork(folder, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def _if_there(folder: Path, name: str) -> NDArray[Any] | None:
+    return mapped(folder, name) if (folder / f"{name}.npy").exists() else None
+
+
+def _softmax(scores: Floats) -> NDArray[np.float64]:
+    powers = np.exp(scores.astype(np.float64) - float(scores.max()))
+    shares: NDArray[np.float64] = powers / powers.sum()
+    return shares
+
+
+def _sigmoid(scores: Floats) -> NDArray[np.float64]:
+    return 0.5 * (1 + np.tanh(scores.astype(np.float64) / 2))

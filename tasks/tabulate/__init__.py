@@ -1,0 +1,43 @@
+"""Stage `tabulate`: predictions of classes as one table for people, with the probabilities of all classes.
+
+File: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and for each class
+`probability_<class>` float32. Where nodes have several classes `predicted` and `probability` are lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
+
+_PROCESS_BYTES = 120 << 20
+_START_S = 0.4
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """From the number of predictions and of classes; rows pass by in groups."""
+    given = inputs.get("predictions", {})
+    nodes, classes = int(given.get("nodes") or 0), int(given.get("classes") or USUAL_CLASSES)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + min(nodes, 1 << 17) * (8 * classes + 200),
+        cpu_s=_START_S + 3e-8 * nodes * classes,
+        output_bytes=nodes * (4 * classes + 20), stats={"nodes": nodes}, parallel=0.0, start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="tabulate",
+    version="1",
+    params=StageParams,
+    inputs={
+        "predictions": Input("infer dataset: the predictions"),
+    },
+    run="superworkflow.tasks.tabulate.run:run",
+    estimate=estimate,
+    help="predictions as one table, with the probabilities of all classes",
+)

@@ -1,0 +1,41 @@
+"""The work of stage `tabulate`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+
+TABLE, CLASSES = "predictions.parquet", "classes.json"
+COLUMNS = ["node", "predicted", "probability"]
+_ROWS = 1 << 17
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Write the table; see `tasks.tabulate`.
+
+    Raises:
+        UserError: the predictions are not of classes.
+    """
+    predictions = job.inputs["predictions"]
+    if CLASSES not in predictions:
+        raise UserError("no predictions of classes", where=predictions.uri,
+                        remedy="Give the output of stage infer for a network that classifies nodes")  # fmt: skip
+    classes, likely = predictions.json(CLASSES), predictions.array("probabilities.npy")
+    names = [f"probability_{name}" for name in classes]
+    done = 0
+    with predictions.parquet(TABLE) as file, job.output.file(TABLE) as path:
+        fields = [file.schema_arrow.field(name) for name in COLUMNS]
+        schema = pa.schema([*fields, *(pa.field(name, pa.float32()) for name in names)])
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in file.iter_batches(_ROWS, columns=COLUMNS):
+                columns = np.asarray(likely[done : done + len(batch)], np.float32).T
+                own = [pa.array(np.ascontiguousarray(each)) for each in columns]
+                writer.write_table(pa.Table.from_arrays([*(batch[name] for name in COLUMNS), *own], schema=schema))
+                done += len(batch)
+                job.progress.update(done, len(likely), "nodes")
+    return Output(rows=done, stats={"nodes": done, "classes": len(classes)})

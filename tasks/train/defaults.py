@@ -17,7 +17,7 @@ FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
 
 
-class Schedule(NamedTuple):
+class TrainingSchedule(NamedTuple):
     """Course of training; the names are those of `TrainParams`."""
 
     epochs: int
@@ -28,7 +28,7 @@ class Schedule(NamedTuple):
     kept_by: Literal["loss", "figure", "both"]
 
 
-def schedule(links: bool, items: int, batch: int, learned: bool) -> Schedule:
+def schedule(links: bool, items: int, batch: int, learned: bool) -> TrainingSchedule:
     """Default course of training.
 
     Args:
@@ -41,6 +41,6 @@ def schedule(links: bool, items: int, batch: int, learned: bool) -> Schedule:
     epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, STEPS // steps))
     patience = max(5, epochs // 4)
     if links:
-        return Schedule(epochs, patience, 0.01, 0.0, 0.0 if learned else 0.5, "loss")
+        return TrainingSchedule(epochs, patience, 0.01, 0.0, 0.0 if learned else 0.5, "loss")
     decay = 5e-4 if items <= FEW_ITEMS else 0.0
-    return Schedule(epochs, patience, 0.01, decay, 0.5, "loss")
+    return TrainingSchedule(epochs, patience, 0.01, decay, 0.5, "loss")

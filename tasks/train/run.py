@@ -38,7 +38,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of
-from superworkflow.tasks.train.defaults import AUTO, Schedule
+from superworkflow.tasks.train.defaults import AUTO, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
@@ -96,7 +96,7 @@ def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) 
 
 def describe(given: TrainParams, params: ConcreteTrainParams) -> str:
     """The values that are in place of `auto`, for the log."""
-    chosen = [f"{name}={getattr(params, name)}" for name in Schedule._fields if getattr(given, name) == AUTO]
+    chosen = [f"{name}={getattr(params, name)}" for name in TrainingSchedule._fields if getattr(given, name) == AUTO]
     return f"by default for this task and size: {', '.join(chosen)}" if chosen else "no parameter is left to defaults"
 
 
@@ -118,7 +118,7 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
         "epochs": len(position.epochs), "best_epoch": position.best or len(position.epochs),
         "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
-        **{f"chosen_{name}": getattr(trainer.params, name) for name in Schedule._fields},
+        **{f"chosen_{name}": getattr(trainer.params, name) for name in TrainingSchedule._fields},
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
         **warning_stats(loss_warnings(shape.head, position.epochs, trainer.steps)),
     }  # fmt: skip

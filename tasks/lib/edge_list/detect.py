@@ -37,7 +37,7 @@ _TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "id2", "id_2", "tail"
 _WEIGHTS = ("weight", "weights", "w")
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""
-_PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
+PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
 
 
 class ReadParams(Protocol):
@@ -132,7 +132,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     text, gzipped = unpacked(stream, where)
     head = text.read(HEAD_BYTES)
     text, _ = unpacked(stream, where)
-    if params.format == "parquet" or (params.format == "auto" and head.startswith(_PARQUET)):
+    if params.format == "parquet" or (params.format == "auto" and head.startswith(PARQUET)):
         return _parquet(text, params, gzipped, where)
     refuse_binary(head, where)
     comments: list[str] = []
@@ -259,8 +259,12 @@ def lone_return_in(place: str, line: str) -> UserError:
     )  # fmt: skip
 
 
-def _no_rows(where: str) -> UserError:
-    return UserError("the file has no rows", where=where, remedy="Give a file with one edge in each row")
+class NoRows(UserError):
+    """A file without rows."""
+
+
+def _no_rows(where: str) -> NoRows:
+    return NoRows("the file has no rows", where=where, remedy="Give a file with one edge in each row")
 
 
 def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -> Dialect:

@@ -14,18 +14,23 @@ _OTHERS = {
 
 
 def part_files(source: Source) -> list[str]:
-    """Names of the members of a folder that hold something, in the order of their paths; of a file that alone.
-
-    Raises:
-        UserError: the folder is another kind of table, or has folders that are no partitions as Hive names them.
-    """
+    """Names of the members of a folder that hold something, in the order of their paths; of a file that alone."""
     if not source.is_folder:
         return [source.location.name]
+    return [path for path in source.files() if source.members[path].state.size]
+
+
+def check_parts(source: Source) -> None:
+    """Refuse a folder that is not one of part files, before its content is read.
+
+    Raises:
+        UserError: it is another kind of table, or has folders that are no partitions as Hive names them.
+    """
     hidden = source.location.entries()
     for name, (what, remedy) in _OTHERS.items():
         if name in hidden:
             raise UserError(f"the folder is {what}", where=source.uri, value=name, remedy=remedy)
-    found = [path for path in source.files() if source.members[path].state.size]
+    found = sorted(path for path, state in source.states().items() if state.size)
     for path in found:
         if any("=" not in part for part in path.split("/")[:-1]):
             raise UserError(
@@ -37,7 +42,6 @@ def part_files(source: Source) -> list[str]:
                 "part files lie in different partitions", where=source.uri, value=f"{found[0]} and {path}",
                 remedy="Give a folder of one table",
             )  # fmt: skip
-    return found
 
 
 def partition(path: str) -> str:

@@ -221,7 +221,7 @@ STAGE = Stage(
         "edges": Input(
             "edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part files",
             file=True,
-            folder=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         )
     },

@@ -74,7 +74,7 @@ STAGE = Stage(
         "labels": Input(
             "labels of nodes, rows `node,label`; a file, or a folder of part files",
             file=True,
-            folder=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
     },

@@ -39,7 +39,7 @@ STAGE = Stage(
             "table of seeds (CSV, Parquet, or a folder of such): id, or source and target of links; perhaps split and "
             "timestamp",
             file=True,
-            folder=True,
+            parts=True,
             optional=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),

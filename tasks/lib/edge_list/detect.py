@@ -118,13 +118,14 @@ class Dialect:
         return f"reading {self.kind}{packed}, {header}; {roles}"
 
 
-def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
+def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_ROWS) -> Dialect:
     """Find how a file is written; of text, only its beginning is read.
 
     Args:
         stream: the file, which can go to any place.
         params: what the user said of it.
         where: the file's name in errors.
+        most: rows to look at.
 
     Raises:
         UserError: another format, no rows, no such column, or a first row with fewer than two columns.
@@ -136,7 +137,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
         return _parquet(text, params, gzipped, where)
     refuse_binary(head, where)
     comments: list[str] = []
-    lines, sizes, offset, skipped, whole = _first_lines(text, where, comments)
+    lines, sizes, offset, skipped, whole = _first_lines(text, where, comments, most)
     if not lines:
         raise _no_rows(where)
     sample = [line for line in lines if line.strip()]
@@ -201,13 +202,16 @@ def _row_names(where: str, row: list[str]) -> UserError:
     )  # fmt: skip
 
 
-def _first_lines(text: BinaryIO, where: str, comments: list[str]) -> tuple[list[str], list[int], int, int, bool]:
+def _first_lines(
+    text: BinaryIO, where: str, comments: list[str], most: int
+) -> tuple[list[str], list[int], int, int, bool]:
     """The first lines of data, without what ends them.
 
     Args:
         text: the file's content.
         where: name of the file.
         comments: takes the first of the lines before the data, but empty ones.
+        most: rows to look at.
 
     Returns:
         The lines and the bytes of each with its end; bytes and lines before them; whether these are all there are.
@@ -225,7 +229,7 @@ def _first_lines(text: BinaryIO, where: str, comments: list[str]) -> tuple[list[
             continue
         if not lines:
             offset = read - len(data)
-        elif rows > SAMPLE_ROWS or read > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
+        elif rows > most or read > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
             return lines, sizes, offset, skipped, False
         lines.append(data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace"))
         sizes.append(len(data))

@@ -14,6 +14,9 @@ from superworkflow.infra.storage.text_file import unpacked
 from superworkflow.tasks.lib.edge_list.detect import PARQUET, Dialect, NoRows, ReadParams, detect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
+_ROWS = 20
+"""Rows of the other members that show whether they are like the largest."""
+
 
 class EdgeFile(NamedTuple):
     """A file of an edge list.
@@ -109,7 +112,7 @@ def _like(lead: Dialect, lead_where: str, stream: BinaryIO, params: ReadParams, 
     if is_parquet != (lead.kind == "parquet"):
         raise differ(lead_where, where, f"the one is {lead.kind}, the other {'parquet' if is_parquet else 'text'}")
     settled = _Settled(lead.kind, lead.separator if lead.kind == "csv" else None, True if lead.names else params.header)
-    found = detect(stream, settled, where)
+    found = detect(stream, settled, where, _ROWS)
     if found.names != lead.names:
         shown = [", ".join(each.names) or "no header" for each in (lead, found)]
         raise differ(lead_where, where, f"the one has {shown[0]}, the other {shown[1]}"[:1000])

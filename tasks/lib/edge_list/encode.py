@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
@@ -233,7 +234,9 @@ def encode_file(
     """
     with open(path, "rb") as raw:
         stream, gzipped = unpacked(raw, where)
-        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if gzipped else all_bytes - before):
+        for block, size in _blocks(
+            stream, dialect.data_offset, BLOCK_BYTES if gzipped else os.fstat(raw.fileno()).st_size
+        ):
             read = before + raw.tell()
             rows = int(encoder.rows * all_bytes / max(1, read - size)) if encoder.rows else 0
             text = np.frombuffer(block, np.uint8)

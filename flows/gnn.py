@@ -131,9 +131,12 @@ SUPERWORKFLOW = Superworkflow(
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
-        "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
-        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each node",
-        "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
+        "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally "
+        "gzipped; or a folder of part files",
+        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each "
+        "node; or a folder of part files",
+        "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder "
+        "of part files",
     },
     optional=frozenset({"graph", "edges", "features", "labels"}),
     diagram=diagram,

@@ -111,8 +111,10 @@ SUPERWORKFLOW = Superworkflow(
         compare.STAGE,
     ),
     sources={
-        "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
-        "labels": "node labels: rows `node,label`; a node with several labels has several rows",
+        "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder "
+        "of part files",
+        "labels": "node labels: rows `node,label`; a node with several labels has several rows; or a folder "
+        "of part files",
         "initial": "folder of earlier embeddings (an embed dataset) to start training from, matched by node label",
     },
     optional=frozenset({"labels", "initial"}),

@@ -39,7 +39,8 @@ SUPERWORKFLOW = Superworkflow(
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), or its folder",
         "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
-        "seeds": "table of seeds: `id`, optionally `split` and `timestamp`; by default all nodes of the spec's set",
+        "seeds": "table of seeds: `id`, optionally `split` and `timestamp`, or a folder of part files; by default all "
+        "nodes of the spec's set",
     },
     optional=frozenset({"seeds"}),
     diagram=diagram,

@@ -30,6 +30,7 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Stat
+from superworkflow.infra.storage.part_files import check_parts
 from superworkflow.infra.storage.source import Source
 
 IN_PROCESS = "in-process"
@@ -48,6 +49,7 @@ class Input:
         optional: the stage does without.
         file: a source that is one file.
         folder: a source that is a folder of files.
+        parts: a source that is one table, in a file or in a folder of part files (`infra.storage.part_files`).
         tables: a source that is a description of tables: import string of a function of its text and its name for
             people, to the names of their files as `infra.storage.table_files.find_files` takes them. For YAML and JSON
             with keys `file` or `files` it is `superworkflow.infra.storage.table_files:named_files`.
@@ -62,6 +64,7 @@ class Input:
     optional: bool = False
     file: bool = False
     folder: bool = False
+    parts: bool = False
     tables: str = ""
     inside: str = ""
     stats: str = ""
@@ -69,18 +72,22 @@ class Input:
 
     @property
     def is_source(self) -> bool:
-        return self.file or self.folder or bool(self.tables)
+        return self.file or self.folder or self.parts or bool(self.tables)
 
     def open(self, source: Source) -> Source:
         """The source, which from now on is what this says.
 
         Raises:
-            UserError: it is a folder where a file is read, or the other way round.
+            UserError: it is a folder where a file is read, or the other way round; or it is no folder of part files.
             ValueError: the input is a dataset, or another stage has declared the source otherwise.
         """
         if not self.is_source:
             raise ValueError(f"{source.uri} is a source, and the input is to be a dataset: {self.help}")
-        source.read_as(file=self.file, folder=self.folder, tables=self.tables, inside=self.inside)
+        source.read_as(
+            file=self.file or self.parts, folder=self.folder or self.parts, tables=self.tables, inside=self.inside
+        )
+        if self.parts and source.is_folder:
+            check_parts(source)
         return source
 
     def stats_of(self, source: Source, look_bytes: int = LOOK_BYTES) -> Stats:

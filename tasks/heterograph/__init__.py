@@ -179,21 +179,26 @@ STAGE = Stage(
             stats="superworkflow.tasks.heterograph.sizes:graph_stats",
         ),
         "edges": Input(
-            "instead of a schema an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
+            "instead of a schema an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a "
+            "folder of part files",
             optional=True,
             file=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
         "features": Input(
-            "with an edge list, features of its nodes: CSV with a header, or Parquet",
+            "with an edge list, features of its nodes: CSV with a header, or Parquet; or a folder of part files",
             optional=True,
             file=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
         "labels": Input(
-            "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
+            "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder of part "
+            "files",
             optional=True,
             file=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
     },

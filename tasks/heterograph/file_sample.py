@@ -22,9 +22,30 @@ _PARTS = 32
 
 
 def table_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
-    """Stats of a source that is a local file, by `sample_table`, for `Input.stats`; none of any other."""
-    path = source.location.local_path
-    return {} if path is None else sample_table(path, look_bytes)
+    """Stats of a source that is a local file or folder, by `sample_tables`, for `Input.stats`; none of any other."""
+    if source.location.local_path is None:
+        return {}
+    if not source.is_folder:
+        return sample_table(source.location.local_path, look_bytes)
+    return sample_tables([Path(source.members[name].location.local_path or "") for name in source.files()], look_bytes)
+
+
+def sample_tables(paths: Sequence[Path], sample_bytes: int) -> dict[str, int | bool]:
+    """Estimate the size of a table in part files: sums, of which up to `_PARTS` files are looked at."""
+    paths = [path for path in paths if path.stat().st_size]
+    chosen = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, _PARTS).astype(int))]
+    sizes, size = sum(path.stat().st_size for path in chosen), sum(path.stat().st_size for path in paths)
+    sampled = [_sampled(path, max(1 << 16, sample_bytes // len(chosen))) for path in chosen]
+    scale = size / sizes
+    found: dict[str, int | bool] = {"bytes": size, "gzipped": any(facts["gzipped"] for facts, _, _ in sampled)}
+    for key in ("text_bytes", "unpacked_bytes", "rows"):
+        if key in sampled[0][0]:
+            found[key] = round(scale * sum(int(facts.get(key, 0)) for facts, _, _ in sampled))
+    looked_at = sum(share * int(facts["rows"]) for facts, _, share in sampled)
+    return {
+        **found,
+        **_columns([part for _, parts, _ in sampled for part in parts], looked_at / max(int(found["rows"]), 1)),
+    }
 
 
 def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int | bool]:
@@ -42,6 +63,12 @@ def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int 
         columns of the whole file together. The last two are absent where the sample has no two columns. Exact where
         all of the file is looked at.
     """
+    facts, parts, share = _sampled(path, sample_bytes)
+    return {**facts, **_columns(parts, share)}
+
+
+def _sampled(path: Path, sample_bytes: int) -> tuple[dict[str, int | bool], list[list[Any]], float]:
+    """Facts of a file, the first two columns of parts of it, and their share of its rows."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         magic = stream.read(4)
@@ -49,19 +76,19 @@ def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int 
         rows, unpacked, parts = _parquet_parts(path, sample_bytes)
         share = sum(len(part[0]) for part in parts) / max(rows, 1)
         found = {"bytes": size, "gzipped": False, "text_bytes": size, "unpacked_bytes": unpacked, "rows": rows}
-        return {**found, **_columns(parts, share)}
+        return found, parts, share
     gzipped = magic.startswith(GZIP)
     texts, share = _gzip_text(path, size, sample_bytes) if gzipped else _text_parts(path, size, sample_bytes)
     looked_at = sum(len(text) for text in texts)
     lines = sum(text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts)
     parts = [part for part in map(_parsed, texts) if part]
-    return {
+    facts: dict[str, int | bool] = {
         "bytes": size,
         "gzipped": gzipped,
         "text_bytes": round(looked_at / share) if gzipped else size,
         "rows": max(1, round(lines / share)),
-        **_columns(parts, share * len(parts) / len(texts)),
     }
+    return facts, parts, share * len(parts) / len(texts)
 
 
 def _text_parts(path: Path, size: int, most: int) -> tuple[list[bytes], float]:

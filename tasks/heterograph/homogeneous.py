@@ -18,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
@@ -40,9 +43,10 @@ from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
-from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
+from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.edge_files import edge_files, partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
-from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, label_warnings, parse
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
@@ -97,6 +101,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
+    doubted = () if features is None else features.warnings
     if features is not None:
         features.write(rank)
         job.output.json(COLUMNS_FILE, list(map(list, zip(features.columns, features.widths, strict=True))))
@@ -109,7 +114,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **naming, **warning_stats([*dialect.warnings, *doubts]),
+        "bytes": job.output.bytes_written, **naming, **warning_stats([*dialect.warnings, *doubted, *doubts]),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -142,19 +147,16 @@ def _edges(
     source = job.sources["edges"]
     given = IndexParams(engine="compiled", missing=job.params.missing, bipartite=job.params.bipartite)
     reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
-    path = source.local(job.scratch)
-    with path.open("rb") as stream:
-        try:
-            dialect = detect(stream, given, source.uri)
-        except UserError as error:
-            raise _without_parameters(error) from None
+    try:
+        files = unpacked_parquet(edge_files(source, given, job.scratch), job.scratch)
+    except UserError as error:
+        raise _without_parameters(error) from None
+    dialect = files[0].dialect
     dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
-    if dialect.kind == "parquet" and dialect.gzipped:
-        path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     try:
-        graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
+        graph = index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
     except UserError as error:
         raise _without_parameters(error) from None
     if graph.dropped:
@@ -201,8 +203,12 @@ class _Features:
 
     def __post_init__(self) -> None:
         self.dtype = "half" if self.job.params.precision == "float16" else "float"
-        self.table = Table(self.source, self.source.location.name, self.job.scratch, self.job.threads)
-        names = _column_names(self.source, self.job)
+        files = part_files(self.source)
+        table = "*" if self.source.is_folder else self.source.location.name
+        self.table = Table(self.source, table, self.job.scratch, self.job.threads)
+        names = _column_names(self.source, files, self.job)
+        self.warnings = partition_warnings(self.source, files)
+        log_warnings(self.job.progress, self.warnings)
         self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
         self.columns = [name for name in names if name != self.node]
         if not self.columns or len(set(names)) < len(names):
@@ -219,9 +225,7 @@ class _Features:
             raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
         self._numbers = np.concatenate(parts)
         if self.ids.count < rows:
-            row = first_repeated(self._numbers)
-            raise UserError("an earlier row has the same node", where=f"{self.source.uri}, row {row + 1}",
-                            value=self._id(row), remedy="Give each node one row")  # fmt: skip
+            raise self._repeated(first_repeated(self._numbers))
         self.widths = self._widths()
         self.width = sum(self.widths)
 
@@ -282,27 +286,40 @@ class _Features:
         except BadValue as error:
             raise batch.fault(error, "Name a node in each row") from None
 
-    def _id(self, row: int) -> str:
+    def _repeated(self, row: int) -> UserError:
         for batch in self.table.batches([self.node]):
             if row < len(batch.columns[0]):
-                return str(self._ids(batch)[row].as_py())
+                return UserError(
+                    "an earlier row has the same node", where=f"{batch.where}, row {batch.row + row}",
+                    value=str(self._ids(batch)[row].as_py()), remedy="Give each node one row",
+                )  # fmt: skip
             row -= len(batch.columns[0])
         raise AssertionError
 
 
-def _column_names(source: Source, job: StageRun[HeterographParams]) -> list[str]:
-    path = source.local(job.scratch)
+def _column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
+    """Names of the columns, which all files of the table have."""
+    found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
+    for name, names in zip(files, found, strict=True):
+        if names != found[0]:
+            shown = [", ".join(each)[:400] for each in (found[0], names)]
+            raise differ(part_uri(source, files[0]), part_uri(source, name),
+                         f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
+    return found[0]
+
+
+def _names_in(path: Path, where: str) -> list[str]:
     with path.open("rb") as stream:
         is_parquet = stream.read(len(_PARQUET)) == _PARQUET
     try:
         if is_parquet:
             return list(pq.read_schema(path).names)
         csv.field_size_limit(LINE_BYTES)
-        with open_unpacked(path, source.uri) as stream:
+        with open_unpacked(path, where) as stream:
             line = stream.readline(LINE_BYTES)
         return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
     except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"the names of the columns cannot be read: {error}", where=source.uri,
+        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
                         remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
 
 
@@ -321,21 +338,20 @@ def _write_labels(
     if "labels" not in job.sources:
         return [], None, []
     source = job.sources["labels"]
-    rows = parse(source.local(job.scratch), source.uri, splits=True)
+    rows, warnings = read_labels(source, job.scratch, splits=True)
     if rows.missing:
         job.progress.log(f"{rows.missing} {NOTE}")
     if not job.params.several_labels:
         check_several(rows, source.uri, "heterograph.several_labels")
-    warnings = label_warnings(rows, source.uri)
     log_warnings(job.progress, warnings)
-    node = _nodes_of(rows, names, source.uri)
+    node = _nodes_of(rows, names)
     splits = np.full(len(names), "", object)
     lists: dict[int, dict[str, None]] = {}
     for row, number in enumerate(node.tolist()):
         lists.setdefault(number, {})[rows.labels[row]] = None
         if not rows.splits or not rows.splits[row]:
             continue
-        where, split = f"{source.uri}:{rows.lines[row]}", SPLITS.get(rows.splits[row].lower())
+        where, split = rows.place(row), SPLITS.get(rows.splits[row].lower())
         if split is None:
             raise UserError("no such split", where=where, value=rows.splits[row],
                             remedy="Valid: train, validation, test, or nothing")  # fmt: skip
@@ -360,7 +376,7 @@ def _write_labels(
     return described, len(lists), warnings
 
 
-def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]:
+def _nodes_of(rows: LabelRows, names: pa.Array) -> NDArray[np.int64]:
     """Number of the node of each row."""
     found = pc.index_in(pa.array(rows.nodes, names.type), value_set=names)
     if found.null_count:
@@ -368,7 +384,7 @@ def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]
         shown = ", ".join(f"{rows.nodes[row]!r} on line {rows.lines[row]}" for row in strangers[:_SHOWN])
         raise UserError(
             f"there are labels of nodes that are not in the graph: {shown}",
-            where=f"{where}:{rows.lines[strangers[0]]}", value=len(strangers),
+            where=rows.place(int(strangers[0])), value=len(strangers),
             remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
             "(a header row must be `node,label` or `node,label,split`), or leave such rows out",
         )  # fmt: skip

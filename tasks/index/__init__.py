@@ -247,8 +247,9 @@ STAGE = Stage(
     params=IndexParams,
     inputs={
         "edges": Input(
-            "edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
+            "edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part files",
             file=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         )
     },

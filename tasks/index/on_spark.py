@@ -6,69 +6,82 @@ No task holds more than a block of the graph; the driver holds counts only.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, BinaryIO, cast
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
 from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.part_files import part_uri
 from superworkflow.infra.storage.scratch import Scratch
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.relational import Relations
 from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
 from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, whole_file
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
-from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
+from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, detect_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 
 
 def run(job: StageRun[IndexParams]) -> Output:
     """Index one edge list; see `tasks.index.run`."""
     source, params = job.sources["edges"], job.params
-    # The lines of an object in a bucket cannot be read with a limit, and are where they come through a buffer.
-    with source.location.open() as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
-        dialect = detect(stream, params, source.uri)
+    files = [(part_uri(source, name), found) for name, found in detect_files(source, params, partial(_opened, source))]
+    dialect = files[0][1]
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     # Tables that are sent to all executors would go through the driver.
     with spark_session(job, {"spark.sql.autoBroadcastJoinThreshold": "-1"}) as session, spark_errors():
-        parts = parts_of(source.location, dialect)
-        found = _relations(session, source.uri, dialect, parts, params)
-        if found.bad_rows and dialect.kind == "csv" and parts != [FilePart()]:
+        parts = [part for i, (uri, each) in enumerate(files) for part in parts_of(Location.of(uri), each, i)]
+        found = _relations(session, files, parts, params)
+        if found.bad_rows and dialect.kind == "csv" and not all(part.is_whole for part in parts):
             session.catalog.clearCache()
-            job.progress.log("fields are quoted; one task reads the whole file")
-            found = _relations(session, source.uri, dialect, [FilePart()], params)
+            job.progress.log("fields are quoted; one task reads the whole of a file")
+            found = _relations(session, files, [FilePart(file=i) for i in range(len(files))], params)
         if found.bad_rows:
-            raise _named(session, Faulty(source.uri, dialect))
+            raise _named(session, Faulty(source.uri, files))
         if found.dropped:
             job.progress.log(f"{found.dropped} rows without an id are left out")
         if found.too_heavy:
             raise too_heavy(found.too_heavy, params.directed, source.uri)
-        return _write(job, session, found, dialect)
+        return _write(job, session, found, files)
 
 
-def _relations(session: Any, uri: str, dialect: Dialect, parts: list[FilePart], params: IndexParams) -> Relations:
+@contextmanager
+def _opened(source: Source, name: str) -> Iterator[BinaryIO]:
+    # The lines of an object in a bucket cannot be read with a limit, and are where they come through a buffer.
+    raw = source.members[name].location.open()
+    with raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
+        yield cast(BinaryIO, stream)
+
+
+def _relations(session: Any, files: list[tuple[str, Dialect]], parts: list[FilePart], params: IndexParams) -> Relations:
     from fugue_spark import SparkExecutionEngine  # type: ignore[import-untyped]
     from fugue_spark.dataframe import SparkDataFrame  # type: ignore[import-untyped]
 
     from superworkflow.tasks.index import relational
 
     return relational.index(
-        SparkExecutionEngine(session), SparkDataFrame(kept(rows_of(session, uri, dialect, parts))),
-        directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates,
+        SparkExecutionEngine(session), SparkDataFrame(kept(rows_of(session, files, parts))),
+        directed=params.directed, weighted=files[0][1].weighted, duplicates=params.duplicates,
         keep=lambda frame, name: SparkDataFrame(kept(frame.native)),
         number=lambda engine, degrees: SparkDataFrame(number_vertices(degrees.native)),
-        drop=dialect.missing == "drop",
+        drop=files[0][1].missing == "drop",
     )  # fmt: skip
 
 
-def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: Dialect) -> Output:
+def _write(job: StageRun[IndexParams], session: Any, found: Relations, files: list[tuple[str, Dialect]]) -> Output:
     from pyspark.sql import functions as f
 
-    params, source = job.params, job.sources["edges"]
+    params, source, dialect = job.params, job.sources["edges"], files[0][1]
     vertices, numbered = found.vertices.native, found.edges.native
     weight = ["weight"] if dialect.weighted else []
     if not params.directed:
@@ -82,7 +95,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
         )  # fmt: skip
     duplicates = found.rows - found.self_loops - before
     if duplicates and params.duplicates == "error":
-        raise _named(session, Faulty(source.uri, dialect, params.directed, duplicates))
+        raise _named(session, Faulty(source.uri, files, params.directed, duplicates))
     graph = kept(row_lengths(vertices, edges, params.directed, untrimmed=True))
     seen = int(graph.agg(f.max("length")).first()[0])
     trimmed_vertices = trimmed_edges = 0
@@ -130,25 +143,27 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
 
 @dataclass(frozen=True)
 class Faulty:
-    """A file with a row to find: one that cannot be read, or one that repeats an edge where there are `duplicates`."""
+    """Files with a row to find: one that cannot be read, or one that repeats an edge where there are `duplicates`."""
 
     uri: str
-    dialect: Dialect
+    files: list[tuple[str, Dialect]]
     directed: bool = False
     duplicates: int = 0
 
 
 def _named(session: Any, file: Faulty) -> UserError:
-    """The error for the first such row, found by one task that reads the whole file."""
+    """The error for the first such row, found by one task that reads all of them."""
     run_tasks(session, _raise_for, [file])
     raise AssertionError("the search for a bad row always ends in an error")
 
 
 def _raise_for(file: Faulty) -> None:
-    with Scratch("search") as folder:
-        path, dialect = str(whole_file(Location.of(file.uri), file.dialect, folder)), file.dialect
-        if dialect.kind == "parquet":
-            dialect = replace(dialect, gzipped=False)
-        if file.duplicates:
-            raise duplicate_edge(path, dialect, file.directed, file.uri, file.duplicates)
-        raise bad_row(path, dialect, file.uri)
+    def local() -> Iterator[EdgeFile]:
+        for uri, dialect in file.files:
+            with Scratch("search") as folder:
+                path = whole_file(Location.of(uri), dialect, folder)
+                yield EdgeFile(path, replace(dialect, gzipped=False) if dialect.kind == "parquet" else dialect, uri)
+
+    if file.duplicates:
+        raise duplicate_edge(local(), file.directed, file.uri, file.duplicates)
+    raise bad_row(local(), file.uri)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from superworkflow.tasks.index.trim import kept_edges
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
-from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
+from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.node_names import settle_names
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows, open_rows, text_rows
 from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS
@@ -71,21 +73,18 @@ def run(job: StageRun[IndexParams]) -> Output:
     source = job.sources["edges"]
     where = source.uri
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
-    path = source.local(job.scratch)
-    with path.open("rb") as stream:
-        dialect = detect(stream, job.params, where)
-    if dialect.kind == "parquet" and dialect.gzipped:
-        path, dialect = unpacked_parquet(path, dialect, where, job.scratch)
+    files = unpacked_parquet(edge_files(source, job.params, job.scratch), job.scratch)
+    dialect = files[0].dialect
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
-    with small_pages(path.stat().st_size < LARGE_TEXT):
-        return _index(job, path, dialect, where)
+    with small_pages(_size(files) < LARGE_TEXT):
+        return _index(job, files, where)
 
 
-def _index(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Output:
-    params = job.params
-    work = index_compiled if _suits_kernels(job, path, dialect) else index_relational
-    graph = work(job, path, dialect, where)
+def _index(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Output:
+    params, dialect = job.params, files[0].dialect
+    work = index_compiled if _suits_kernels(job, files) else index_relational
+    graph = work(job, files, where)
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
@@ -95,14 +94,14 @@ def _index(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str)
         )  # fmt: skip
     duplicates = graph.rows - graph.self_loops - len(graph.edges)
     if duplicates and params.duplicates == "error":
-        raise duplicate_edge(str(path), dialect, params.directed, where, duplicates)
+        raise duplicate_edge(files, params.directed, where, duplicates)
     return _write(job, graph, duplicates, dialect)
 
 
-def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
+def index_compiled(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Indexed:
     """Index with kernels, in memory."""
     params, threads = job.params, job.threads
-    encoder = _encode(job, path, dialect, where)
+    encoder = _encode(job, files, where)
     dropped = encoder.dropped
     buffer, rows, weights, keys, arena = encoder.result()
     ends = buffer[: 2 * rows].reshape(-1, 2)
@@ -111,7 +110,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     edges, weights, loops, _ = csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     if weights is not None and not np.isfinite(weights.max(initial=0)):
         heavy = csr.unpack(edges[~np.isfinite(weights)]).T
-        pairs = [_labels(np.ascontiguousarray(side), keys, arena, path, dialect, where) for side in heavy]
+        pairs = [_labels(np.ascontiguousarray(side), keys, arena, files, where) for side in heavy]
         raise too_heavy(zip(*(side.to_pylist() for side in pairs), strict=True), params.directed, where)
     del ends
     buffer.resize(min(len(buffer), 2 * MOST_ARCS), refcheck=False)
@@ -124,7 +123,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     number = np.zeros(len(keys), np.uint32)
     number[order] = np.arange(len(order), dtype=np.uint32)
     _renumber(edges, number)
-    labels = _labels(order, keys, arena, path, dialect, where)
+    labels = _labels(order, keys, arena, files, where)
     return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64), dropped)
 
 
@@ -132,17 +131,16 @@ def _labels(
     order: NDArray[np.int32],
     keys: NDArray[np.uint64],
     arena: NDArray[np.uint8],
-    path: Path,
-    dialect: Dialect,
+    files: Sequence[EdgeFile],
     where: str,
 ) -> pa.Array:
     try:
         return label_array(order, keys, arena)
     except pa.ArrowInvalid:
-        raise bad_row(str(path), dialect, where) from None
+        raise bad_row(files, where) from None
 
 
-def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
+def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Indexed:
     """Index with SQL on DuckDB, which spills to the scratch folder."""
     import duckdb
     from fugue_duckdb import DuckExecutionEngine  # type: ignore[import-untyped]
@@ -151,7 +149,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     from superworkflow.tasks.index import relational
     from superworkflow.tasks.lib.edge_list import duckdb_reader
 
-    params, memory = job.params, sql_memory(job.resources)
+    params, memory, dialect = job.params, sql_memory(job.resources), files[0].dialect
     connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     connection.execute("SET preserve_insertion_order = false")
 
@@ -162,13 +160,12 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     try:
         engine = DuckExecutionEngine(connection=connection)
         if dialect.kind == "parquet":
-            rows = keep(
-                DuckDataFrame(connection.sql(duckdb_reader.rows_query(connection, str(path), dialect))), "edge_rows"
-            )
+            for i, file in enumerate(files):
+                query = duckdb_reader.rows_query(connection, str(file.path), file.dialect)
+                connection.execute(f"{'INSERT INTO edge_rows' if i else 'CREATE TABLE edge_rows AS'} {query}")
         else:
-            with open_rows(str(path), dialect, where) as stream:
-                duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, text_rows(stream, dialect))
-            rows = DuckDataFrame(connection.table("edge_rows"))
+            duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, _text_rows(files))
+        rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
             engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep,
             drop=dialect.missing == "drop",
@@ -180,13 +177,13 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
         edges, weights = _fetch_edges(found.edges.native, dialect.weighted)
         labels = found.vertices.native.order("id").project("node").to_arrow_table()
     except BadRow:
-        raise bad_row(str(path), dialect, where) from None
+        raise bad_row(files, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         if duckdb_reader.lacks_memory(error):
             raise too_little_memory(where, job.resources, memory, str(error)) from None
         if not isinstance(error, duckdb.Error):
             raise
-        raise bad_row(str(path), dialect, where, str(error)) from None
+        raise bad_row(files, where, str(error)) from None
     finally:
         connection.close()
     column = labels.column(0).cast(pa.large_string()).combine_chunks()
@@ -194,71 +191,82 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     return Indexed(column, edges, weights, found.rows, found.self_loops, counts, dropped=found.dropped)
 
 
-def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
-    """True if the file is worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
-    size = path.stat().st_size * (3 if dialect.gzipped or dialect.kind == "parquet" else 1)
+def _size(files: Sequence[EdgeFile]) -> int:
+    return sum(file.path.stat().st_size for file in files)
+
+
+def _text_rows(files: Sequence[EdgeFile]) -> Iterator[ParsedRows]:
+    for path, dialect, where in files:
+        with open_rows(str(path), dialect, where) as stream:
+            yield from text_rows(stream, dialect)
+
+
+def _suits_kernels(job: StageRun[IndexParams], files: Sequence[EdgeFile]) -> bool:
+    """True if the files are worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
+    dialect, stored = files[0].dialect, _size(files)
+    packed = dialect.kind == "parquet" or any(file.dialect.gzipped for file in files)
+    size = stored * (3 if packed else 1)
     rows = size // 14
     arcs = rows if job.params.directed else 2 * rows
     need = compiled_memory(rows, rows // 20, arcs, dialect.weighted, size, job.threads)
-    return uses_kernels(job.params, path.stat().st_size, need, job.resources)
+    return uses_kernels(job.params, stored, need, job.resources)
 
 
-def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
-    size = path.stat().st_size
+def _encode(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Encoder:
+    size, before, dialect = _size(files), 0, files[0].dialect
     try:
         if dialect.kind != "parquet" and (dialect.negative == "error" or not dialect.weighted):
             encoder = Encoder(job.threads, dialect.weighted)
-            encode_file(
-                encoder,
-                str(path),
-                dialect,
-                where,
-                size,
-                lambda read: job.progress.update(read, size, "bytes", rows=encoder.rows),
-            )
+            for path, each, name in files:
+                encode_file(
+                    encoder,
+                    str(path),
+                    each,
+                    name,
+                    size,
+                    lambda read: job.progress.update(read, size, "bytes", rows=encoder.rows),
+                    before,
+                )
+                before += path.stat().st_size
             return settle_names(encoder, dialect)
     except NeedsReader:
         pass
     except (BadRow, pa.ArrowInvalid):
-        raise bad_row(str(path), dialect, where) from None
-    return (
-        _encode_parquet(job, path, dialect, where)
-        if dialect.kind == "parquet"
-        else _encode_rows(job, path, dialect, where)
-    )
+        raise bad_row(files, where) from None
+    return _encode_parquet(job, files, where) if dialect.kind == "parquet" else _encode_rows(job, files, where)
 
 
-def _encode_rows(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+def _encode_rows(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Encoder:
     """Text again from its beginning, by the reader that knows quotes."""
-    encoder = Encoder(job.threads, dialect.weighted)
+    encoder = Encoder(job.threads, files[0].dialect.weighted)
     try:
-        with open_rows(str(path), dialect, where) as stream:
-            for columns, weights in text_rows(stream, dialect):
-                encoder.add_columns(columns, weights, 0, drop=dialect.missing == "drop")
+        for columns, weights in _text_rows(files):
+            encoder.add_columns(columns, weights, 0, drop=files[0].dialect.missing == "drop")
     except BadRow:
-        raise bad_row(str(path), dialect, where) from None
+        raise bad_row(files, where) from None
     return encoder
 
 
-def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+def _encode_parquet(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Encoder:
     import duckdb
 
     from superworkflow.tasks.lib.edge_list import duckdb_reader
 
-    encoder = Encoder(job.threads, dialect.weighted)
-    total = pq.ParquetFile(path).metadata.num_rows
+    encoder = Encoder(job.threads, files[0].dialect.weighted)
+    total = sum(pq.ParquetFile(file.path).metadata.num_rows for file in files)
     memory = max(256 << 20, job.resources.memory // 4)
     connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     try:
-        for columns, weights in duckdb_reader.label_batches(connection, str(path), dialect):
-            encoder.add_columns(columns, weights, total, drop=dialect.missing == "drop")
-            job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
+        for path, dialect, _ in files:
+            for columns, weights in duckdb_reader.label_batches(connection, str(path), dialect):
+                encoder.add_columns(columns, weights, total, drop=dialect.missing == "drop")
+                job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
     except BadRow:
-        raise bad_row(str(path), dialect, where) from None
+        raise bad_row(files, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
         if duckdb_reader.lacks_memory(error):
             raise too_little_memory(where, job.resources, memory, str(error)) from None
-        raise bad_row(str(path), dialect, where, str(error)) from None
+        raise bad_row(files, where, str(error)) from None
     finally:
         connection.close()
     return encoder
@@ -314,9 +322,13 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int, dialect:
     )
 
 
-def unpacked_parquet(path: Path, dialect: Dialect, where: str, scratch: Path) -> tuple[Path, Dialect]:
-    """A compressed Parquet file, uncompressed, since its reader must jump about in it."""
-    plain = scratch / "edges.parquet"
-    with open_unpacked(path, where) as packed, plain.open("wb") as out:
-        shutil.copyfileobj(packed, out)
-    return plain, replace(dialect, gzipped=False)
+def unpacked_parquet(files: Sequence[EdgeFile], scratch: Path) -> list[EdgeFile]:
+    """The files, compressed Parquet ones uncompressed, since their reader must jump about in them."""
+    found = list(files)
+    for i, (path, dialect, where) in enumerate(files):
+        if dialect.kind == "parquet" and dialect.gzipped:
+            plain = scratch / f"edges-{i}.parquet"
+            with open_unpacked(path, where) as packed, plain.open("wb") as out:
+                shutil.copyfileobj(packed, out)
+            found[i] = EdgeFile(plain, replace(dialect, gzipped=False), where)
+    return found

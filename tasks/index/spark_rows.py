@@ -35,32 +35,39 @@ class FilePart:
 
     Args:
         first, last: of text, the lines that begin in these bytes; of Parquet, its row groups; both 0 for all.
+        file: number of the file.
     """
 
     first: int = 0
     last: int = 0
+    file: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.last
 
 
-def parts_of(location: Location, dialect: Dialect) -> list[FilePart]:
+def parts_of(location: Location, dialect: Dialect, file: int = 0) -> list[FilePart]:
     """Parts in which tasks share a file; one task reads a file that is compressed as a whole."""
     if dialect.gzipped:
-        return [FilePart()]
+        return [FilePart(file=file)]
     if dialect.kind == "parquet":
         with location.open() as stream:
             groups = pq.ParquetFile(stream).num_row_groups
-        return [FilePart(group, group + 1) for group in range(groups)]
+        return [FilePart(group, group + 1, file) for group in range(groups)]
     size = location.size() or 0
-    return [FilePart(start, min(start + PART_BYTES, size)) for start in range(dialect.data_offset, size, PART_BYTES)]
+    starts = range(dialect.data_offset, size, PART_BYTES)
+    return [FilePart(start, min(start + PART_BYTES, size), file) for start in starts]
 
 
-def rows_of(session: Any, uri: str, dialect: Dialect, parts: list[FilePart]) -> Any:
+def rows_of(session: Any, files: list[tuple[str, Dialect]], parts: list[FilePart]) -> Any:
     """Relation of source, target (string) and weight (float) if weighted.
 
     A part that cannot be read gives one row of nulls, as does a csv part with quotes, whose lines may be no rows.
     """
-    schema = "source string, target string" + (", weight float" if dialect.weighted else "")
+    schema = "source string, target string" + (", weight float" if files[0][1].weighted else "")
     numbers = session.range(0, len(parts), 1, len(parts))
-    return numbers.mapInArrow(partial(_read, uri, dialect, parts), schema)
+    return numbers.mapInArrow(partial(_read, files, parts), schema)
 
 
 def arrow_schema(weighted: bool) -> pa.Schema:
@@ -70,11 +77,13 @@ def arrow_schema(weighted: bool) -> pa.Schema:
 
 
 def _read(
-    uri: str, dialect: Dialect, parts: list[FilePart], numbers: Iterator[pa.RecordBatch]
+    files: list[tuple[str, Dialect]], parts: list[FilePart], numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    schema, read = arrow_schema(dialect.weighted), _parquet_rows if dialect.kind == "parquet" else _text_rows
+    lead = files[0][1]
+    schema, read = arrow_schema(lead.weighted), _parquet_rows if lead.kind == "parquet" else _text_rows
     for batch in numbers:
         for number in batch.column(0).to_pylist():
+            uri, dialect = files[parts[number].file]
             with Scratch("rows") as folder:
                 try:
                     for columns in read(Location.of(uri), dialect, parts[number], folder):
@@ -89,7 +98,7 @@ def _text_rows(location: Location, dialect: Dialect, part: FilePart, folder: Pat
     Raises:
         BadRow: a row is bad, or a part of a csv file has quotes: its lines may be no rows.
     """
-    if part == FilePart():
+    if part.is_whole:
         with open_rows(str(whole_file(location, dialect, folder)), dialect, location.uri) as stream:
             for columns, weights in text_rows(stream, dialect):
                 yield columns if weights is None else [*columns, pa.array(weights)]
@@ -112,7 +121,7 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
 
     from superworkflow.tasks.lib.edge_list import duckdb_reader
 
-    if part == FilePart():
+    if part.is_whole:
         path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)
     else:
         path = folder / "rows"

@@ -72,8 +72,9 @@ STAGE = Stage(
     inputs={
         "graph": Input("index dataset: the graph whose nodes have the labels"),
         "labels": Input(
-            "labels of nodes, rows `node,label`",
+            "labels of nodes, rows `node,label`; a file, or a folder of part files",
             file=True,
+            parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
     },

@@ -39,7 +39,7 @@ def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> t
         which = "all labels are" if all_of_them else f"{share:.1%} of the labels are"
         raise UserError(
             f"{which} for nodes that are not in the graph: {shown}{more}",
-            where=f"{where}:{rows.lines[strangers[0]]}", value=count,
+            where=rows.place(int(strangers[0])), value=count,
             remedy=f"Check that both files name nodes in the same way: the graph has {nodes[0].as_py()!r} (a header "
             "row must be `node,label`)"
             + ("" if all_of_them else f", or drop such rows with --set label.max_unknown={_above(share)}"),

@@ -7,7 +7,7 @@ from superworkflow.tasks.label import LabelParams
 from superworkflow.tasks.label.match import match
 from superworkflow.tasks.label.table import write_labels
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
-from superworkflow.tasks.lib.edge_list.label_file import NOTE, check_several, label_warnings, parse
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, check_several, read_labels
 
 
 def run(job: StageRun[LabelParams]) -> Output:
@@ -17,7 +17,7 @@ def run(job: StageRun[LabelParams]) -> Output:
         UserError: the file cannot be read, or says nothing about the nodes of this graph.
     """
     source = job.sources["labels"]
-    rows = parse(source.local(job.scratch), source.uri)
+    rows, warnings = read_labels(source, job.scratch)
     if not job.params.several_labels:
         check_several(rows, source.uri, "label.several_labels")
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
@@ -27,7 +27,6 @@ def run(job: StageRun[LabelParams]) -> Output:
         job.progress.log(f"{rows.missing} {NOTE}")
     if unknown:
         job.progress.log(f"warning: {unknown} labels ({share:.1%}) are dropped: their nodes are not in the graph")
-    warnings = label_warnings(rows, source.uri)
     log_warnings(job.progress, warnings)
     write_labels(job.output, labels)
     return Output(

@@ -36,8 +36,10 @@ STAGE = Stage(
         "graph": Input("heterograph dataset: the graph to sample from"),
         "spec": Input("sampling spec, text format", file=True, stats="superworkflow.tasks.sample.expected:spec_stats"),
         "seeds": Input(
-            "table of seeds (CSV, Parquet): id, or source and target of links; perhaps split and timestamp",
+            "table of seeds (CSV, Parquet, or a folder of such): id, or source and target of links; perhaps split and "
+            "timestamp",
             file=True,
+            parts=True,
             optional=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),

@@ -9,10 +9,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
@@ -28,7 +30,7 @@ from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, shard_
 from superworkflow.tasks.sample.expected import path_values
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
-from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
+from superworkflow.tasks.sample.seeds import SeedTable, find_seeds, read_table
 from superworkflow.tasks.sample.sizes import Sizes
 from superworkflow.tasks.sample.spec import SamplingSpec, parse_spec
 
@@ -123,10 +125,24 @@ def read_spec(source: Source, scratch: Path) -> SamplingSpec:
         raise UserError("the sampling spec is not UTF-8", where=where, remedy="Save it as UTF-8") from None
 
 
-def table_of_seeds(sources: Mapping[str, Source], scratch: Path) -> tuple[Path | None, str]:
-    """(local file, name for people) of the table of seeds, if there is one."""
+def table_of_seeds(sources: Mapping[str, Source], scratch: Path) -> tuple[pa.Table | None, str]:
+    """(rows, name for people) of the table of seeds, if there is one; of a folder those of all its part files.
+
+    Raises:
+        UserError: a file cannot be read, or part files differ.
+    """
     source = sources.get("seeds")
-    return (None, "seeds") if source is None else (source.local(scratch), source.location.name)
+    if source is None:
+        return None, "seeds"
+    names = part_files(source)
+    tables = [read_table(source.local(scratch, name), f"{source.location.name}/{name}" if source.is_folder else name)
+              for name in names]  # fmt: skip
+    for name, table in zip(names, tables, strict=True):
+        if table.schema != tables[0].schema:
+            shown = [", ".join(f"{field.name} ({field.type})" for field in each.schema) for each in (tables[0], table)]
+            raise differ(part_uri(source, names[0]), part_uri(source, name),
+                         f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
+    return pa.concat_tables(tables), source.location.name
 
 
 def shards_of(seeds: SeedTable) -> list[SampleShard]:

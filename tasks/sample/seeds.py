@@ -66,7 +66,11 @@ class SeedTable:
 
 
 def find_seeds(
-    graph: HeteroGraph, spec: SamplingSpec, params: SampleParams, table: Path | None = None, where: str = "seeds"
+    graph: HeteroGraph,
+    spec: SamplingSpec,
+    params: SampleParams,
+    table: Path | pa.Table | None = None,
+    where: str = "seeds",
 ) -> SeedTable:
     """All seeds.
 
@@ -74,7 +78,8 @@ def find_seeds(
         graph: that they are nodes of.
         spec: with the node set of its seeds; see `SamplingSpec.fitted`.
         params: repeats and fractions.
-        table: CSV or Parquet with column `id`, of links `source` and `target`, and perhaps `split` and `timestamp`;
+        table: CSV, Parquet or what `read_table` gave of such, with column `id`, of links `source` and `target`, and
+            perhaps `split` and `timestamp`;
             None for all nodes of the set.
         where: the table's name for people.
 
@@ -88,7 +93,7 @@ def find_seeds(
             "links need a table of seeds", where=f"{spec.where}, op {spec.seed_op}",
             remedy="Give seeds, a table with columns source and target",
         )  # fmt: skip
-    given = pa.table({}) if table is None else read_table(table, where)
+    given = read_table(table, where) if isinstance(table, Path) else pa.table({}) if table is None else table
     if table is None:
         numbers = np.arange(len(ids), dtype=np.int64).reshape(-1, 1)
     else:

@@ -155,11 +155,9 @@ def test_version(folder: Path) -> None:
                                                            " Give the path or URI of a file with content."),
         ("plan node2vce --edges edges.csv", "node2vce: no such superworkflow. Did you mean node2vec?"),
         ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace-separated or Parquet,"
-                          " optionally gzipped. Give it with --edges FILE."),
+                          " optionally gzipped; or a folder of part files. Give it with --edges FILE."),
         ("plan node2vec --edges none.csv", "{folder}/none.csv: no such file."
                                            " Give the path or URI of a file with content."),
-        ("plan node2vec --edges .", "{folder}: is a folder, not a file."
-                                    " Give the path or URI of a file with content."),
         ("plan node2vec --edges edges.csv --set walk.walk_lenght=40",
          "walk.walk_lenght: unknown parameter. Did you mean walk.walk_length?"),
         ("plan node2vec --edges edges.csv --set wlak.p=2",

@@ -64,7 +64,7 @@ def executor_rows(path: Path, params: IndexParams) -> list[tuple[Any, ...]] | No
         dialect = detect(stream, params, str(path))
     for parts in (spark_rows.parts_of(Location.of(path), dialect), [spark_rows.FilePart()]):
         numbers = pa.RecordBatch.from_pydict({"id": range(len(parts))})
-        batches = spark_rows._read(str(path), dialect, parts, iter([numbers]))
+        batches = spark_rows._read([(str(path), dialect)], parts, iter([numbers]))
         rows = list(chain.from_iterable(zip(*batch.to_pydict().values(), strict=True) for batch in batches))
         if not any(value is None for row in rows for value in row):
             return rows

@@ -40,9 +40,9 @@ _TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "id2", "id_2", "tail"
 _WEIGHTS = ("weight", "weights", "w")
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""
-_PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
 _PARQUET_BUFFER = 1 << 16
 """Bytes that are read at a time of a Parquet file's columns, of which only the first rows are wanted."""
+PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
 
 
 class ReadParams(Protocol):
@@ -149,13 +149,14 @@ class Dialect:
         return f"reading {self.kind}{packed}, {header}; {roles}{sides}"
 
 
-def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
+def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_ROWS) -> Dialect:
     """Find how a file is written; of text, only its beginning is read.
 
     Args:
         stream: the file, which can go to any place.
         params: what the user said of it.
         where: the file's name in errors.
+        most: rows to look at.
 
     Raises:
         UserError: another format, no rows, no such column, or a first row with fewer than two columns.
@@ -163,11 +164,11 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     text, gzipped = unpacked(stream, where)
     head = text.read(HEAD_BYTES)
     text, _ = unpacked(stream, where)
-    if params.format == "parquet" or (params.format == "auto" and head.startswith(_PARQUET)):
+    if params.format == "parquet" or (params.format == "auto" and head.startswith(PARQUET)):
         return _parquet(text, params, gzipped, where)
     refuse_binary(head, where)
     comments: list[str] = []
-    lines, sizes, offset, skipped, whole = _first_lines(text, where, comments)
+    lines, sizes, offset, skipped, whole = _first_lines(text, where, comments, most)
     if not lines:
         raise _no_rows(where)
     sample = [line for line in lines if line.strip()]
@@ -250,13 +251,16 @@ def _row_names(where: str, row: list[str]) -> UserError:
     )  # fmt: skip
 
 
-def _first_lines(text: BinaryIO, where: str, comments: list[str]) -> tuple[list[str], list[int], int, int, bool]:
+def _first_lines(
+    text: BinaryIO, where: str, comments: list[str], most: int
+) -> tuple[list[str], list[int], int, int, bool]:
     """The first lines of data, without what ends them.
 
     Args:
         text: the file's content.
         where: name of the file.
         comments: takes the first of the lines before the data, but empty ones.
+        most: rows to look at.
 
     Returns:
         The lines and the bytes of each with its end; bytes and lines before them; whether these are all there are.
@@ -274,7 +278,7 @@ def _first_lines(text: BinaryIO, where: str, comments: list[str]) -> tuple[list[
             continue
         if not lines:
             offset = read - len(data)
-        elif rows > SAMPLE_ROWS or read > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
+        elif rows > most or read > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
             return lines, sizes, offset, skipped, False
         lines.append(data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace"))
         sizes.append(len(data))
@@ -308,8 +312,12 @@ def lone_return_in(place: str, line: str) -> UserError:
     )  # fmt: skip
 
 
-def _no_rows(where: str) -> UserError:
-    return UserError("the file has no rows", where=where, remedy="Give a file with one edge in each row")
+class NoRows(UserError):
+    """A file without rows."""
+
+
+def _no_rows(where: str) -> NoRows:
+    return NoRows("the file has no rows", where=where, remedy="Give a file with one edge in each row")
 
 
 def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -> Dialect:

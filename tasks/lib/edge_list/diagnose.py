@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.storage.text_file import numbered_lines
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect, lone_return_in
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.text_rows import open_rows
 
@@ -22,30 +24,32 @@ _SHOWN = 200  # characters of a row
 _MOST_PAIRS = 5_000_000
 
 
-def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserError:
-    """The error for the first bad row of a file.
+def bad_row(files: Iterable[EdgeFile], where: str, reason: str = "") -> UserError:
+    """The error for the first bad row of some files.
 
     Args:
-        path: local file.
-        dialect: how it is written.
-        where: its name for people.
+        files: one or several, of one kind.
+        where: name of the file or its folder for people.
         reason: what the reader said, for the case that no row is found to be wrong.
     """
-    try:
-        for place, row, text in _rows(path, dialect, where):
-            fault = _fault(row, text, dialect, f"{where}, {place}")
-            if fault:
-                return fault
-    except UserError as error:  # of a line that is too long or has wrong quotes
-        return error
-    except (pa.ArrowException, OSError) as error:
-        return UserError(
-            f"the file cannot be read: {' '.join(str(error).split())[:400]}",
-            where=where, remedy=f"Write the file again; it is damaged, or no {dialect.kind}",
-        )  # fmt: skip
+    kind = ""
+    for path, dialect, name in files:
+        kind = dialect.kind
+        try:
+            for place, row, text in _rows(path, dialect, name):
+                fault = _fault(row, text, dialect, f"{name}, {place}")
+                if fault:
+                    return fault
+        except UserError as error:  # of a line that is too long or has wrong quotes
+            return error
+        except (pa.ArrowException, OSError) as error:
+            return UserError(
+                f"the file cannot be read: {' '.join(str(error).split())[:400]}",
+                where=name, remedy=f"Write the file again; it is damaged, or no {kind}",
+            )  # fmt: skip
     said = reason.strip().splitlines() or ["unknown cause"]
     return UserError(
-        f"the file cannot be read as {dialect.kind}: {said[0]}",
+        f"the file cannot be read as {kind}: {said[0]}",
         where=where, remedy="Set index.format, index.delimiter or index.header to match the file",
     )  # fmt: skip
 
@@ -84,22 +88,25 @@ def too_heavy(edges: Iterable[tuple[str, str]], directed: bool, where: str) -> U
     )  # fmt: skip
 
 
-def duplicate_edge(path: str, dialect: Dialect, directed: bool, where: str, count: int) -> UserError:
+def duplicate_edge(files: Iterable[EdgeFile], directed: bool, where: str, count: int) -> UserError:
     """The error for rows of the same edge, with the first that repeats one (of the first 5 million edges)."""
-    seen: dict[tuple[str, str], str] = {}
-    source, target, _ = dialect.columns
+    seen: dict[tuple[str, str], tuple[str, str]] = {}
     value = f"{count} rows"
-    for place, row, _ in _rows(path, dialect, where):
-        pair = row[source], row[target]
+    rows = ((file, *each) for file in files for each in _rows(file.path, file.dialect, file.where))
+    for (_, dialect, name), place, row, _ in rows:
+        pair = row[dialect.columns[0]], row[dialect.columns[1]]
         if dialect.missing == "drop" and any(map(is_missing, pair)):
             continue
+        ends = f"{pair[0]} {pair[1]}"
         if not directed and dialect.sides is None and pair[1] < pair[0]:
             pair = pair[1], pair[0]
         if pair in seen and (pair[0] != pair[1] or dialect.sides is not None):
-            where, value = f"{where}, {place}", f"{row[source]} {row[target]}, first in {seen[pair]}"
+            file, first = seen[pair]
+            first = first if file == name else f"{file}, {first}"
+            where, value = f"{name}, {place}", f"{ends}, first in {first}"
             break
         if len(seen) < _MOST_PAIRS:
-            seen[pair] = place
+            seen[pair] = name, place
     return UserError(
         "the edge occurs again, and index.duplicates is error", where=where, value=value,
         remedy="Remove the row, or set index.duplicates to sum, max or min",
@@ -159,7 +166,7 @@ def _is_weight(value: Any, negative: str) -> bool:
     return bool(number > 0 and np.isfinite(number))
 
 
-def _rows(path: str, dialect: Dialect, where: str) -> Iterator[tuple[str, list[Any], str]]:
+def _rows(path: Path, dialect: Dialect, where: str) -> Iterator[tuple[str, list[Any], str]]:
     """Place, fields and text of each data row."""
     if dialect.kind == "parquet":
         names = [dialect.names[column] for column in dialect.columns if column >= 0]
@@ -173,7 +180,7 @@ def _rows(path: str, dialect: Dialect, where: str) -> Iterator[tuple[str, list[A
                 yield f"row {number}", row, ", ".join(str(value) for value in values)
         return
     first = dialect.skipped_lines + 1
-    with open_rows(path, dialect, where) as stream:
+    with open_rows(str(path), dialect, where) as stream:
         numbered = numbered_lines(stream, where, first)
         lines = ((number, line.decode("utf-8", "surrogateescape")) for number, line in numbered)
         if dialect.kind == "csv":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
@@ -240,7 +241,13 @@ class Encoder:
 
 
 def encode_file(
-    encoder: Encoder, path: str, dialect: Dialect, where: str, file_bytes: int, progress: Callable[[int], None]
+    encoder: Encoder,
+    path: str,
+    dialect: Dialect,
+    where: str,
+    all_bytes: int,
+    progress: Callable[[int], None],
+    before: int = 0,
 ) -> None:
     """Add all rows of a text file, compressed or not.
 
@@ -249,8 +256,9 @@ def encode_file(
         path: local file.
         dialect: how it is written.
         where: its name for people.
-        file_bytes: size of the file.
-        progress: called with bytes of the file read.
+        all_bytes: size of the file, or of all files of which this is one.
+        progress: called with bytes of them read.
+        before: bytes of the files read before this one.
 
     Raises:
         BadRow: a row is bad.
@@ -259,14 +267,16 @@ def encode_file(
     """
     with open(path, "rb") as raw:
         stream, gzipped = unpacked(raw, where)
-        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if gzipped else file_bytes):
-            read = raw.tell()
-            rows = int(encoder.rows * file_bytes / max(1, read - size)) if encoder.rows else 0
+        for block, size in _blocks(
+            stream, dialect.data_offset, BLOCK_BYTES if gzipped else os.fstat(raw.fileno()).st_size
+        ):
+            read = before + raw.tell()
+            rows = int(encoder.rows * all_bytes / max(1, read - size)) if encoder.rows else 0
             text = np.frombuffer(block, np.uint8)
             if block.find(b"\r", 0, size) >= 0 and lone_return(text[:size]):
                 raise NeedsReader if dialect.kind == "csv" and block.find(b'"', 0, size) >= 0 else BadRow
             encoder.add_text(text, size, dialect, rows)
-            progress(min(read, file_bytes))
+            progress(min(read, all_bytes))
 
 
 def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray, int]]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri
+from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
+from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
 
@@ -29,12 +34,13 @@ class LabelRows:
     """All different rows that have a label, in the order of the file.
 
     Args:
-        lines: number of the line on which each occurs first.
+        lines: number of the line on which each occurs first, in its file.
         nodes: names of nodes.
         labels: names of labels.
         times: int64, how often each occurs.
         missing: number of rows without a label.
         splits: of each, where they were asked for; empty where the row has none.
+        files: names of the files for people, and of each its first row here.
     """
 
     lines: list[int]
@@ -43,15 +49,33 @@ class LabelRows:
     times: NDArray[np.int64]
     missing: int
     splits: list[str] = field(default_factory=list)
+    files: list[tuple[str, int]] = field(default_factory=list)
+
+    def place(self, row: int) -> str:
+        """File and line of a row, for people."""
+        name = self.files[bisect_right(self.files, row, key=itemgetter(1)) - 1][0]
+        return f"{name}:{self.lines[row]}"
+
+
+def read_labels(source: Source, scratch: Path, splits: bool = False) -> tuple[LabelRows, list[InputWarning]]:
+    """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`."""
+    names = part_files(source)
+    rows = parse_files([(source.local(scratch, name), part_uri(source, name)) for name in names], source.uri, splits)
+    return rows, [*label_warnings(rows, source.uri), *partition_warnings(source, names)]
 
 
 def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
-    """Read a file of labels.
+    """Read one file of labels; see `parse_files`."""
+    return parse_files([(path, where)], where, splits)
+
+
+def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = False) -> LabelRows:
+    """Read files of labels of one form, each with or without its own header.
 
     Args:
-        path: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
-            recognised by its names.
-        where: how messages call the file.
+        files: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
+            recognised by its names. With the name of each in messages.
+        where: how messages call the file, or the folder of them.
         splits: rows may have a third column, `split`.
 
     Raises:
@@ -60,24 +84,30 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     lines: list[int] = []
     times: list[int] = []
     place: dict[tuple[str, str, str], int] = {}
-    delimiter: str | None = None
-    node_at, label_at, split_at, width, missing = 0, 1, -1, 2, 0
-    for number, line in _text_lines(path, where):
-        if delimiter is None:
-            delimiter = "\t" if "\t" in line else "," if "," in line else " "
-            header = [name.lower() for name in _fields(line, delimiter)]
-            if header[0] in _NODE_HEADERS or {"node", "label"} <= set(header):
-                node_at, label_at, width = _columns(header, f"{where}:{number}", line)
+    starts: list[tuple[str, int]] = []
+    form: tuple[str, str, list[str]] | None = None
+    delimiter, node_at, label_at, split_at, width, missing = " ", 0, 1, -1, 2, 0
+    for name, number, line in _lines_of(files):
+        if not starts or starts[-1][0] != name:
+            starts.append((name, len(lines)))
+            delimiter, header = _header(line)
+            if form is not None and (delimiter, header) != form[1:]:
+                shown = [", ".join(each) or "no header" for each in (form[2], header)]
+                raise differ(form[0], name, f"the one has {shown[0]}, the other {shown[1]}, separated by "
+                             f"{form[1]!r} and {delimiter!r}")  # fmt: skip
+            form = form or (name, delimiter, header)
+            if header:
+                node_at, label_at, width = _columns(header, f"{name}:{number}", line)
                 split_at = header.index("split") if splits and "split" in header else -1
                 continue
-            if splits and len(header) == 3:
+            if splits and len(_fields(line, delimiter)) == 3:
                 split_at, width = 2, 3
         fields = _fields(line, delimiter)
         if len(fields) != width:
             what = f"{len(fields)} {'column' if len(fields) == 1 else 'columns'} instead of {width}"
-            raise UserError(what, where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
+            raise UserError(what, where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
         if not fields[node_at]:
-            raise UserError("the node is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
+            raise UserError("the node is empty", where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
         if is_missing(fields[label_at]):
             missing += 1
             continue
@@ -91,7 +121,7 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
         raise UserError("no labels in this file", where=where, value=f"{missing} {NOTE}" if missing else None,
                         remedy=_FORMAT)  # fmt: skip
     nodes, labels, given = ([row[index] for row in place] for index in range(3))
-    return LabelRows(lines, nodes, labels, np.array(times, np.int64), missing, given if splits else [])
+    return LabelRows(lines, nodes, labels, np.array(times, np.int64), missing, given if splits else [], starts)
 
 
 def check_several(rows: LabelRows, where: str, parameter: str) -> None:
@@ -114,7 +144,7 @@ def check_several(rows: LabelRows, where: str, parameter: str) -> None:
         node, i = next(iter(second.items()))
         raise UserError(
             f"node {node!r} has a second label, and only {len(second)} of {len(first)} nodes have several",
-            where=f"{where}:{rows.lines[i]}", value=f"{rows.labels[i]}, after {rows.labels[first[node]]}",
+            where=rows.place(i), value=f"{rows.labels[i]}, after {rows.labels[first[node]]}",
             remedy=f"Correct the rows, or set {parameter}=true if nodes may have several labels",
         )  # fmt: skip
 
@@ -129,6 +159,13 @@ def label_warnings(rows: LabelRows, where: str) -> list[InputWarning]:
             return [InputWarning(f"labels joined by {mark!r} are labels of their own", where, found,
                                  f"Write a row for each, in pandas: .str.split({mark!r}) and .explode()")]  # fmt: skip
     return []
+
+
+def _header(line: str) -> tuple[str, list[str]]:
+    """Delimiter and column names that the first line of a file shows; no names where it is a row."""
+    delimiter = "\t" if "\t" in line else "," if "," in line else " "
+    header = [name.lower() for name in _fields(line, delimiter)]
+    return delimiter, header if header[0] in _NODE_HEADERS or {"node", "label"} <= set(header) else []
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:
@@ -148,6 +185,12 @@ def _fields(line: str, delimiter: str) -> list[str]:
         return line.split()
     parts = next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
     return [part.strip() for part in parts]
+
+
+def _lines_of(files: Sequence[tuple[Path, str]]) -> Iterator[tuple[str, int, str]]:
+    for path, name in files:
+        for number, line in _text_lines(path, name):
+            yield name, number, line
 
 
 def _text_lines(path: Path, where: str) -> Iterator[tuple[int, str]]:

@@ -46,6 +46,7 @@ from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.defaults import settled
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
 from superworkflow.tasks.train.run import FILES, task_of, write_results
@@ -124,6 +125,7 @@ def trainer_of(
     graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
     task = task_of(graph, params)
     shape = shape_of(graph, task.head, params)
+    params = settled(params, task, shape)
     sums = SharedDataset.at(sums_uri, None) if sums_uri else None
     mine = WorkerPartition(worker, shards)
     sampler = sampler_of(mine, graph, shape, params, sums, task.is_constant)

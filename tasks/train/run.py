@@ -16,6 +16,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
@@ -36,6 +37,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.defaults import settled
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 
@@ -49,12 +51,12 @@ def run(job: StageRun[TrainParams]) -> Output:
     Raises:
         UserError: the device is missing, labels or features cannot be used, or training diverged.
     """
-    params = job.params
-    check_device(params)
+    check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
-    task = task_of(graph, params)
-    shape = shape_of(graph, task.head, params)
+    task = task_of(graph, job.params)
+    shape = shape_of(graph, task.head, job.params)
+    params = settled(job.params, task, shape)
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
     counts = {split: len(task.items(split)) for split in SPLITS}
@@ -80,6 +82,7 @@ def run(job: StageRun[TrainParams]) -> Output:
             trainer.train()
         finally:
             ahead.close()
+    log_warnings(job.progress, trainer.warnings)
     return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
 
 
@@ -102,6 +105,7 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
         "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
+        **warning_stats(trainer.warnings),
     }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
 from superworkflow.tasks.train.model_selection import ModelSelection
+from superworkflow.tasks.train.defaults import settled
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
@@ -142,6 +143,7 @@ def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Tra
     _, targets, shape, data = prepared(graph, params)
     ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
     progress, network, task = Progress("train", stream=log), Network(shape, 42), Classification(targets)
+    params = settled(params, task, shape)
     group = OneProcess(network, params, kept, lambda: None, progress.log)
     return Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, progress)
 

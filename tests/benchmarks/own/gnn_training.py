@@ -42,6 +42,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
+from superworkflow.tasks.train.defaults import settled
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
@@ -105,6 +106,7 @@ class Graph:
         draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, inputs) - summed)
         ahead = LookAhead(lambda: NeighborSampler(self.rows, shape.nodes, draws), 1, params.lookahead)
         kept = Folder(Path(made["kept"].name))
+        params = settled(params, self.task, shape)
         group = OneProcess(network, params, kept, lambda: None, progress.log)
         return Trainer(network, self.task, params, LocalBatches(self.task, inputs, ahead), group, progress)
 

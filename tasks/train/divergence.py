@@ -28,7 +28,7 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
         return []
     losses = [row["validation_loss"] for row in position.epochs]
     limit = task.chance_loss + MARGIN
-    is_rising = losses[-1] > min(losses[0], 2 * task.chance_loss)  # the first epoch may have diverged already
+    is_rising = losses[-1] > min(losses[0] + MARGIN, 2 * task.chance_loss)  # the first epoch may have diverged already
     if min(losses[-EPOCHS:]) <= limit or not is_rising:
         return []
     course = f"{losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last, {task.chance_loss:.2f} by guessing"

@@ -23,8 +23,8 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, or
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
-from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.divergence import divergence
+from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer
 
 Prepared = tuple[Example, MiniBatch, NetworkInputs]

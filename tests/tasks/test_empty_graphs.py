@@ -136,7 +136,9 @@ def test_alone_and_with_two_workers(inputs, group, tmp_path, kind, features, mod
     checked = TrainParams(**params)
     sums, output = given["sums"] if checked.sums_features else "", tmp_path / "together"
     group.run(train, checked.model_dump(mode="json"), given["graph"], given["shards"], sums, str(output))
-    losses = [pq.read_table(each)["loss"].to_pylist() for each in (network.local("losses.parquet"), output / "losses.parquet")]
+    losses = [
+        pq.read_table(each)["loss"].to_pylist() for each in (network.local("losses.parquet"), output / "losses.parquet")
+    ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     predicted = tmp_path / "predicted"
     group.run(infer_together, {"batch": 1}, given["graph"], network.uri, given["shards"], network.uri, str(predicted))

@@ -99,14 +99,14 @@ class TrainParams(StageParams):
     )  # fmt: skip
     kept_by: Literal["loss", "figure", "both"] | None = Field(
         default=None,
-        description="Which epoch's weights are kept, by what is validated on. loss, the default: that of the lowest loss. figure, "
-        "of links the default: that of the best accuracy, R-precision, or AUC of links; of several the one of lowest loss. both: "
-        "the last one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both.",
+        description="Which epoch's weights are kept, by what is validated on. loss, the default: that of the lowest "
+        "loss. figure, of links the default: that of the best accuracy, R-precision, or AUC of links; of several the "
+        "one of lowest loss. both: the last one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both.",
     )
     learning_rate: float | None = Field(
         default=None, gt=0, le=10,
-        description="Learning rate of Adam, greater than 0, at most 10; by default 0.01, of links 0.003 with features and "
-        "0.001 without.",
+        description="Learning rate of Adam, greater than 0, at most 10; by default 0.01, of links 0.003 with "
+        "features and 0.001 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
     )  # fmt: skip
     weight_decay: float = Field(

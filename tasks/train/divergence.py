@@ -21,8 +21,8 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
         rate: learning rate.
 
     Raises:
-        UserError: the training loss is above that of guessing too, and the AUC of the kept epoch is within two standard errors of guessing (those of the
-            Mann-Whitney statistic of as many pairs of each kind).
+        UserError: the training loss is above that of guessing too, and the AUC of the kept epoch is within two
+            standard errors of guessing (those of the Mann-Whitney statistic of as many pairs of each kind).
     """
     if task.chance_loss is None:
         return []

@@ -37,14 +37,15 @@ RING = [(NAMES[i], NAMES[(i + by) % 9]) for i in range(9) for by in (1, 2, 7, 8)
 """Edges both ways among the first nine; the others have none."""
 
 
-def _nodes(features: bool, splits: tuple[str, ...] = ("train", "validation", "test"), isolated: bool = True) -> Nodes:
-    names = NAMES if isolated else NAMES[:9]
+def _nodes(features: bool) -> Nodes:
+    splits = ("train", "validation", "test")
     given: dict[str, Any] = {
-        "label": ["ab"[i % 2] for i in range(len(names))], "split": [splits[i // 3 % len(splits)] for i in range(len(names))]
-    }  # fmt: skip
+        "label": ["ab"[i % 2] for i in range(18)],
+        "split": [splits[i // 3 % 3] for i in range(18)],
+    }
     if features:
-        given["x"] = np.random.default_rng(1).normal(size=(len(names), 4)).astype(np.float32)
-    return Nodes(names, given)
+        given["x"] = np.random.default_rng(1).normal(size=(18, 4)).astype(np.float32)
+    return Nodes(NAMES, given)
 
 
 def _graph(folder: Path, kind: str, features: bool) -> Dataset:

@@ -101,7 +101,8 @@ class TrainParams(StageParams):
         default=None,
         description="Which epoch's weights are kept, by what is validated on. loss, the default: that of the lowest "
         "loss. figure, of links the default: that of the best accuracy, R-precision, or AUC of links; of several the "
-        "one of lowest loss. both: the last one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both.",
+        "one of lowest loss. both: the last one that no earlier one surpassed in either; `patience` then counts "
+        "epochs surpassed in both.",
     )
     learning_rate: float | None = Field(
         default=None, gt=0, le=10,

@@ -108,16 +108,16 @@ def group(tmp_path_factory):
 
 def _alone(given: dict[str, str], params: dict[str, Any], folder: Path, links: bool) -> tuple[Dataset, Dataset]:
     """Network and predictions of one process, checked."""
-    known = {"graph": given["graph"]}
+    graph = {"graph": given["graph"]}
     sums = {"sums": given["sums"]} if TrainParams(**params).sums_features else {}
-    network = run_stage(STAGE, params, known | sums, folder / "train", cpu=1)
-    found = run_stage(infer.STAGE, {"batch": 1}, known | {"network": network.uri}, folder / "infer", cpu=1)
+    network = run_stage(STAGE, params, graph | sums, folder / "train", cpu=1)
+    found = run_stage(infer.STAGE, {"batch": 1}, graph | {"network": network.uri}, folder / "infer", cpu=1)
     with found.parquet("embeddings.parquet") as file:
         vectors = file.read(["vector"])["vector"].combine_chunks().flatten().to_numpy()
     assert len(vectors) >= 18
     assert np.isfinite(vectors).all()
     if links:
-        scored = run_stage(score_links.STAGE, {}, known | {"predictions": found.uri}, folder / "score")
+        scored = run_stage(score_links.STAGE, {}, graph | {"predictions": found.uri}, folder / "score")
         assert 0 <= scored.json("metrics.json")["auc@test"] <= 1
     else:
         scored = run_stage(score.STAGE, {}, {"predictions": found.uri}, folder / "score")

@@ -3,6 +3,9 @@
 A pass over 140 labelled nodes is one step, over ten million it is ten thousand, so a constant number of epochs is too
 few for one and too many for the other. The values of few labels are those of Kipf and Welling (ICLR 2017) and of
 Veličković et al. (ICLR 2018): about 200 steps, weight decay 5e-4.
+
+Links are learned at a lower rate and for fewer passes, since each pass has many of them; dropout of learned embeddings
+would hide which node it is. Figures are in docs/measurements/gnn.md.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ AUTO: Literal["auto"] = "auto"
 MOST_EPOCHS, LEAST_EPOCHS = 200, 10
 STEPS = 6000
 """Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
+LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE = 400, 60, 8
 FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
 
@@ -41,6 +45,8 @@ def schedule(links: bool, items: int, batch: int, learned: bool) -> TrainingSche
     epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, STEPS // steps))
     patience = max(5, epochs // 4)
     if links:
-        return TrainingSchedule(epochs, patience, 0.01, 0.0, 0.0 if learned else 0.5, "loss")
+        epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
+        rate, dropout = (0.001, 0.0) if learned else (0.003, 0.3)
+        return TrainingSchedule(epochs, LINK_PATIENCE, rate, 0.0, dropout, "figure")
     decay = 5e-4 if items <= FEW_ITEMS else 0.0
     return TrainingSchedule(epochs, patience, 0.01, decay, 0.5, "loss")

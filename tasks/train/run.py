@@ -16,7 +16,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
-from superworkflow.tasks.lib.edge_list.input_warnings import warning_stats
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
@@ -53,13 +53,12 @@ def run(job: StageRun[TrainParams]) -> Output:
     Raises:
         UserError: the device is missing, labels or features cannot be used, or training diverged.
     """
-    params = job.params
-    check_device(params)
+    check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
-    task = task_of(graph, params)
-    shape = shape_of(graph, task.head, params)
-    params = concrete_params(params, task, shape)
+    task = task_of(graph, job.params)
+    shape = shape_of(graph, task.head, job.params)
+    params = concrete_params(job.params, task, shape)
     job.progress.log(describe(job.params, params))
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
@@ -86,6 +85,7 @@ def run(job: StageRun[TrainParams]) -> Output:
             trainer.train()
         finally:
             ahead.close()
+    log_warnings(job.progress, trainer.warnings)
     return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
 
 
@@ -120,7 +120,7 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
         "parameters": sum(each.size for each in weights.values()),
         **{f"chosen_{name}": getattr(trainer.params, name) for name in TrainingSchedule._fields},
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
-        **warning_stats(loss_warnings(shape.head, position.epochs, trainer.steps)),
+        **warning_stats([*loss_warnings(shape.head, position.epochs, trainer.steps), *trainer.warnings]),
     }  # fmt: skip
 
 

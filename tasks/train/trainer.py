@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Objective, Step
@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, or
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import ALL, ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
+from superworkflow.tasks.train.divergence import divergence
 from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer
@@ -112,6 +113,7 @@ class Trainer:
         progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.source, self.group = network, task, params, source, group
+        self.warnings: list[InputWarning] = []
         self._progress = progress
         network.precision = params.products
         self.position, self.best = TrainingPosition(), TrainedWeights({}, {})
@@ -152,6 +154,7 @@ class Trainer:
             self._end_epoch()
             self._save_if_due()
         if self.best.network:
+            self.warnings = divergence(self.task, position, len(self._validate), self.params.learning_rate)
             self.network.load_arrays(self.best.network)
             self.group.load_rows(self.best.rows)
 

@@ -19,13 +19,15 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.score_links.run import filtered_ranks
 from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.divergence import divergence
 from superworkflow.tasks.train.run import task_of
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
-SMALL = {"hidden": 16, "batch": 30, "epochs": 4, "fanouts": "4,all", "dropout": 0.0}
+SMALL = {"hidden": 16, "batch": 30, "epochs": 4, "fanouts": "4,all", "dropout": 0.0, "learning_rate": 0.01}
 
 
 def path_of(dataset: Dataset) -> str:
@@ -138,7 +140,7 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
     del given["network"]
     given["predictions"] = path_of(found)
     scored = run_stage(score_links.STAGE, {"k": 3}, given, tmp_path / "score").json("metrics.json")
-    assert network.json("history.json")[-1]["validation_mrr"] > 0
+    assert network.json("history.json")[-1]["validation_auc"] > 0
     assert scored["auc@test"] > (0.35 if typed else 0.6)
     with found.parquet("predictions.parquet") as file:
         table = file.read()
@@ -200,3 +202,31 @@ def test_what_does_not_fit(tmp_path, one, two):
         task_of(one, TrainParams(**{**SMALL, "batch": "all"}))
     with pytest.raises(UserError, match="below 1 together"):
         held_out(one.dataset, tmp_path / "all", test_share=0.6, validation_share=0.4)
+
+
+def test_training_that_diverges(tmp_path, one):
+    """An earlier epoch that has learned something is kept with a warning; else nothing is made."""
+    given = {"graph": path_of(one.dataset)}
+    with pytest.raises(UserError, match=r"diverged.*Lower train\.learning_rate") as refused:
+        run_stage(STAGE, {**SMALL, "epochs": 6, "learning_rate": 10}, given, tmp_path / "refused", cpu=1)
+    assert "train.learning_rate" in str(refused.value)
+    assert not list((tmp_path / "refused").glob("**/manifest.json"))
+
+
+def _course(losses: list[float], figure: float) -> TrainingPosition:
+    rows = [{"epoch": i + 1.0, "loss": 1.0, "validation_loss": loss, "validation_auc": figure}
+            for i, loss in enumerate(losses)]  # fmt: skip
+    return TrainingPosition(epoch=len(losses), epochs=rows, best=1)
+
+
+@pytest.mark.parametrize(
+    ("losses", "warned"),
+    [([0.65, 0.98, 1.1, 1.42], True), ([0.65, 0.98, 0.7, 1.42], False), ([0.7, 0.6, 0.55], False)],
+    ids=["rising", "one epoch below", "falling"],
+)
+def test_a_rising_loss_is_a_warning_or_an_error(one, losses, warned):
+    task = task_of(one, TrainParams(**SMALL))
+    assert len(divergence(task, _course(losses, 0.78), 1000, 0.01)) == warned
+    if warned:
+        with pytest.raises(UserError, match="no epoch is better than guessing"):
+            divergence(task, _course(losses, 0.51), 1000, 0.01)

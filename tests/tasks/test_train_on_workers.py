@@ -211,7 +211,7 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     with alone.parquet("losses.parquet") as file:
         losses = file.read(["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
-    figure = "validation_mrr" if "links" in kind else "validation_accuracy"
+    figure = "validation_auc" if "links" in kind else "validation_accuracy"
     assert results[0]["facts"].keys() == alone.stats.keys()
     assert results[0]["facts"][figure] == pytest.approx(alone.stats[figure], abs=0.05)
     assert {file["path"] for file in results[0]["files"]} == {file.path for file in alone.manifest.files}

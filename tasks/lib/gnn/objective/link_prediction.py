@@ -7,6 +7,8 @@ otherwise the network would learn to detect them.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -44,7 +46,8 @@ class LinkPrediction:
         UserError: no link is left to train on.
     """
 
-    figure = "mrr"
+    figure = "auc"
+    chance_loss = math.log(2)
     is_constant = False
 
     def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by_degree: bool, seed: int):
@@ -106,20 +109,17 @@ class LinkPrediction:
         return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
-        """Evaluate each link's reciprocal rank among the pairs of its source with its own and all non-links' ends."""
+        """Evaluate each link's share of the non-links of the step that score lower; of equal scores, half do."""
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
         wanted = _wanted(example, scores)
-        loss = float(functional.binary_cross_entropy_with_logits(scores, wanted))
         links = int(wanted.sum())
-        ends = gather(targets[links:])
+        others = gather(scores[links:, None]).squeeze(1).sort().values
         if not links:
             return Evaluation(0.0, 0.0)
-        factors = sources[:links] if network.factors is None else sources[:links] * network.factors
-        others = factors @ ends.T
-        own = scores[:links, None]
-        ranks = 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1)
-        return Evaluation(loss * links, float((1 / ranks).sum()))
+        loss, own = float(functional.binary_cross_entropy_with_logits(scores, wanted)), scores[:links].contiguous()
+        below = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
+        return Evaluation(loss * links, float(below.double().sum()) / (2 * len(others)))
 
     def _ends(self, rows: RowsByNodeSet, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
         names = (self._edges.source, self._edges.target)

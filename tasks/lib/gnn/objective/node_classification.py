@@ -27,6 +27,7 @@ class NodeTask:
     """
 
     is_constant = True
+    chance_loss = None
 
     def __init__(self, targets: NodeTargets, several: bool):
         self._targets = targets

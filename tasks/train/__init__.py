@@ -266,7 +266,7 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="train",
-    version="3",
+    version="4",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -79,7 +79,8 @@ class SageLayer(nn.Module):
         self.hidden, self.rectified = number < shape.layers - 1, number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
-        self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
+        linear = nn.Linear if shape.model == "sage" else _linear  # as torch_geometric starts SAGEConv and RGCNConv
+        self.own = nn.ModuleDict({key: linear(widths[name], out) for name, key in self.sets.items()})
         shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
         self.bases: nn.Parameter | None = None
         if shared:
@@ -91,11 +92,11 @@ class SageLayer(nn.Module):
             nn.init.xavier_uniform_(self.parts)
         else:
             self.neighbours = nn.ModuleDict(
-                {str(each.number): _linear(widths[each.senders], out, bias=False) for each in level.relations}
+                {str(each.number): linear(widths[each.senders], out, bias=False) for each in level.relations}
             )
         if self.pool:
             self.pools = nn.ModuleDict(
-                {str(each.number): _linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+                {str(each.number): linear(widths[each.senders], widths[each.senders]) for each in level.relations}
             )
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:

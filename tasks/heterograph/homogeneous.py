@@ -69,7 +69,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     """
     labels, edges, weights, warnings = _edges(job)
     ids = Ids(job.threads)
-    features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
+    features = NodeFeatures(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
     if features is None:
         for piece in pieces:
@@ -94,7 +94,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, doubts = _write_labels(job, names, place=len(found))
+    described, labelled, doubts = write_labels(job, names, place=len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -159,6 +159,11 @@ def _edges(
 def _without_parameters(error: UserError) -> UserError:
     """The error, whose remedy names parameters of `index`, which this stage has not."""
     value = {} if error.value is None else {"value": error.value}
+    if "index.format=triples" in (error.remedy or ""):
+        remedy = (
+            "Set heterograph.format=triples for one edge set a relation, or give a header to have them read as edges"
+        )
+        return UserError(error.what, where=error.where, remedy=remedy, **value)
     remedy = f"{error.remedy}. The stage heterograph has no parameters of index: convert the file first"
     return UserError(error.what, where=error.where, remedy=remedy, **value)
 
@@ -171,7 +176,7 @@ def _without_parameter(warning: InputWarning) -> InputWarning:
 
 
 @dataclass
-class _Features:
+class NodeFeatures:
     """A table of features, whose nodes are added to `ids` when it is opened."""
 
     job: StageRun[HeterographParams]
@@ -293,7 +298,7 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
-def _write_labels(
+def write_labels(
     job: StageRun[HeterographParams], names: pa.Array, place: int
 ) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
     """Write labels and splits, as features of these numbers on; also the number of labelled nodes, and warnings."""

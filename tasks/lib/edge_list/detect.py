@@ -75,6 +75,7 @@ class Dialect:
         names: column names of the header; empty when there is none.
         negative: what becomes of rows with negative weights, as `index.negative`.
         warnings: doubts about how the file is read.
+        relation: number of the column of relations, which a reader of triples sets; -1 for none.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -86,6 +87,7 @@ class Dialect:
     names: tuple[str, ...] = ()
     negative: str = "error"
     warnings: tuple[InputWarning, ...] = ()
+    relation: int = -1
 
     @property
     def weighted(self) -> bool:
@@ -94,7 +96,12 @@ class Dialect:
     @property
     def min_columns(self) -> int:
         """Columns that every row must have."""
-        return max(self.columns) + 1
+        return max(*self.columns, self.relation) + 1
+
+    @property
+    def chosen(self) -> list[int]:
+        """Numbers of the columns to read: source, target, and the weight or the relation."""
+        return [column for column in (*self.columns, self.relation) if column >= 0]
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line (of a csv file: without quoted line ends)."""
@@ -132,7 +139,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     text, gzipped = unpacked(stream, where)
     head = text.read(HEAD_BYTES)
     text, _ = unpacked(stream, where)
-    if params.format == "parquet" or (params.format == "auto" and head.startswith(_PARQUET)):
+    if params.format == "parquet" or (params.format in ("auto", "triples") and head.startswith(_PARQUET)):
         return _parquet(text, params, gzipped, where)
     refuse_binary(head, where)
     comments: list[str] = []

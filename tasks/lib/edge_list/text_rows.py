@@ -23,7 +23,7 @@ from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, sho
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect
 
 ParsedRows = tuple[list[Any], NDArray[np.float32] | None]
-"""Arrow strings of source and target, and weights if there are any."""
+"""Arrow strings of source, target and, of triples, relation; and weights if there are any."""
 
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
@@ -125,7 +125,7 @@ class _Fields:
             return None
         if (self._counts < dialect.min_columns).any():
             raise BadRow
-        return _checked([self._column(column) for column in dialect.columns if column >= 0], dialect.negative)
+        return _checked([self._column(column) for column in dialect.chosen], dialect)
 
     def _column(self, number: int) -> Any:
         """One field of each row, as Arrow strings that may not be UTF-8."""
@@ -202,15 +202,14 @@ def _regular(text: NDArray[np.uint8], outside: NDArray[np.bool_], separator: int
 def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
     """Rows of what is read already and of what is left of a stream, by Python's own reader."""
     reader = csv.reader(_lines(text, stream), delimiter=dialect.separator, strict=True)
-    columns = [column for column in dialect.columns if column >= 0]
     try:
         while batch := list(islice(reader, _BATCH_ROWS)):
             rows = [row for row in batch if row]
             if any(len(row) < dialect.min_columns for row in rows):
                 raise BadRow
             if rows:
-                fields = [pa.array([row[column] for row in rows], pa.string()) for column in columns]
-                yield _checked(fields, dialect.negative)
+                fields = [pa.array([row[column] for row in rows], pa.string()) for column in dialect.chosen]
+                yield _checked(fields, dialect)
     except (csv.Error, UnicodeEncodeError):
         raise BadRow from None
 
@@ -226,20 +225,21 @@ def _lines(text: bytes, stream: BinaryIO) -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
 
 
-def _checked(columns: list[Any], negative: str) -> ParsedRows:
+def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     """Labels that are not empty and UTF-8, and weights that are positive, or made so as `index.negative` says.
 
     Raises:
         BadRow: others.
     """
-    for column in columns[:2]:
+    negative = dialect.negative
+    for column in columns if dialect.relation >= 0 else columns[:2]:
         if pc.min(pc.binary_length(column)).as_py() == 0:
             raise BadRow
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
             raise BadRow from None
-    if len(columns) < 3:
+    if not dialect.weighted:
         return columns, None
     weights = columns[2]
     if negative != "error":

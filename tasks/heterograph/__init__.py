@@ -54,6 +54,11 @@ WEIGHT = "weight"
 class HeterographParams(StageParams):
     """Parameters of the stage heterograph."""
 
+    format: Literal["auto", "triples"] = Field(
+        default="auto",
+        description="Form of an edge list: auto finds it; triples reads rows head, relation, tail as one edge set for "
+        "each of at most 1,000 relations, and one with the prefix reverse_ for its edges the other way round.",
+    )
     dangling: Literal["error", "drop"] = Field(
         default="error", description="What becomes of an edge with an end that is no node: error refuses the tables."
     )

@@ -79,7 +79,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
     del graph
     ids = Ids(job.threads)
-    features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
+    features = NodeFeatures(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
     if features is None:
         for piece in pieces:
@@ -106,7 +106,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         features.write(rank)
         job.output.json(COLUMNS_FILE, list(map(list, zip(features.columns, features.widths, strict=True))))
         job.progress.update(3, 4, "parts")
-    described, labelled, doubts = _write_labels(job, names, place=len(found))
+    described, labelled, doubts = write_labels(job, names, place=len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -175,7 +175,11 @@ def _without_parameters(error: UserError) -> UserError:
     if remedy == error.remedy and "index." not in remedy:
         return error
     value = {} if error.value is None else {"value": error.value}
-    if "index." in remedy:
+    if "index.format=triples" in remedy:
+        remedy = (
+            "Set heterograph.format=triples for one edge set a relation, or give a header to have them read as edges"
+        )
+    elif "index." in remedy:
         remedy = f"{remedy}. The stage heterograph has no such parameter: convert the file first"
     return UserError(error.what, where=error.where, remedy=remedy, **value)
 
@@ -194,7 +198,7 @@ def _without_parameter(warning: InputWarning) -> InputWarning:
 
 
 @dataclass
-class _Features:
+class NodeFeatures:
     """A table of features, whose nodes are added to `ids` when it is opened."""
 
     job: StageRun[HeterographParams]
@@ -331,7 +335,7 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
-def _write_labels(
+def write_labels(
     job: StageRun[HeterographParams], names: pa.Array, place: int
 ) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
     """Write labels and splits, as features of these numbers on; also the number of labelled nodes, and warnings."""

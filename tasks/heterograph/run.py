@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numba as nb
@@ -12,12 +14,12 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph import FEATURES, NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.chunked import make_chunked
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
-from superworkflow.tasks.heterograph.homogeneous import make_homogeneous
+from superworkflow.tasks.heterograph.homogeneous import NodeFeatures, make_homogeneous, write_labels
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.refusals import (
@@ -31,7 +33,9 @@ from superworkflow.tasks.heterograph.refusals import (
     text_ids,
 )
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
-from superworkflow.tasks.lib.graph.heterograph import EdgeSet, NodeSet
+from superworkflow.tasks.heterograph.triples import write_tables
+from superworkflow.tasks.lib.edge_list.input_warnings import warning_stats
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file, write_ids, write_rows
 from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema, read_schema
 from superworkflow.tasks.lib.importers.dgl_chunked import is_chunked, read_chunked
@@ -53,6 +57,11 @@ def run(job: StageRun[HeterographParams]) -> Output:
         raise UserError("a graph comes from a schema, or from an edge list with features and labels",
                         where="heterograph", value=", ".join(sorted(job.sources)) or "nothing",
                         remedy="Give either graph, or edges and perhaps features and labels")  # fmt: skip
+    if given == ["edges"] and job.params.format == "triples":
+        with tempfile.TemporaryDirectory(dir=job.scratch) as folder:
+            source = write_tables(job, Path(folder))
+            text = source.local(job.scratch, source.location.name).read_text(encoding="utf-8")
+            return _TripleMaker(job, source, layout_of(read_schema(text, source.uri), source.uri)).make()
     if given == ["edges"]:
         with small_pages(job.sources["edges"].total_bytes < 1 << 30):
             return make_homogeneous(job)
@@ -220,3 +229,37 @@ def _concatenated(parts: list[Any], dtype: Any) -> NDArray[Any]:
         whole[end - len(part) : end] = part
         end -= len(part)
     return whole
+
+
+@dataclass
+class _TripleMaker(_Maker):
+    """The maker of a graph of triples, whose nodes may have features and labels in files of their own."""
+
+    features: NodeFeatures | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Output:
+        made = super().make()
+        return replace(made, stats={**made.stats, **self.facts})
+
+    def _add_named(self) -> None:
+        ids, sources = self.ids[NODE_SET], self.job.sources
+        if "features" in sources:
+            self.features = NodeFeatures(self.job, sources["features"], ids)
+        known = ids.count
+        super()._add_named()
+        if self.features is not None and ids.count > known:
+            raise UserError("triples name nodes without features", where=sources["features"].uri,
+                            value=f"{ids.count - known} nodes", remedy="Give each node a row of features")  # fmt: skip
+
+    def _node_set(self, number: int, nodes: NodeSetSchema) -> None:
+        rank, names = self.ids[nodes.name].ranked()
+        write_ids(self.job.output, number, names)
+        found: list[Feature] = []
+        if self.features is not None:
+            self.features.write(rank)
+            found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
+        described, labelled, warnings = write_labels(self.job, names, place=len(found))
+        self.facts = warning_stats(warnings) | ({} if labelled is None else {"labelled": labelled})
+        self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
+        self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

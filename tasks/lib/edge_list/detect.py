@@ -90,6 +90,7 @@ class Dialect:
         missing: what becomes of rows without an id: error, drop, or keep, which reads names such as NULL as nodes.
         sides: prefixes of the names of sources and targets, if these are two sets of nodes.
         warnings: doubts about how the file is read.
+        relation: number of the column of relations, which a reader of triples sets; -1 for none.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -103,6 +104,7 @@ class Dialect:
     missing: str = "keep"
     sides: Sides | None = None
     warnings: tuple[InputWarning, ...] = ()
+    relation: int = -1
 
     @property
     def weighted(self) -> bool:
@@ -111,7 +113,12 @@ class Dialect:
     @property
     def min_columns(self) -> int:
         """Columns that every row must have."""
-        return max(self.columns) + 1
+        return max(*self.columns, self.relation) + 1
+
+    @property
+    def chosen(self) -> list[int]:
+        """Numbers of the columns to read: source, target, and the weight or the relation."""
+        return [column for column in (*self.columns, self.relation) if column >= 0]
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line (of a csv file: without quoted line ends)."""
@@ -164,7 +171,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
     text, gzipped = unpacked(stream, where)
     head = text.read(HEAD_BYTES)
     text, _ = unpacked(stream, where)
-    if params.format == "parquet" or (params.format == "auto" and head.startswith(PARQUET)):
+    if params.format == "parquet" or (params.format in ("auto", "triples") and head.startswith(PARQUET)):
         return _parquet(text, params, gzipped, where)
     refuse_binary(head, where)
     comments: list[str] = []

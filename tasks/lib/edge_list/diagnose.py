@@ -120,6 +120,10 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
             f"the row has too few columns: {len(row)} where {dialect.min_columns} are needed", where=place,
             value=text[:_SHOWN], remedy="Complete or remove the row, or set index.format or index.delimiter",
         )  # fmt: skip
+    if dialect.relation >= 0 and row[dialect.relation] in ("", None):
+        return UserError(
+            "the row has an empty relation", where=place, value=text[:_SHOWN], remedy="Complete or remove the row"
+        )
     ends = row[source], row[target]
     if dialect.missing != "drop" and (ends[0] in ("", None) or ends[1] in ("", None)):
         return UserError(

@@ -50,6 +50,8 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
         nothing = "''" if dialect.missing == "drop" else "NULL"
         ends = [f"CASE WHEN {gone} THEN {nothing} ELSE {end} END" for end in ends]
     chosen = f"{ends[0]} AS source, {ends[1]} AS target"
+    if dialect.relation >= 0:
+        chosen += f", CAST({_identifier(names[dialect.relation])} AS VARCHAR) AS relation"
     if weight >= 0:
         number = signed = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
         if dialect.negative == "drop":
@@ -73,7 +75,7 @@ def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[Pars
         if any(column.null_count for column in batch.columns):
             raise BadRow
         weights = batch.column(2).to_numpy() if dialect.weighted else None
-        yield [batch.column(0), batch.column(1)], weights
+        yield [batch.column(place) for place in range(3 if dialect.relation >= 0 else 2)], weights
 
 
 def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[ParsedRows]) -> None:

@@ -25,7 +25,7 @@ from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect
 from superworkflow.tasks.lib.edge_list.missing_ids import missing
 
 ParsedRows = tuple[list[Any], NDArray[np.float32] | None]
-"""Arrow strings of source and target, and weights if there are any."""
+"""Arrow strings of source, target and, of triples, relation; and weights if there are any."""
 
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
@@ -127,7 +127,7 @@ class _Fields:
             return None
         if (self._counts < dialect.min_columns).any():
             raise BadRow
-        return _checked([self._column(column) for column in dialect.columns if column >= 0], dialect)
+        return _checked([self._column(column) for column in dialect.chosen], dialect)
 
     def _column(self, number: int) -> Any:
         """One field of each row, as Arrow strings that may not be UTF-8."""
@@ -204,14 +204,13 @@ def _regular(text: NDArray[np.uint8], outside: NDArray[np.bool_], separator: int
 def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
     """Rows of what is read already and of what is left of a stream, by Python's own reader."""
     reader = csv.reader(_lines(text, stream), delimiter=dialect.separator, strict=True)
-    columns = [column for column in dialect.columns if column >= 0]
     try:
         while batch := list(islice(reader, _BATCH_ROWS)):
             rows = [row for row in batch if row]
             if any(len(row) < dialect.min_columns for row in rows):
                 raise BadRow
             if rows:
-                fields = [pa.array([row[column] for row in rows], pa.string()) for column in columns]
+                fields = [pa.array([row[column] for row in rows], pa.string()) for column in dialect.chosen]
                 yield _checked(fields, dialect)
     except (csv.Error, UnicodeEncodeError):
         raise BadRow from None
@@ -236,11 +235,15 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     Raises:
         BadRow: others.
     """
-    for column in columns[:2]:
+    for column in columns if dialect.relation >= 0 else columns[:2]:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
             raise BadRow from None
+    if dialect.relation >= 0:
+        if any(pc.min(pc.binary_length(column)).as_py() == 0 for column in columns):
+            raise BadRow
+        return columns, None
     if len(columns) > 2 and dialect.negative != "error":
         signed = pc.match_substring_regex(columns[2], r"^[ \t]*-")
         if dialect.negative == "drop":

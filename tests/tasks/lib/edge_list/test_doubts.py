@@ -111,7 +111,7 @@ def test_heterograph_warns_too(tmp_path: Path) -> None:
 def test_heterograph_refuses_too(tmp_path: Path) -> None:
     path = tmp_path / "kg.tsv"
     path.write_text(TRIPLES)
-    with pytest.raises(UserError, match=r"triples of head.*got 'relations.*heterograph has no such parameter"):
+    with pytest.raises(UserError, match=r"triples of head.*got 'relations.*Set heterograph\.format=triples"):
         run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "out")
 
 

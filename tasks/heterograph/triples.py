@@ -1,0 +1,120 @@
+"""Triples head, relation, tail as tables of a schema: one node set; for each relation an edge set and its reverse."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
+from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.index.run import unpacked_parquet
+from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.diagnose import bad_row
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.graph.schema import (
+    EDGE_TYPE,
+    REVERSED,
+    SCHEMA_FILE,
+    EdgeSetSchema,
+    GraphSchema,
+    Metadata,
+    NodeSetSchema,
+    schema_text,
+)
+
+MOST_RELATIONS = 1000
+REVERSE = "reverse_"
+_USUAL = ("relation", "predicate", "rel", "r", "p")
+
+
+def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
+    """Write a schema and a Parquet table for each relation, and return the schema as a source.
+
+    Raises:
+        UserError: the file cannot be read, has no triples, or more than `MOST_RELATIONS` relations.
+    """
+    given = job.sources["edges"]
+    files = unpacked_parquet(edge_files(given, IndexParams(format="triples"), job.scratch), job.scratch)
+    dialect = files[0].dialect
+    column = _relation(dialect)
+    files = [file._replace(dialect=replace(file.dialect, relation=column)) for file in files]
+    job.progress.log(dialect.describe())
+    log_warnings(job.progress, dialect.warnings)
+    parts: dict[str, list[pa.Table]] = defaultdict(list)
+    for table in _tables(files, given.uri, job):
+        for name in pc.unique(table.column("relation")).to_pylist():
+            parts[name].append(table.filter(pc.equal(table.column("relation"), name)).drop_columns("relation"))
+        if len(parts) > MOST_RELATIONS:
+            raise UserError(
+                f"there are more than {MOST_RELATIONS} relations, each of which would be an edge set",
+                where=given.uri, value=", ".join(list(parts)[:3]),
+                remedy="Keep the relations with most triples, or give related ones one name",
+            )  # fmt: skip
+    names = _safe_names(sorted(parts, key=str.encode))
+    edges: dict[str, EdgeSetSchema] = {}
+    for number, (relation, name) in enumerate(names.items()):
+        file = f"relation-{number}.parquet"
+        pq.write_table(pa.concat_tables(parts.pop(relation)), folder / file)
+        edges[name] = EdgeSetSchema(name, NODE_SET, NODE_SET, (), Metadata(file))
+        back = f"{REVERSE}{name}"
+        edges[back] = EdgeSetSchema(back, NODE_SET, NODE_SET, (), Metadata(file, None, ((EDGE_TYPE, REVERSED),)))
+    schema = GraphSchema({NODE_SET: NodeSetSchema(NODE_SET)}, edges)
+    (folder / SCHEMA_FILE).write_text(schema_text(schema), encoding="utf-8")
+    made = Source.of(folder / SCHEMA_FILE)
+    made.read_as(tables="superworkflow.tasks.lib.importers.dgl_chunked:named_tables", inside=SCHEMA_FILE)
+    return made
+
+
+def _relation(dialect: Dialect) -> int:
+    """Column of relations: by a usual name, or the first that is neither head nor tail."""
+    lower = [name.lower() for name in dialect.names]
+    named = (lower.index(name) for name in _USUAL if name in lower)
+    free = next(column for column in range(3) if column not in dialect.columns[:2])
+    return next((column for column in named if column not in dialect.columns[:2]), free)
+
+
+def _tables(files: Sequence[EdgeFile], where: str, job: StageRun[HeterographParams]) -> Iterator[pa.Table]:
+    names = ["source", "target", "relation"]
+    try:
+        if files[0].dialect.kind == "parquet":
+            from superworkflow.tasks.lib.edge_list import duckdb_reader
+
+            connection = duckdb_reader.connect(256 << 20, job.threads, job.scratch)
+            for path, dialect, _ in files:
+                for columns, _ in duckdb_reader.label_batches(connection, str(path), dialect):
+                    yield pa.table(columns, names)
+            connection.close()
+        else:
+            for path, dialect, name in files:
+                with open_rows(str(path), dialect, name) as stream:
+                    for columns, _ in text_rows(stream, dialect):
+                        yield pa.table(columns, names)
+    except BadRow:
+        raise bad_row(files, where) from None
+
+
+def _safe_names(relations: list[str]) -> dict[str, str]:
+    """Name of the edge set of each relation: letters, digits and `_`, each once."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for relation in relations:
+        plain = re.sub(r"[^A-Za-z0-9_]+", "_", relation).strip("_") or "relation"
+        name, number = plain, 1
+        while name in taken or f"{REVERSE}{name}" in taken:
+            number += 1
+            name = f"{plain}_{number}"
+        taken |= {name, f"{REVERSE}{name}"}
+        names[relation] = name
+    return names

@@ -5,7 +5,8 @@ The edge list is read as the stage `index` reads it, without direction: loops ar
 become the feature `weight` of edges.
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
-of them, and together become the feature `features`, float or half [nodes, values]. Such a table lists the nodes of the
+of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
+[nodes, values], scaled where they ask for it (`scaling`). Such a table lists the nodes of the
 graph, also those without edges; without it these are the nodes that edges name.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
@@ -32,10 +33,12 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
 from superworkflow.tasks.heterograph.csr import renumber
+from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
+from superworkflow.tasks.heterograph.scaling import NONE, SCALING_FILE, fit, rows_of_pieces
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
-from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
+from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
@@ -96,10 +99,12 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
+    doubts: list[InputWarning] = []
+    scaled = {}
     if features is not None:
-        features.write(rank)
+        scaled["scaling"], doubts = features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, doubts = _write_labels(job, names, place=len(found))
+    described, labelled, of_labels = _write_labels(job, names, place=len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -107,7 +112,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **naming, **warning_stats([*dialect.warnings, *doubts]),
+        "bytes": job.output.bytes_written, **naming, **scaled,
+        **warning_stats([*dialect.warnings, *doubts, *of_labels]),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -210,69 +216,98 @@ class _Features:
                 remedy="Give a column `node`, and columns of numbers or lists of them, each with a name of its own",
             )  # fmt: skip
         parts: list[NDArray[np.int32]] = []
-        for batch in self.table.batches([self.node]):
-            parts.append(self.ids.add(self._ids(batch)))
-        rows = sum(map(len, parts))
-        if not rows:
+        first = next(self.table.batches(self.columns, len(names)), None)
+        if first is None:
             raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
+        survey = Survey(self.columns, first.columns, self.source.uri)
+        for batch in self.table.batches([self.node, *survey.texts], len(survey.texts) + 1):
+            parts.append(self.ids.add(self._ids(batch)))
+            survey.add(batch.columns[1:])
+        rows = sum(map(len, parts))
         self._numbers = np.concatenate(parts)
         if self.ids.count < rows:
             row = first_repeated(self._numbers)
             raise UserError("an earlier row has the same node", where=f"{self.source.uri}, row {row + 1}",
                             value=self._id(row), remedy="Give each node one row")  # fmt: skip
-        self.widths = self._widths()
-        self.width = sum(self.widths)
+        self.found = survey.columns(self.table)
+        if empty := [each.name for each in self.found if not each.width]:
+            raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
+                            value=empty[0], remedy="Give each node its features")  # fmt: skip
+        self.width = sum(each.width for each in self.found)
 
-    def write(self, rank: NDArray[np.int32]) -> None:
-        """Write the features, in the order of the nodes."""
+    def write(self, rank: NDArray[np.int32]) -> tuple[str, list[InputWarning]]:
+        """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings."""
         place = rank[self._numbers]
+        shape, half = (len(rank), self.width), self.dtype == "half"
         with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
-            shape = (len(rank), self.width)
-            filled = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES[self.dtype]), shape)
-            row = 0
+            whole = self.job.scratch / "features.npy" if half else path  # what is halved is scaled before
+            filled = np.lib.format.open_memmap(whole, "w+", np.dtype("<f4"), shape)
+            row, absent = 0, np.zeros(self.width, np.int64)
             for batch in self.table.batches(self.columns, self.width):
-                count = len(batch.columns[0])
                 values = self._values(batch)
-                bad = ~np.isfinite(values)
-                if bad.any():
-                    bad_row, column = (int(each[0]) for each in np.nonzero(bad))
-                    fault = BadValue(bad_row, "a feature is not a finite number", float(values[bad_row, column]))
-                    raise batch.fault(fault, "Give each node a number for each feature")
-                if self.dtype == "half" and count:
-                    self._check_range(batch, values)
-                filled[place[row : row + count]] = values
-                row += count
-            filled.flush()
-        self.table.close()
+                absent += np.isnan(values).sum(axis=0)
+                filled[place[row : row + len(values)]] = values
+                row += len(values)
+            self.table.close()
+            if absent.any():
+                self._fill(filled, absent)
+            scaling = fit(filled, self.job.params.scaling)
+            self.job.progress.log(f"scaling of features: {scaling.kind}")
+            written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
+            for rows in rows_of_pieces(filled):
+                if half or scaling.kind != NONE:
+                    values = scaling.apply(filled[rows])
+                    if half:
+                        self._check_range(values)
+                    written[rows] = values
+            written.flush()
+            if half:
+                whole.unlink()
+        columns = [each._asdict() for each in self.found]
+        self.job.output.json(SCALING_FILE, scaling.document(columns))
+        return scaling.kind, self._warnings(absent)
 
-    def _check_range(self, batch: TableBatch, values: NDArray[np.float32]) -> None:
+    def _fill(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
+        """Give missing values the mean of their columns."""
+        total = np.zeros(self.width)
+        for rows in rows_of_pieces(filled):
+            total += np.nansum(filled[rows], axis=0, dtype=np.float64)
+        mean = total / np.maximum(len(filled) - absent, 1)
+        for rows in rows_of_pieces(filled):
+            piece = filled[rows]
+            filled[rows] = np.where(np.isnan(piece), mean.astype(np.float32), piece)
+
+    def _warnings(self, absent: NDArray[np.int64]) -> list[InputWarning]:
+        counts = absent[np.cumsum([0, *(each.width for each in self.found)])[:-1]]
+        missing = [f"{each.name}: {count}" for each, count in zip(self.found, counts, strict=True) if count]
+        if not missing:
+            return []
+        shown = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
+        warning = InputWarning(
+            f"{counts.sum()} values of features are missing; they are the means of their columns", self.source.uri,
+            shown, "Fill them in the file where a mean is no good value",
+        )  # fmt: skip
+        log_warnings(self.job.progress, [warning])
+        return [warning]
+
+    def _check_range(self, values: NDArray[np.float32]) -> None:
         large = np.abs(values) > _MOST_HALF
         if large.any():
-            bad_row, column = (int(each[0]) for each in np.nonzero(large))
-            fault = BadValue(bad_row, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[bad_row, column]))
-            raise batch.fault(fault, "Scale it, or set heterograph.precision=float32")
+            row, column = (int(each[0]) for each in np.nonzero(large))
+            raise UserError(
+                f"a feature is beyond float16's {_MOST_HALF:g}", where=self.source.uri,
+                value=float(values[row, column]),
+                remedy="Set heterograph.precision=float32, or heterograph.scaling=standard",
+            )  # fmt: skip
 
     def _values(self, batch: TableBatch) -> NDArray[np.float32]:
-        parts = []
-        for name, width, column in zip(self.columns, self.widths, batch.columns, strict=True):
-            given = column if isinstance(column, pa.Array) else column.combine_chunks()
-            shape = (width,) if _is_list(given.type) else ()
-            try:
-                values = values_of(given, Feature(name, "float", shape), batch.text)
-            except BadValue as error:
-                raise batch.fault(error, "Give each node the same number of features, all of them numbers") from None
-            parts.append(np.asarray(values, np.float32).reshape(len(given), width))
-        return np.concatenate(parts, axis=1)
-
-    def _widths(self) -> list[int]:
-        """Values of each column, as the first row has them."""
-        first = next(self.table.batches(self.columns))
-        columns = [column[:1] for column in first.columns]
-        lengths = [pc.list_value_length(each)[0].as_py() or 0 if _is_list(each.type) else 1 for each in columns]
-        if not all(lengths):
-            raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
-                            value=self.columns[lengths.index(0)], remedy="Give each node its features")  # fmt: skip
-        return lengths
+        given = zip(self.found, batch.columns, strict=True)
+        values = np.concatenate([column_numbers(column, each, batch) for column, each in given], axis=1)
+        if (bad := np.isinf(values)).any():
+            bad_row, column = (int(each[0]) for each in np.nonzero(bad))
+            fault = BadValue(bad_row, "a feature is not a finite number", float(values[bad_row, column]))
+            raise batch.fault(fault, "Give each node a number for each feature")
+        return values
 
     def _ids(self, batch: TableBatch) -> pa.Array:
         try:
@@ -372,7 +407,3 @@ def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]
         )  # fmt: skip
     numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return numbers
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -195,6 +195,15 @@ def test_text_and_truth_values_become_numbers_and_missing_ones_means(tmp_path, f
     ]  # fmt: skip
 
 
+def test_a_column_of_nulls_is_refused(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    table = {"node": list("abcd"), "x": [1.0, 2.0, 3.0, 4.0], "y": pa.array([None] * 4, pa.float32())}
+    pq.write_table(pa.table(table), tmp_path / "features.parquet")
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features.parquet")}
+    with pytest.raises(UserError, match=r"(?s)no values.*'y'"):
+        run_stage(STAGE, {}, given, tmp_path / "graph")
+
+
 def test_a_column_of_many_texts_is_refused(tmp_path):
     names = [f"n{i:03}" for i in range(150)]
     edges = "source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names))

@@ -79,6 +79,13 @@ class HeterographParams(StageParams):
         description="Whether the two columns of an edge list are two sets of nodes, even where ids coincide; see "
         "`index.bipartite`. Names get the prefixes that index gives them.",
     )
+    scaling: Literal["auto", "none", "row", "standard"] = Field(
+        default="auto",
+        description="Scaling of the features that come with an edge list; those of a schema stay as they are. row "
+        "divides a node's values by their sum, standard subtracts each column's mean and divides it by its standard "
+        "deviation. auto takes row for sparse values that are not negative, standard where a column's mean is beyond 3 "
+        "or its deviation above 3 or below 1/3, and none otherwise.",
+    )
     several_labels: bool = Field(
         default=False,
         description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",
@@ -173,7 +180,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="5",
+    version="6",
     params=HeterographParams,
     inputs={
         "graph": Input(

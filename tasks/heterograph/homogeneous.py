@@ -5,9 +5,9 @@ The edge list is read as the stage `index` reads it, without direction: loops ar
 become the feature `weight` of edges.
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
-of them, and together become the feature `features`, float or half [nodes, values]; `columns.json` has their names and
-widths. Such a table lists the nodes of the graph, also those without edges; without it these are the nodes that edges
-name.
+of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
+[nodes, values], scaled where they ask for it (`scaling`); `columns.json` has their names and widths. Such a table lists
+the nodes of the graph, also those without edges; without it these are the nodes that edges name.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
 node has several labels, in several rows, `label` is a ragged list of them.
@@ -16,41 +16,34 @@ node has several labels, in several rows, `label` is a ragged list of them.
 from __future__ import annotations
 
 import contextlib
-import csv
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
-from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
 from superworkflow.tasks.heterograph.csr import renumber
-from superworkflow.tasks.heterograph.ids import Ids, first_repeated
+from superworkflow.tasks.heterograph.ids import Ids
+from superworkflow.tasks.heterograph.node_features import NodeFeatures
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
-from superworkflow.tasks.heterograph.tables import Table, TableBatch
-from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect
-from superworkflow.tasks.lib.edge_list.edge_files import edge_files, partition_warnings
+from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
-from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
-from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.dtypes import STRING
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks.lib.graph.heterograph_writer import (
     rows_names,
     stats_of,
@@ -61,11 +54,8 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
 
 MOST_ARCS = 2**31 - 1
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
-_NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
-_MOST_HALF = 65504.0
 _PIECE = 1 << 20
-_PARQUET = b"PAR1"
 
 
 def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
@@ -101,12 +91,12 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
-    doubted = () if features is None else features.warnings
+    doubts: list[InputWarning] = []
+    scaled = {}
     if features is not None:
-        features.write(rank)
-        job.output.json(COLUMNS_FILE, list(map(list, zip(features.columns, features.widths, strict=True))))
+        scaled["scaling"], doubts = features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, doubts = write_labels(job, names, place=len(found))
+    described, labelled, of_labels = write_labels(job, names, place=len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -114,7 +104,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **naming, **warning_stats([*dialect.warnings, *doubted, *doubts]),
+        "bytes": job.output.bytes_written, **naming, **scaled,
+        **warning_stats([*dialect.warnings, *doubts, *of_labels]),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -197,136 +188,6 @@ def _without_parameter(warning: InputWarning) -> InputWarning:
     return replace(warning, settle="Give a table with columns source, target and weight to have it read otherwise")
 
 
-@dataclass
-class NodeFeatures:
-    """A table of features, whose nodes are added to `ids` when it is opened."""
-
-    job: StageRun[HeterographParams]
-    source: Source
-    ids: Ids
-
-    def __post_init__(self) -> None:
-        self.dtype = "half" if self.job.params.precision == "float16" else "float"
-        files = part_files(self.source)
-        table = "*" if self.source.is_folder else self.source.location.name
-        self.table = Table(self.source, table, self.job.scratch, self.job.threads)
-        names = _column_names(self.source, files, self.job)
-        self.warnings = partition_warnings(self.source, files)
-        log_warnings(self.job.progress, self.warnings)
-        self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
-        self.columns = [name for name in names if name != self.node]
-        if not self.columns or len(set(names)) < len(names):
-            raise UserError(
-                "the table has two columns of one name" if self.columns else "the table has no features",
-                where=self.source.uri, value=", ".join(names)[:200],
-                remedy="Give a column `node`, and columns of numbers or lists of them, each with a name of its own",
-            )  # fmt: skip
-        parts: list[NDArray[np.int32]] = []
-        for batch in self.table.batches([self.node]):
-            parts.append(self.ids.add(self._ids(batch)))
-        rows = sum(map(len, parts))
-        if not rows:
-            raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
-        self._numbers = np.concatenate(parts)
-        if self.ids.count < rows:
-            raise self._repeated(first_repeated(self._numbers))
-        self.widths = self._widths()
-        self.width = sum(self.widths)
-
-    def write(self, rank: NDArray[np.int32]) -> None:
-        """Write the features, in the order of the nodes."""
-        place = rank[self._numbers]
-        with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
-            shape = (len(rank), self.width)
-            filled = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES[self.dtype]), shape)
-            row = 0
-            for batch in self.table.batches(self.columns, self.width):
-                count = len(batch.columns[0])
-                values = self._values(batch)
-                bad = ~np.isfinite(values)
-                if bad.any():
-                    bad_row, column = (int(each[0]) for each in np.nonzero(bad))
-                    fault = BadValue(bad_row, "a feature is not a finite number", float(values[bad_row, column]))
-                    raise batch.fault(fault, "Give each node a number for each feature")
-                if self.dtype == "half" and count:
-                    self._check_range(batch, values)
-                filled[place[row : row + count]] = values
-                row += count
-            filled.flush()
-        self.table.close()
-
-    def _check_range(self, batch: TableBatch, values: NDArray[np.float32]) -> None:
-        large = np.abs(values) > _MOST_HALF
-        if large.any():
-            bad_row, column = (int(each[0]) for each in np.nonzero(large))
-            fault = BadValue(bad_row, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[bad_row, column]))
-            raise batch.fault(fault, "Scale it, or set heterograph.precision=float32")
-
-    def _values(self, batch: TableBatch) -> NDArray[np.float32]:
-        parts = []
-        for name, width, column in zip(self.columns, self.widths, batch.columns, strict=True):
-            given = column if isinstance(column, pa.Array) else column.combine_chunks()
-            shape = (width,) if _is_list(given.type) else ()
-            try:
-                values = values_of(given, Feature(name, "float", shape), batch.text)
-            except BadValue as error:
-                raise batch.fault(error, "Give each node the same number of features, all of them numbers") from None
-            parts.append(np.asarray(values, np.float32).reshape(len(given), width))
-        return np.concatenate(parts, axis=1)
-
-    def _widths(self) -> list[int]:
-        """Values of each column, as the first row has them."""
-        first = next(self.table.batches(self.columns))
-        columns = [column[:1] for column in first.columns]
-        lengths = [pc.list_value_length(each)[0].as_py() or 0 if _is_list(each.type) else 1 for each in columns]
-        if not all(lengths):
-            raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
-                            value=self.columns[lengths.index(0)], remedy="Give each node its features")  # fmt: skip
-        return lengths
-
-    def _ids(self, batch: TableBatch) -> pa.Array:
-        try:
-            return ids_of(batch.columns[0])
-        except BadValue as error:
-            raise batch.fault(error, "Name a node in each row") from None
-
-    def _repeated(self, row: int) -> UserError:
-        for batch in self.table.batches([self.node]):
-            if row < len(batch.columns[0]):
-                return UserError(
-                    "an earlier row has the same node", where=f"{batch.where}, row {batch.row + row}",
-                    value=str(self._ids(batch)[row].as_py()), remedy="Give each node one row",
-                )  # fmt: skip
-            row -= len(batch.columns[0])
-        raise AssertionError
-
-
-def _column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
-    """Names of the columns, which all files of the table have."""
-    found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
-    for name, names in zip(files, found, strict=True):
-        if names != found[0]:
-            shown = [", ".join(each)[:400] for each in (found[0], names)]
-            raise differ(part_uri(source, files[0]), part_uri(source, name),
-                         f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
-    return found[0]
-
-
-def _names_in(path: Path, where: str) -> list[str]:
-    with path.open("rb") as stream:
-        is_parquet = stream.read(len(_PARQUET)) == _PARQUET
-    try:
-        if is_parquet:
-            return list(pq.read_schema(path).names)
-        csv.field_size_limit(LINE_BYTES)
-        with open_unpacked(path, where) as stream:
-            line = stream.readline(LINE_BYTES)
-        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
-    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
-                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
-
-
 def _without_features(job: StageRun[HeterographParams], missing: pa.Array, source: Source) -> UserError:
     shown = ", ".join(repr(each) for each in missing[:_SHOWN].to_pylist())
     return UserError(
@@ -394,7 +255,3 @@ def _nodes_of(rows: LabelRows, names: pa.Array) -> NDArray[np.int64]:
         )  # fmt: skip
     numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return numbers
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -19,9 +19,10 @@ from superworkflow.tasks.heterograph.chunked import make_chunked
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
-from superworkflow.tasks.heterograph.homogeneous import NodeFeatures, make_homogeneous, write_labels
+from superworkflow.tasks.heterograph.homogeneous import make_homogeneous, write_labels
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends, sorted_features
+from superworkflow.tasks.heterograph.node_features import NodeFeatures
 from superworkflow.tasks.heterograph.refusals import (
     DANGLING,
     DUPLICATE,
@@ -34,7 +35,7 @@ from superworkflow.tasks.heterograph.refusals import (
 )
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.triples import write_tables
-from superworkflow.tasks.lib.edge_list.input_warnings import warning_stats
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file, write_ids, write_rows
 from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema, read_schema
@@ -256,10 +257,11 @@ class _TripleMaker(_Maker):
         rank, names = self.ids[nodes.name].ranked()
         write_ids(self.job.output, number, names)
         found: list[Feature] = []
+        doubts: list[InputWarning] = []
         if self.features is not None:
-            self.features.write(rank)
+            self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
         described, labelled, warnings = write_labels(self.job, names, place=len(found))
-        self.facts = warning_stats(warnings) | ({} if labelled is None else {"labelled": labelled})
+        self.facts |= warning_stats([*doubts, *warnings]) | ({} if labelled is None else {"labelled": labelled})
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

@@ -19,6 +19,9 @@ from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, Values, s
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARIES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_TRUE, _FALSE = ("true", "t", "yes"), ("false", "f", "no")
+TRUTH_VALUES = tuple(form for each in (*_TRUE, *_FALSE) for form in (each, each.capitalize(), each.upper()))
+"""Truth values as fields of CSV files, with 1 and 0; PostgreSQL writes t and f."""
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -45,7 +48,7 @@ def ids_of(column: pa.Array) -> pa.Array:
     values = _single(_plain(column), "id")
     if pa.types.is_integer(values.type):
         values = values.cast(pa.string())
-    elif not _is_text(values.type):
+    elif not is_text(values.type):
         raise BadValue(0, "ids are text or whole numbers", str(values.type))
     try:
         texts = values.cast(pa.string())
@@ -100,7 +103,7 @@ def _plain(column: Any) -> pa.Array:
 
 def _single(array: pa.Array, what: str) -> pa.Array:
     """The one value of each row."""
-    if _is_list(array.type):
+    if is_list(array.type):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         wrong = pc.not_equal(lengths, 1)
         if len(array) and pc.any(wrong).as_py():
@@ -120,7 +123,7 @@ def _flat(array: pa.Array, feature: Feature) -> tuple[pa.Array, NDArray[np.int64
     """Values of all rows behind each other, and where those of each begin; a missing list is an empty one."""
     starts = np.arange(len(array) + 1, dtype=np.int64)
     depth = 0
-    while _is_list(array.type):
+    while is_list(array.type):
         if depth == len(feature.shape):
             raise BadValue(0, f"lists of feature {feature.name} are nested deeper than its shape", str(array.type))
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -143,7 +146,7 @@ def _numbers(array: pa.Array, dtype: str, starts: NDArray[np.int64] | None) -> N
     if not len(array):
         return np.empty(0, wanted)
     _refuse_nulls(array, "value", starts)
-    if _is_text(array.type):
+    if is_text(array.type):
         raise BadValue(0, f"values are of type {array.type}, by the schema they are {dtype}", array[0].as_py())
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
@@ -166,7 +169,7 @@ def _strings(array: pa.Array) -> pa.Array:
         return pa.array([], pa.large_binary())
     if pa.types.is_integer(array.type):
         array = array.cast(pa.large_string())
-    if not _is_text(array.type):
+    if not is_text(array.type):
         raise BadValue(0, f"values are of type {array.type}, by the schema they are string", str(array[0].as_py()))
     return pc.fill_null(array.cast(pa.large_binary()), b"")
 
@@ -191,6 +194,14 @@ def _fields(array: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _parsed(texts: pa.Array, kind: pa.DataType, starts: NDArray[np.int64] | None) -> pa.Array:
+    truth = len(texts) and (texts[0].as_py() or "").lower() in (*_TRUE, *_FALSE)
+    if pa.types.is_boolean(kind) or truth:
+        lower = pc.utf8_lower(texts)
+        for words, digit in ((_TRUE, "1"), (_FALSE, "0")):
+            lower = pc.if_else(
+                pc.is_in(lower, value_set=pa.array(words, lower.type)), pa.scalar(digit, lower.type), lower
+            )
+        texts = lower
     try:
         return texts.cast(pa.float32() if kind == pa.float16() else kind)
     except pa.ArrowInvalid:
@@ -216,11 +227,13 @@ def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:
     return place if starts is None else int(np.searchsorted(starts, place, "right")) - 1
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """True for strings and bytes."""
     return any(test(kind) for test in (*_STRINGS, *_BINARIES))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """True for lists, of one length or of several."""
     return any(test(kind) for test in _LISTS)
 
 

@@ -19,6 +19,7 @@ from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
+from superworkflow.tasks.lib.gnn.features import left_out
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
@@ -60,6 +61,8 @@ def run(job: StageRun[TrainParams]) -> Output:
     shape = shape_of(graph, task.head, job.params)
     params = concrete_params(job.params, task, shape)
     job.progress.log(describe(job.params, params))
+    if unread := left_out(graph):
+        job.progress.log(unread)
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
     counts = {split: len(task.items(split)) for split in SPLITS}

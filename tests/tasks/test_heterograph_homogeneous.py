@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,14 @@ EDGES = "source,target\nb,a\na,b\nb,c\nc,c\nd,b\n"
 ROWS = {"a": ["b"], "b": ["a", "c", "d"], "c": ["b"], "d": ["b"]}
 
 
-def made(folder: Path, **texts: str) -> HeteroGraph:
+def made(folder: Path, params: dict | None = None, **texts: str) -> HeteroGraph:
+    folder.mkdir(exist_ok=True)
     inputs = {}
     for name, text in texts.items():
         path = folder / f"{name}.csv"
         path.write_text(text)
         inputs[name] = str(path)
-    return HeteroGraph.open(run_stage(STAGE, {}, inputs, folder / "graph"))
+    return HeteroGraph.open(run_stage(STAGE, params or {}, inputs, folder / "graph"))
 
 
 def rows_of(graph: HeteroGraph) -> dict[str, list[str]]:
@@ -50,7 +52,7 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
     (tmp_path / "labels.csv").write_text("node,label,split\nd,red,test\na,blue,train\ne,red,val\nb,blue,\n")
     inputs = {"edges": "edges.txt.gz", "features": "features.parquet", "labels": "labels.csv"}
     given = {name: str(tmp_path / file) for name, file in inputs.items()}
-    graph = HeteroGraph.open(run_stage(STAGE, {}, given, tmp_path / "graph"))
+    graph = HeteroGraph.open(run_stage(STAGE, {"scaling": "none"}, given, tmp_path / "graph"))
     assert rows_of(graph) == {**ROWS, "e": []}
     wanted = [[4, 6, 7], [3, 2, 3], [1, 4, 5], [5, 8, 9], [2, 0.5, 1]]
     assert graph.node_feature("node", "features").tolist() == wanted
@@ -63,11 +65,11 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
     ("texts", "words"),
     [
         ({"features": "node,x\na,1\nb,2\nc,3\n"}, ["edges name nodes without features, such as 'd'", "features.csv"]),
-        ({"features": "node,x\na,1\nb,\nc,3\nd,4\n"}, ["features.csv, row 2"]),
-        ({"features": "node,x\na,1\nb,nan\nc,3\nd,4\n"}, ["features.csv, row 2", "not a finite number"]),
+        ({"features": "node,x\na,1\nb,-inf\nc,3\nd,4\n"}, ["features.csv, row 2", "not a finite number"]),
+        ({"features": "node,x,y\na,1,\nb,1,nan\nc,3,\nd,4,NA\n"}, ["features.csv", "has no values", "'y'"]),
         ({"features": "node,x\na,1\nb,2\nb,3\nc,3\nd,4\n"}, ["features.csv, row 3", "'b'"]),
         ({"features": "node,x\na,1\nb,2,5\nc,3\nd,4\n"}, ["features.csv"]),
-        ({"features": "node,x\na,1\nb,red\nc,3\nd,4\n"}, ["features.csv, row 2", "'red'"]),
+        ({"features": "node,x\na,1\nb,red\nc,3\nd,4\n"}, ["features.csv, row 2", "column x", "'red'"]),
         ({"features": "node\na\nb\nc\nd\n"}, ["no features"]),
         ({"labels": "a,red\ne,blue\n"}, ["labels.csv:2", "'e' on line 2"]),
         ({"labels": "a,red,train\nb,red,\na,blue,test\n"}, ["labels.csv:3", "'a' is in a second split", "'test'"]),
@@ -107,3 +109,112 @@ def test_two_forms_at_once_are_refused(tmp_path):
 def test_splits_take_a_third_column_where_they_are_asked_for(tmp_path):
     graph = made(tmp_path, edges=EDGES, labels="a 1 train\nb 2 test\n".replace(" ", "\t"))
     assert np.array(graph.node_feature("node", "split").to_pylist()).tolist() == [b"train", b"test", b"", b""]
+
+
+CHAIN = "source,target\n" + "".join(f"n{i:02},n{i + 1:02}\n" for i in range(39))
+
+
+def numbers(columns: np.ndarray) -> str:
+    """A table of features of the nodes of `CHAIN`, in an order that is not theirs."""
+    rows = [f"n{i:02}," + ",".join(map(str, columns[i].tolist())) for i in reversed(range(40))]
+    return f"node,{','.join(f'x{i}' for i in range(columns.shape[1]))}\n" + "\n".join(rows) + "\n"
+
+
+def words() -> np.ndarray:
+    """A bag of words: counts, most of them 0; the last node has none."""
+    found = np.random.default_rng(1).integers(1, 4, (40, 30)) * (np.random.default_rng(2).random((40, 30)) < 0.1)
+    found[:, 0] = 1
+    found[39] = 0
+    return found
+
+
+def ages() -> np.ndarray:
+    """An age and an income that not all have, of 0 and 1 a column, and a constant."""
+    rng = np.random.default_rng(3)
+    income = np.where(rng.random(40) < 0.3, 0, rng.normal(40_000, 9_000, 40).round())
+    return np.stack([rng.integers(18, 80, 40), income, rng.random(40) < 0.1, np.full(40, 7)], axis=1).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("given", "params", "kind"),
+    [
+        (words(), {}, "none"),  # its first column is no word
+        (words()[:, 1:], {}, "row"),
+        (words()[:, 1:] / np.maximum(words()[:, 1:].sum(axis=1, keepdims=True), 1), {}, "none"),
+        (words()[:, 1:], {"scaling": "none"}, "none"),
+        (ages(), {}, "standard"),
+        (ages(), {"scaling": "row"}, "row"),
+        (np.random.default_rng(4).normal(size=(40, 5)), {}, "none"),
+        (np.random.default_rng(4).normal(size=(40, 5)) * 0.01, {}, "standard"),
+        (ages(), {"precision": "float16"}, "standard"),
+    ],
+    ids=["common-word", "words", "normed", "off", "ages", "asked-for", "unit", "small", "half"],
+)
+def test_features_are_scaled_where_they_ask_for_it(tmp_path, given, params, kind):
+    graph = made(tmp_path, params, edges=CHAIN, features=numbers(given))
+    wanted, document = given.astype(float), graph.dataset.json("scaling.json")
+    if kind == "row":
+        wanted = wanted / np.maximum(np.abs(wanted).sum(axis=1, keepdims=True), 1)
+    if kind == "standard":
+        stays = np.isin(wanted, [0, 1]).all(axis=0)
+        deviation = wanted.std(axis=0)
+        mean, scale = np.where(stays, 0, wanted.mean(axis=0)), np.where(stays | (deviation == 0), 1, deviation)
+        wanted = (wanted - mean) / scale
+        assert np.allclose(document["mean"], mean)
+        assert np.allclose(document["scale"], scale)
+    assert graph.dataset.stats["scaling"] == document["kind"] == kind
+    found = graph.node_feature("node", "features")
+    assert np.allclose(found, wanted, rtol=1e-3 if found.dtype == np.float16 else 1e-5, atol=1e-3)
+
+
+MIXED = "node,age,color,ok,note\na,1,red,t,yes\nb,,blue,f,No\nc,2, red,,YES\nd,3,NA,T,no\n"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_text_and_truth_values_become_numbers_and_missing_ones_means(tmp_path, form):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    (tmp_path / "features.csv").write_text(MIXED)
+    table = pa.table(
+        {
+            "age": pa.array([1, None, 2, 3]), "node": list("abcd"), "color": pa.array(["red", "blue", "red", None]),
+            "ok": pa.array([True, False, None, True]), "note": ["yes", "No", "YES", "no"],
+        }
+    ).select(["node", "age", "color", "ok", "note"])  # fmt: skip
+    pq.write_table(table, tmp_path / "features.parquet", use_dictionary=["color"])
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / f"features.{form}")}
+    dataset = run_stage(STAGE, {"scaling": "none"}, given, tmp_path / "graph")
+    third = 1 / 3
+    wanted = [[1, 0, 1, 1, 1], [2, 1, 0, 0, 0], [2, 0, 1, 2 * third, 1], [3, third, 2 * third, 1, 0]]
+    assert np.allclose(HeteroGraph.open(dataset).node_feature("node", "features"), wanted)
+    assert "3 values of features are missing" in dataset.stats["input_warning.1"]
+    assert "age: 1, color: 1, ok: 1" in dataset.stats["input_warning.1"]
+    columns = dataset.json("scaling.json")["columns"]
+    assert [(each["name"], each["kind"], each["width"], each["values"]) for each in columns] == [
+        ("age", "numbers", 1, []), ("color", "categories", 2, ["blue", "red"]), ("ok", "truth", 1, []),
+        ("note", "truth", 1, []),
+    ]  # fmt: skip
+
+
+def test_a_column_of_nulls_is_refused(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    table = {"node": list("abcd"), "x": [1.0, 2.0, 3.0, 4.0], "y": pa.array([None] * 4, pa.float32())}
+    pq.write_table(pa.table(table), tmp_path / "features.parquet")
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features.parquet")}
+    with pytest.raises(UserError, match=r"(?s)no values.*'y'"):
+        run_stage(STAGE, {}, given, tmp_path / "graph")
+
+
+def test_a_column_of_many_texts_is_refused(tmp_path):
+    names = [f"n{i:03}" for i in range(150)]
+    edges = "source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names))
+    table = "node,x,title\n" + "".join(f"{name},1,title {name}\n" for name in names)
+    with pytest.raises(UserError) as refused:
+        made(tmp_path, edges=edges, features=table)
+    assert all(word in str(refused.value) for word in ("column title", "150 values", "Leave the column out"))
+
+
+def test_a_feature_beyond_float16_is_refused_once_it_is_scaled(tmp_path):
+    table = "node,x\na,100000\nb,200000\nc,300000\nd,4\n"
+    made(tmp_path / "scaled", {"precision": "float16"}, edges=EDGES, features=table)
+    with pytest.raises(UserError, match="beyond float16"):
+        made(tmp_path / "not", {"precision": "float16", "scaling": "none"}, edges=EDGES, features=table)

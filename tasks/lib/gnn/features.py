@@ -1,4 +1,7 @@
-"""Features of a node set as one matrix: all floating-point features of a fixed shape, by name."""
+"""Features of a node set as one matrix: numbers and truth values of a fixed shape, by name.
+
+A single whole number or truth value for each node is left out: it may be the label, a split, an id or a code.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.dtypes import STRING, is_read
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 
 _PIECE_BYTES = 32 << 20
+_SHOWN = 5
 
 
 def width_of(graph: HeteroGraph, node_set: str) -> int:
@@ -48,7 +52,8 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] 
         if _counts(feature):
             values = graph.node_feature(node_set, feature.name)
             flat = values.reshape(len(values), feature.width)
-            _check_finite(graph, node_set, feature.name, flat)
+            if flat.dtype.kind == "f":
+                _check_finite(graph, node_set, feature.name, flat)
             parts.append(flat)
     if not parts:
         return None
@@ -62,8 +67,22 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] 
     return whole
 
 
+def left_out(graph: HeteroGraph) -> str:
+    """Sentence that names single whole numbers and truth values of nodes, which are not read; empty without any."""
+    names = [
+        f"{name}.{feature.name}"
+        for name, nodes in graph.node_sets.items()
+        for feature in nodes.features
+        if feature.dtype != STRING and not feature.is_ragged and feature.width == 1 and not _counts(feature)
+    ]
+    if not names:
+        return ""
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return f"not read as features: {shown}; a single whole number is read where the schema says DT_FLOAT"
+
+
 def _counts(feature: Any) -> bool:
-    return feature.dtype in FLOATS and not feature.is_ragged and feature.width > 0
+    return not feature.is_ragged and is_read(feature.dtype, feature.width)
 
 
 def _check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:

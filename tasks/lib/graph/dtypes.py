@@ -14,3 +14,11 @@ DTYPES: Mapping[str, str] = {
 """Types of numbers, as `.npy` files have them."""
 FLOATS = ("float", "double", "half")
 """Those that are no whole numbers."""
+
+
+def is_read(dtype: str, width: int) -> bool:
+    """True if a network reads a feature of this type that has a fixed number of values.
+
+    Floating-point numbers are, and vectors of whole numbers or truth values; one alone may be a label, an id or a code.
+    """
+    return width > 0 and (dtype in FLOATS or (dtype != STRING and width > 1))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from superworkflow.tasks.lib.graph.dtypes import FLOATS, STRING
+from superworkflow.tasks.lib.graph.dtypes import FLOATS, STRING, is_read
 
 _INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
@@ -21,7 +21,7 @@ def stat_name(name: str, number: int) -> str:
 def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
 
-    Also `values.<kind>.<set>`: floating-point numbers of a node, in features of fixed shape; of edges how many features
+    Also `values.<kind>.<set>`: numbers of a node that a network reads; of edges how many features
     are one number.
 
     Args:
@@ -38,7 +38,11 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
         name = stat_name(items.name, number)
         found[f"record_bytes.{kind}.{name}"] = sum(sizes)
         found[f"values.{kind}.{name}"] = (
-            sum(math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape)
+            sum(
+                math.prod(each.shape)
+                for each in items.features
+                if None not in each.shape and is_read(each.dtype, math.prod(each.shape))
+            )
             if kind == "nodes"
             else sum(map(is_single, items.features))
         )

@@ -133,3 +133,19 @@ def test_a_raw_folder_of_one_node_set(tmp_path, monkeypatch):
         convert_ogb(tmp_path, tmp_path / "again")
     with pytest.raises(UserError, match="no raw folder"):
         convert_ogb(tmp_path / "out", tmp_path / "again")
+
+
+def test_truth_values_as_databases_write_them(tmp_path):
+    """PostgreSQL writes t and f, Python True and False, surveys yes and no."""
+    (tmp_path / "people.csv").write_text("id,a,b,c,d\nx,t,yes,True,TRUE\ny,f,no,False,FALSE\nz,f,No,true,False\n")
+    (tmp_path / "knows.csv").write_text("source,target\nx,y\ny,z\n")
+    given = ["--nodes", "person=people.csv", "--edges", "person,knows,person=knows.csv", "--out", str(tmp_path)]
+    assert main(["schema", *given]) == 0
+    graph = read(tmp_path, tmp_path / "made")
+    assert {each.name: each.dtype for each in graph.node_sets["person"].features} == dict.fromkeys("abcd", "bool")
+    found = [graph.node_feature("person", name).tolist() for name in "abcd"]
+    assert found == [[True, False, False], [True, False, False], [True, False, True], [True, False, False]]
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(schema.read_text().replace("DT_BOOL", "DT_FLOAT"))
+    floats = read(tmp_path, tmp_path / "floats")
+    assert floats.node_feature("person", "b").tolist() == [1, 0, 0]

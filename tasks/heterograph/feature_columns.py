@@ -1,0 +1,195 @@
+"""Columns of a table of features: their kinds, from all of their values, and their values as numbers.
+
+A column of numbers is read as it is; a list of numbers has the length that it has in the first row. Truth values become
+0 and 1. Other text, with at most `MOST_CATEGORIES` different values, becomes a column of 0 and 1 for each of them, in
+the order of their bytes; a column of which at least half is numbers is a column of numbers with mistakes. A value is
+missing where it is null, NaN, or one of `MISSING` in upper or lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.heterograph.tables import Table, TableBatch
+from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, values_of
+from superworkflow.tasks.lib.graph.heterograph import Feature
+
+MOST_CATEGORIES = 100
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>", "\\n")
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
+_MOST_KEPT = 100_000
+"""Different values that are counted before a column is refused."""
+
+Kind = Literal["numbers", "truth", "categories"]
+NUMBERS: Kind = "numbers"
+TRUTH: Kind = "truth"
+CATEGORIES: Kind = "categories"
+
+
+class FeatureColumn(NamedTuple):
+    """A column.
+
+    Args:
+        name: of the column.
+        kind: `numbers`, `truth`, or `categories`.
+        width: numbers that it becomes.
+        values: its categories.
+    """
+
+    name: str
+    kind: Kind
+    width: int
+    values: tuple[str, ...] = ()
+
+
+class Survey:
+    """Counts of the values of columns of text, by which `columns` tells their kinds.
+
+    Args:
+        names: of the columns.
+        first: rows of each, the first ones of the table.
+        where: the file, for people.
+    """
+
+    def __init__(self, names: Sequence[str], first: Sequence[Any], where: str):
+        self._names, self._where = list(names), where
+        self._kinds = [_value_type(column.type) for column in first]
+        self._widths = [_width(column) for column in first]
+        self._present = np.zeros(len(names), np.int64)
+        self._numbers, self._truth = np.zeros_like(self._present), np.zeros_like(self._present)
+        self._texts = [number for number, kind in enumerate(self._kinds) if is_text(kind)]
+        self.texts = [self._names[number] for number in self._texts]
+        """Names of the columns to give to `add`."""
+
+    def add(self, columns: Sequence[Any]) -> None:
+        """Count the values of a batch of rows of `texts`.
+
+        Raises:
+            UserError: a column is not UTF-8; names it.
+        """
+        for number, column in zip(self._texts, columns, strict=True):
+            try:
+                texts = known(column)
+            except pa.ArrowInvalid:
+                raise UserError("a column of features is not text in UTF-8", where=self._where,
+                                value=self._names[number], remedy="Leave the column out") from None  # fmt: skip
+            self._present[number] += len(texts) - texts.null_count
+            self._numbers[number] += _count_numbers(texts)
+            if self._numbers[number] == 0:
+                in_set = pc.is_in(texts, value_set=pa.array(TRUTH_VALUES, texts.type), skip_nulls=True)
+                self._truth[number] += pc.sum(in_set).as_py() or 0
+
+    def columns(self, table: Table) -> list[FeatureColumn]:
+        """The columns; those of categories are read once more.
+
+        Raises:
+            UserError: a column has no values, or too many for categories; names the column.
+        """
+        found: list[FeatureColumn] = []
+        for number, name in enumerate(self._names):
+            kind = self._kinds[number]
+            if pa.types.is_null(kind) or (is_text(kind) and not self._present[number]):
+                raise UserError("a column of features has no values", where=self._where, value=name,
+                                remedy="Leave the column out")  # fmt: skip
+            if pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
+                found.append(FeatureColumn(name, TRUTH, 1))
+            elif is_text(kind) and 2 * self._numbers[number] < self._present[number]:
+                found.append(FeatureColumn(name, CATEGORIES, 0))
+            else:
+                found.append(FeatureColumn(name, NUMBERS, self._widths[number]))
+        texts = [column.name for column in found if column.kind == CATEGORIES]
+        values = _different(table, texts, self._where) if texts else {}
+        return [
+            each._replace(width=len(values[each.name]), values=values[each.name]) if each.name in values else each
+            for each in found
+        ]
+
+
+def column_numbers(column: FeatureColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:
+    """Numbers of a column, float32 [rows, width], NaN where they are missing.
+
+    Raises:
+        UserError: a value is not of the column's kind; names file, row and column.
+    """
+    array = given if isinstance(given, pa.Array) else given.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if column.kind == CATEGORIES:
+        return _one_hot(column, known(array))
+    text = is_text(array.type)
+    shape = (column.width,) if is_list(array.type) else ()
+    kind = "bool" if column.kind == TRUTH else "float"
+    there = np.ones(len(array), bool)
+    if not shape:
+        array = known(array) if text else array
+        there = array.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(there)
+    numbers = np.full((len(array), column.width), np.nan, np.float32)
+    try:
+        values = values_of(
+            array if there.all() else array.take(pa.array(rows)), Feature(column.name, kind, shape), text
+        )
+    except BadValue as error:
+        fault = BadValue(int(rows[error.row]), f"column {column.name}: {error.what}", error.value)
+        raise batch.fault(fault, "Give each node as many features as the first row has, all of them numbers") from None
+    numbers[rows] = np.asarray(values, np.float32).reshape(len(rows), column.width)
+    return numbers
+
+
+def known(texts: Any) -> Any:
+    """Texts without blanks around them, in Arrow's strings; null where a value is missing."""
+    array = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+    trimmed = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
+    absent = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, pa.large_string()), skip_nulls=True)
+    return pc.if_else(absent, pa.scalar(None, pa.large_string()), trimmed)
+
+
+def _count_numbers(texts: Any) -> int:
+    try:
+        texts.cast(pa.float32())
+        return len(texts) - int(texts.null_count)
+    except pa.ArrowInvalid:
+        return int(pc.sum(pc.match_substring_regex(texts, _NUMBER)).as_py() or 0)
+
+
+def _different(table: Table, names: Sequence[str], where: str) -> dict[str, tuple[str, ...]]:
+    """The different values of columns, sorted by their bytes."""
+    found: list[set[str]] = [set() for _ in names]
+    for batch in table.batches(names):
+        for values, column in zip(found, batch.columns, strict=True):
+            if len(values) < _MOST_KEPT:
+                values.update(pc.unique(known(column)).drop_null().to_pylist())
+    for name, values in zip(names, found, strict=True):
+        if len(values) > MOST_CATEGORIES:
+            more = "or more " if len(values) >= _MOST_KEPT else ""
+            raise UserError(
+                f"a column of text has more than {MOST_CATEGORIES} different values", where=f"{where}, column {name}",
+                value=f"{len(values)} {more}values",
+                remedy="Leave the column out (if it names the nodes, call it `node`), or give numbers instead, such as "
+                "an embedding of the text",
+            )  # fmt: skip
+    return {name: tuple(sorted(values, key=str.encode)) for name, values in zip(names, found, strict=True)}
+
+
+def _one_hot(column: FeatureColumn, texts: Any) -> NDArray[np.float32]:
+    place = pc.index_in(texts, value_set=pa.array(column.values, texts.type), skip_nulls=True)
+    numbers = np.eye(column.width + 1, column.width, dtype=np.float32)
+    numbers[column.width] = np.nan
+    chosen: NDArray[np.float32] = numbers[pc.fill_null(place, column.width).to_numpy(zero_copy_only=False)]
+    return chosen
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _width(column: Any) -> int:
+    """Numbers in the first row."""
+    return int(pc.list_value_length(column[:1])[0].as_py() or 0) if is_list(column.type) else 1

@@ -1,0 +1,202 @@
+"""Features of the nodes of an edge list, from their table to their file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
+from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers
+from superworkflow.tasks.heterograph.ids import Ids, first_repeated
+from superworkflow.tasks.heterograph.scaling import NONE, SCALING_FILE, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch
+from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
+from superworkflow.tasks.lib.graph.dtypes import DTYPES
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, feature_stem
+
+_NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
+_SHOWN = 3
+_MOST_HALF = 65504.0
+
+
+@dataclass
+class NodeFeatures:
+    """A table of features, whose nodes are added to `ids` when it is opened."""
+
+    job: StageRun[HeterographParams]
+    source: Source
+    ids: Ids
+
+    def __post_init__(self) -> None:
+        self.dtype = "half" if self.job.params.precision == "float16" else "float"
+        files = part_files(self.source)
+        table = "*" if self.source.is_folder else self.source.location.name
+        self.table = Table(self.source, table, self.job.scratch, self.job.threads)
+        names = _column_names(self.source, files, self.job)
+        self._doubts = partition_warnings(self.source, files)
+        self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
+        self.columns = [name for name in names if name != self.node]
+        if not self.columns or len(set(names)) < len(names):
+            raise UserError(
+                "the table has two columns of one name" if self.columns else "the table has no features",
+                where=self.source.uri, value=", ".join(names)[:200],
+                remedy="Give a column `node`, and columns of numbers or lists of them, each with a name of its own",
+            )  # fmt: skip
+        parts: list[NDArray[np.int32]] = []
+        first = next(self.table.batches(self.columns, len(names)), None)
+        if first is None:
+            raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
+        survey = Survey(self.columns, first.columns, self.source.uri)
+        for batch in self.table.batches([self.node, *survey.texts], len(survey.texts) + 1):
+            parts.append(self.ids.add(self._ids(batch)))
+            survey.add(batch.columns[1:])
+        rows = sum(map(len, parts))
+        self._numbers = np.concatenate(parts)
+        if self.ids.count < rows:
+            raise self._repeated(first_repeated(self._numbers))
+        self.found = survey.columns(self.table)
+        if empty := [each.name for each in self.found if not each.width]:
+            raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
+                            value=empty[0], remedy="Give each node its features")  # fmt: skip
+        self.width = sum(each.width for each in self.found)
+
+    def write(self, rank: NDArray[np.int32]) -> tuple[str, list[InputWarning]]:
+        """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings."""
+        place = rank[self._numbers]
+        shape, half = (len(rank), self.width), self.dtype == "half"
+        with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
+            whole = self.job.scratch / "features.npy" if half else path  # what is halved is scaled before
+            filled = np.lib.format.open_memmap(whole, "w+", np.dtype("<f4"), shape)
+            row, absent = 0, np.zeros(self.width, np.int64)
+            for batch in self.table.batches(self.columns, self.width):
+                values = self._values(batch)
+                absent += np.isnan(values).sum(axis=0)
+                filled[place[row : row + len(values)]] = values
+                row += len(values)
+            self.table.close()
+            self._fill(filled, absent)
+            scaling = fit(filled, self.job.params.scaling)
+            self.job.progress.log(f"scaling of features: {scaling.kind}")
+            written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
+            for rows in rows_of_pieces(filled):
+                if half or scaling.kind != NONE:
+                    values = scaling.apply(filled[rows])
+                    if half:
+                        self._check_range(values)
+                    written[rows] = values
+            written.flush()
+            if half:
+                whole.unlink()
+        columns = [each._asdict() for each in self.found]
+        self.job.output.json(COLUMNS_FILE, [[each.name, each.width] for each in self.found])
+        self.job.output.json(SCALING_FILE, scaling.document(columns))
+        return scaling.kind, self._warnings(absent)
+
+    def _fill(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
+        """Give missing values the mean of their columns."""
+        if not absent.any():
+            return
+        if (absent == len(filled)).any():
+            column = self._of_column(absent).index(len(filled))
+            raise UserError("a column of features has no values", where=self.source.uri,
+                            value=self.found[column].name, remedy="Leave the column out")  # fmt: skip
+        total = np.zeros(self.width)
+        for rows in rows_of_pieces(filled):
+            total += np.nansum(filled[rows], axis=0, dtype=np.float64)
+        mean = total / np.maximum(len(filled) - absent, 1)
+        for rows in rows_of_pieces(filled):
+            piece = filled[rows]
+            filled[rows] = np.where(np.isnan(piece), mean.astype(np.float32), piece)
+
+    def _of_column(self, absent: NDArray[np.int64]) -> list[int]:
+        """The largest count of each column's numbers."""
+        ends = np.cumsum([each.width for each in self.found]).tolist()
+        return [int(absent[end - each.width : end].max()) for each, end in zip(self.found, ends, strict=True)]
+
+    def _warnings(self, absent: NDArray[np.int64]) -> list[InputWarning]:
+        counts = self._of_column(absent)
+        missing = [f"{each.name}: {count}" for each, count in zip(self.found, counts, strict=True) if count]
+        found = list(self._doubts)
+        if missing:
+            shown = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
+            found.append(InputWarning(
+                f"{sum(counts)} values of features are missing; they are the means of their columns", self.source.uri,
+                shown, "Fill them in the file where a mean is no good value",
+            ))  # fmt: skip
+        log_warnings(self.job.progress, found)
+        return found
+
+    def _check_range(self, values: NDArray[np.float32]) -> None:
+        large = np.abs(values) > _MOST_HALF
+        if large.any():
+            row, column = (int(each[0]) for each in np.nonzero(large))
+            raise UserError(
+                f"a feature is beyond float16's {_MOST_HALF:g}", where=self.source.uri,
+                value=float(values[row, column]),
+                remedy="Set heterograph.precision=float32, or heterograph.scaling=standard",
+            )  # fmt: skip
+
+    def _values(self, batch: TableBatch) -> NDArray[np.float32]:
+        given = zip(self.found, batch.columns, strict=True)
+        values = np.concatenate([column_numbers(column, each, batch) for column, each in given], axis=1)
+        if (bad := np.isinf(values)).any():
+            bad_row, column = (int(each[0]) for each in np.nonzero(bad))
+            fault = BadValue(bad_row, "a feature is not a finite number", float(values[bad_row, column]))
+            raise batch.fault(fault, "Give each node a number for each feature")
+        return values
+
+    def _ids(self, batch: TableBatch) -> pa.Array:
+        try:
+            return ids_of(batch.columns[0])
+        except BadValue as error:
+            raise batch.fault(error, "Name a node in each row") from None
+
+    def _repeated(self, row: int) -> UserError:
+        for batch in self.table.batches([self.node]):
+            if row < len(batch.columns[0]):
+                return UserError(
+                    "an earlier row has the same node", where=f"{batch.where}, row {batch.row + row}",
+                    value=str(self._ids(batch)[row].as_py()), remedy="Give each node one row",
+                )  # fmt: skip
+            row -= len(batch.columns[0])
+        raise AssertionError
+
+
+def _column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
+    """Names of the columns, which all files of the table have."""
+    found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
+    for name, names in zip(files, found, strict=True):
+        if names != found[0]:
+            shown = [", ".join(each)[:400] for each in (found[0], names)]
+            raise differ(part_uri(source, files[0]), part_uri(source, name),
+                         f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
+    return found[0]
+
+
+def _names_in(path: Path, where: str) -> list[str]:
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(PARQUET)) == PARQUET
+    try:
+        if is_parquet:
+            return list(pq.read_schema(path).names)
+        csv.field_size_limit(LINE_BYTES)
+        with open_unpacked(path, where) as stream:
+            line = stream.readline(LINE_BYTES)
+        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
+    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
+                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip

@@ -29,7 +29,8 @@ def diagram(
     """Heterograph, infer, tabulate."""
     check_network(network)
     check_graph(graph, edges, features)
-    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features)
+    scaled = network if features is not None else None
+    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, network=scaled)
     shards = None
     if flow.option("partitioned"):
         shards = flow.stage(shard.STAGE, graph=typed, partition=flow.stage(partition.STAGE, graph=typed))

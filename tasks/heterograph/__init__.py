@@ -205,6 +205,9 @@ STAGE = Stage(
             parts=True,
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
+        "network": Input(
+            "train dataset: the network for which the graph is made; its scaling of features is applied", optional=True
+        ),
         "labels": Input(
             "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder of part "
             "files",

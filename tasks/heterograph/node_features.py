@@ -17,16 +17,17 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
-from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
-from superworkflow.tasks.heterograph.scaling import NONE, SCALING_FILE, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.scaling import NONE, Scaling, fit, rows_of_pieces
 from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
+from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.dtypes import DTYPES
-from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, feature_stem
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
 _NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
@@ -89,7 +90,7 @@ class NodeFeatures:
                 row += len(values)
             self.table.close()
             self._fill(filled, absent)
-            scaling = fit(filled, self.job.params.scaling)
+            scaling = self._scaling_of_model() or fit(filled, self.job.params.scaling)
             self.job.progress.log(f"scaling of features: {scaling.kind}")
             written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
             for rows in rows_of_pieces(filled):
@@ -105,6 +106,15 @@ class NodeFeatures:
         self.job.output.json(COLUMNS_FILE, [[each.name, each.width] for each in self.found])
         self.job.output.json(SCALING_FILE, scaling.document(columns))
         return scaling.kind, self._warnings(absent)
+
+    def _scaling_of_model(self) -> Scaling | None:
+        """The scaling of the features of the network for which the graph is made; None without such a network."""
+        if "network" not in self.job.inputs:
+            return None
+        found = read_shape(self.job.inputs["network"]).scaling.get(NODE_SET)
+        if found is None or len(found["mean"]) not in (0, self.width):
+            return None  # the stage infer names the features that differ
+        return Scaling.read(found)
 
     def _fill(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
         """Give missing values the mean of their columns."""

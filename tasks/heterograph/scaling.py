@@ -14,14 +14,13 @@ Sums are in float64 in the order of nodes, so that they do not depend on threads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 AUTO, NONE, ROW, STANDARD = "auto", "none", "row", "standard"
-SCALING_FILE = "scaling.json"
 _MEAN, _LARGEST, _SMALLEST = 3.0, 3.0, 1 / 3
 _ZEROS, _COMMON, _NORMED, _CLOSE = 0.5, 0.9, 0.99, 0.01
 _PIECE_VALUES = 1 << 21
@@ -44,6 +43,11 @@ class Scaling(NamedTuple):
             wide -= self.mean
             wide /= self.scale
         return wide.astype(np.float32)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Scaling:
+        """The scaling of a document; see `document`."""
+        return cls(str(document["kind"]), *(np.array(document[name], np.float64) for name in ("mean", "scale")))
 
     def document(self, columns: list[dict[str, Any]]) -> dict[str, Any]:
         """What it takes to apply it to new nodes, for `scaling.json`; mean and scale are empty unless `standard`.

@@ -162,6 +162,7 @@ def _document(graph: HeteroGraph, shape: NetworkConfig) -> dict[str, Any]:
             name: {
                 "number": shape.numbers()[name], "count": shape.nodes[name], "embeddings": keys.get(name, ""),
                 "columns": [list(each) for each in shape.columns.get(name, ())] or [["features", shape.widths[name]]],
+                "scaling": shape.scaling.get(name, {}),
             }
             for name in shape.levels()[0].senders
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.gnn.features import columns_of, width_of
+from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -35,4 +35,5 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: each.count for name, each in graph.node_sets.items()},
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
+        {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
     )  # fmt: skip

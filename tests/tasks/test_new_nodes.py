@@ -174,6 +174,33 @@ def test_features_by_name(made):
     assert answer["error"][0] == "node 'x' lacks c; the model reads 12 numbers (a, b, c, d, e, …)"
 
 
+@pytest.mark.parametrize("scaling", ["standard", "row"])
+def test_features_are_scaled_as_those_of_training(tmp_path, scaling):
+    """A known node's row of the table, as it is there, gives the answer of the node."""
+    from_files(tmp_path)
+    lines = (tmp_path / "features.csv").read_text().splitlines()
+    colors = ["red", "green", "blue"]
+    rows = [f"{line},{1000 + 7 * i},{colors[i % 2]}" for i, line in enumerate(lines[1:])]
+    (tmp_path / "features.csv").write_text("\n".join([f"{lines[0]},size,color", *rows]))
+    given = {name: str(tmp_path / f"{name}.csv") for name in ("edges", "features", "labels")}
+    made = run_stage(heterograph.STAGE, {"scaling": scaling}, given, tmp_path / "scaled")
+    found, bundle = published(made, tmp_path, {"model": "sage"})
+    graph = HeteroGraph.open(made)
+    near = neighbours_of(graph, "edge", 3)[0]
+    names = lines[0].split(",")[1:]
+    values = dict(zip(names, map(float, lines[4].split(",")[1:]), strict=True)) | {"size": 1021.0, "color": "green"}
+    table = pd.DataFrame([{"node": "x", "features": values, "neighbors": near}])
+    model = served(bundle)
+    check_answers(model.predict(table, {}), found, [3], ["x"])
+    table = pd.DataFrame([{"node": "x", "features": values | {"color": "black"}, "neighbors": near}])
+    assert model.predict(table, {})["error"].tolist() == ["color of node 'x' is 'black', and the model knows green, red"]
+    network = str((tmp_path / "train").absolute())
+    given = {"edges": given["edges"], "features": given["features"], "network": network}
+    again = run_stage(heterograph.STAGE, {"scaling": "none"}, given, tmp_path / "again")
+    values = [np.asarray(HeteroGraph.open(each).node_feature("node", "features")) for each in (made, again)]
+    np.testing.assert_array_equal(*values)
+
+
 def test_what_is_wrong_with_a_row_does_not_hinder_others(made):
     rows = [
         {"node": "n003"}, {"node": "w"}, {"node": None},

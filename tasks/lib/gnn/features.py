@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn.model.config import check_scaling
 from superworkflow.tasks.lib.graph.dtypes import STRING, is_read
-from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 
 _PIECE_BYTES = 32 << 20
@@ -37,6 +38,23 @@ def columns_of(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]
     if sum(width for _, width in found) != width_of(graph, node_set):
         raise damaged(graph.dataset, COLUMNS_FILE, "columns of other features")
     return found
+
+
+def scaling_of(graph: HeteroGraph, node_set: str) -> dict[str, Any] | None:
+    """Scaling of a node set's features as `NetworkConfig.scaling` has it; None where it is not recorded.
+
+    Raises:
+        DatasetDamaged: it is that of other features.
+    """
+    if SCALING_FILE not in graph.dataset or not width_of(graph, node_set):
+        return None
+    try:
+        found = graph.dataset.json(SCALING_FILE)
+        check_scaling(found, width_of(graph, node_set))
+        categories = {str(each["name"]): list(map(str, each["values"])) for each in found["columns"] if each["values"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(graph.dataset, SCALING_FILE, str(error)) from None
+    return {name: found[name] for name in ("kind", "mean", "scale")} | {"categories": categories}
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:

@@ -324,7 +324,8 @@ def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
             lack = f"lacks {', '.join(map(str, missing[:_SHOWN]))}" if missing else ""
             more = f"has {', '.join(map(str, strange[:_SHOWN]))}, which the model does not read" if strange else ""
             raise ValueError(f"{who} {' and '.join(filter(None, (lack, more)))}; the model reads {_layout(about)}")
-        given = [value for name in names for value in np.ravel(np.asarray(given[name], object)).tolist()]
+        categories = about.get("scaling", {}).get("categories", {})
+        given = [value for name in names for value in _values(given[name], categories.get(name), f"{name} of {who}")]
     values = _listed(given, f"features of {who}")
     if len(values) != width:
         raise ValueError(f"{who} has {len(values)} features, and the model reads {_layout(about)}")
@@ -334,7 +335,26 @@ def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
         found = np.full(width, np.nan, np.float32)
     if found.shape != (width,) or not np.isfinite(found).all():
         raise ValueError(f"a feature of {who} is not a finite number")
-    return found
+    return _scaled(found, about.get("scaling", {}))
+
+
+def _values(given: Any, categories: Sequence[str] | None, what: str) -> list[Any]:
+    """Numbers of one feature; a text becomes a 1 in the place of its category."""
+    if categories is None or not isinstance(given, str):
+        return list(np.ravel(np.asarray(given, object)).tolist())
+    if given not in categories:
+        raise ValueError(f"{what} is {given!r}, and the model knows {', '.join(categories[:_SHOWN])}")
+    return [float(given == each) for each in categories]
+
+
+def _scaled(values: Floats, scaling: Mapping[str, Any]) -> Floats:
+    """A node's values as those that the network was trained on were scaled."""
+    wide = values.astype(np.float64)
+    if scaling.get("kind") == "row":
+        wide /= np.abs(wide).sum() or 1.0
+    elif scaling.get("kind") == "standard":
+        wide = (wide - np.array(scaling["mean"])) / np.array(scaling["scale"])
+    return wide.astype(np.float32)
 
 
 def _layout(about: Mapping[str, Any]) -> str:

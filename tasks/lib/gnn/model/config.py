@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -79,6 +80,8 @@ class NetworkConfig:
         widths: widths of their features; a set of width 0 learns embeddings of width `hidden`.
         relations: all edge sets.
         weight: feature of edges that multiplies messages; empty for none.
+        scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
+            `mean` and `scale` of each value; `categories`, the texts of columns of categories, by name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
     """
 
@@ -94,6 +97,7 @@ class NetworkConfig:
     relations: tuple[Relation, ...]
     weight: str = ""
     columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    scaling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -132,6 +136,20 @@ class NetworkConfig:
         return {"format": FORMAT, **asdict(self), "relations": [list(each) for each in self.relations]}
 
 
+def check_scaling(document: Mapping[str, Any], width: int) -> None:
+    """Check a scaling of features; see `NetworkConfig`.
+
+    Raises:
+        ValueError: it is none of features of this width.
+    """
+    kind, mean, scale = document["kind"], document["mean"], document["scale"]
+    if kind not in ("none", "row", "standard"):
+        raise ValueError("no such scaling")
+    sizes = {len(mean), len(scale)}
+    if sizes != {width if kind == "standard" else 0} or not all(map(math.isfinite, (*mean, *scale))) or 0 in scale:
+        raise ValueError("a scaling of other features")
+
+
 def read_shape(dataset: Dataset) -> NetworkConfig:
     """Configuration of the network in a dataset of stage train.
 
@@ -152,6 +170,8 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             name: tuple((str(each), int(width)) for each, width in found) for name, found in columns.items()
         }
         shape = NetworkConfig(**document)
+        for name, found in shape.scaling.items():
+            check_scaling(found, shape.widths[name])
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
         if shape.model not in MODELS or shape.head.fault():

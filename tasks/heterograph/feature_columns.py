@@ -33,7 +33,7 @@ TRUTH: Kind = "truth"
 CATEGORIES: Kind = "categories"
 
 
-class FeatureColumn(NamedTuple):
+class NodeColumn(NamedTuple):
     """A column.
 
     Args:
@@ -50,7 +50,7 @@ class FeatureColumn(NamedTuple):
 
 
 class Survey:
-    """Counts of the values of columns of text, by which `columns` tells their kinds.
+    """Counts of the values of columns of text, by which `columns` finds their kinds.
 
     Args:
         names: of the columns.
@@ -86,24 +86,24 @@ class Survey:
                 in_set = pc.is_in(texts, value_set=pa.array(TRUTH_VALUES, texts.type), skip_nulls=True)
                 self._truth[number] += pc.sum(in_set).as_py() or 0
 
-    def columns(self, table: Table) -> list[FeatureColumn]:
+    def columns(self, table: Table) -> list[NodeColumn]:
         """The columns; those of categories are read once more.
 
         Raises:
             UserError: a column has no values, or too many for categories; names the column.
         """
-        found: list[FeatureColumn] = []
+        found: list[NodeColumn] = []
         for number, name in enumerate(self._names):
             kind = self._kinds[number]
             if pa.types.is_null(kind) or (is_text(kind) and not self._present[number]):
                 raise UserError("a column of features has no values", where=self._where, value=name,
                                 remedy="Leave the column out")  # fmt: skip
             if pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
-                found.append(FeatureColumn(name, TRUTH, 1))
+                found.append(NodeColumn(name, TRUTH, 1))
             elif is_text(kind) and 2 * self._numbers[number] < self._present[number]:
-                found.append(FeatureColumn(name, CATEGORIES, 0))
+                found.append(NodeColumn(name, CATEGORIES, 0))
             else:
-                found.append(FeatureColumn(name, NUMBERS, self._widths[number]))
+                found.append(NodeColumn(name, NUMBERS, self._widths[number]))
         texts = [column.name for column in found if column.kind == CATEGORIES]
         values = _different(table, texts, self._where) if texts else {}
         return [
@@ -112,7 +112,7 @@ class Survey:
         ]
 
 
-def column_numbers(column: FeatureColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:
+def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:
     """Numbers of a column, float32 [rows, width], NaN where they are missing.
 
     Raises:
@@ -178,7 +178,7 @@ def _different(table: Table, names: Sequence[str], where: str) -> dict[str, tupl
     return {name: tuple(sorted(values, key=str.encode)) for name, values in zip(names, found, strict=True)}
 
 
-def _one_hot(column: FeatureColumn, texts: Any) -> NDArray[np.float32]:
+def _one_hot(column: NodeColumn, texts: Any) -> NDArray[np.float32]:
     place = pc.index_in(texts, value_set=pa.array(column.values, texts.type), skip_nulls=True)
     numbers = np.eye(column.width + 1, column.width, dtype=np.float32)
     numbers[column.width] = np.nan

@@ -96,7 +96,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         scaled["scaling"], doubts = features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, of_labels = write_labels(job, names, place=len(found))
+    described, labelled, of_labels = write_labels(job, names, features)
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -197,9 +197,9 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
 
 
 def write_labels(
-    job: StageRun[HeterographParams], names: pa.Array, place: int
+    job: StageRun[HeterographParams], names: pa.Array, features: NodeFeatures | None
 ) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
-    """Write labels and splits, as features of these numbers on; also the number of labelled nodes, and warnings."""
+    """Write labels and splits, as features after those given; also the number of labelled nodes, and warnings."""
     if "labels" not in job.sources:
         return [], None, []
     source = job.sources["labels"]
@@ -232,12 +232,17 @@ def write_labels(
     if splits.any():
         given[SPLIT] = splits.tolist()
     described = []
-    for number, (name, values) in enumerate(given.items(), place):
+    for number, (name, values) in enumerate(given.items(), int(features is not None)):
         feature = Feature(name, STRING, (None,) if several and name == LABEL else ())
         kind = pa.large_list(pa.large_string()) if feature.shape else pa.large_string()
         column = pa.array(values, kind).cast(string_type(feature))
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
         described.append(feature)
+    if features is not None and not several:
+        texts, classes = np.unique(given[LABEL], return_inverse=True)
+        leaks = features.label_leaks(classes.reshape(-1) - int(texts[0] == ""))
+        log_warnings(job.progress, leaks)
+        warnings = [*warnings, *leaks]
     return described, len(lists), warnings
 
 

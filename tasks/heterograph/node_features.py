@@ -20,7 +20,8 @@ from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
-from superworkflow.tasks.heterograph.scaling import NONE, Scaling, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.label_leaks import label_leaks
+from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit, rows_of_pieces
 from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
@@ -100,12 +101,22 @@ class NodeFeatures:
                         self._check_range(values)
                     written[rows] = values
             written.flush()
+            self._written = written, scaling.kind
             if half:
                 whole.unlink()
         columns = [each._asdict() for each in self.found]
         self.job.output.json(COLUMNS_FILE, [[each.name, each.width] for each in self.found])
         self.job.output.json(SCALING_FILE, scaling.document(columns))
         return scaling.kind, self._warnings(absent)
+
+    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
+        """Warning of features that give away the label; see `label_leaks`. Called after `write`.
+
+        Args:
+            classes: class of each node, -1 for none.
+        """
+        values, kind = self._written
+        return label_leaks(values != 0 if kind == ROW else values, self.found, classes, self.source.uri)
 
     def _scaling_of_model(self) -> Scaling | None:
         """The scaling of the features of the network for which the graph is made; None without such a network."""

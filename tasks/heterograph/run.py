@@ -247,11 +247,11 @@ class _TripleMaker(_Maker):
         ids, sources = self.ids[NODE_SET], self.job.sources
         if "features" in sources:
             self.features = NodeFeatures(self.job, sources["features"], ids)
-        known = ids.count
+        before = ids.count
         super()._add_named()
-        if self.features is not None and ids.count > known:
+        if self.features is not None and ids.count > before:
             raise UserError("triples name nodes without features", where=sources["features"].uri,
-                            value=f"{ids.count - known} nodes", remedy="Give each node a row of features")  # fmt: skip
+                            value=f"{ids.count - before} nodes", remedy="Give each node a row of features")  # fmt: skip
 
     def _node_set(self, number: int, nodes: NodeSetSchema) -> None:
         rank, names = self.ids[nodes.name].ranked()
@@ -261,7 +261,7 @@ class _TripleMaker(_Maker):
         if self.features is not None:
             self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
-        described, labelled, warnings = write_labels(self.job, names, place=len(found))
+        described, labelled, warnings = write_labels(self.job, names, self.features)
         self.facts |= warning_stats([*doubts, *warnings]) | ({} if labelled is None else {"labelled": labelled})
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

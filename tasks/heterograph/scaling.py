@@ -50,7 +50,7 @@ class Scaling(NamedTuple):
         return cls(str(document["kind"]), *(np.array(document[name], np.float64) for name in ("mean", "scale")))
 
     def document(self, columns: list[dict[str, Any]]) -> dict[str, Any]:
-        """What it takes to apply it to new nodes, for `scaling.json`; mean and scale are empty unless `standard`.
+        """Values by which it is applied to new nodes, for `scaling.json`; mean and scale are empty unless `standard`.
 
         Args:
             columns: of the table, with `name`, `kind`, `width` and `values`, the categories.

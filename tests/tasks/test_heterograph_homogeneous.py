@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 from pathlib import Path
 
@@ -218,3 +219,32 @@ def test_a_feature_beyond_float16_is_refused_once_it_is_scaled(tmp_path):
     made(tmp_path / "scaled", {"precision": "float16"}, edges=EDGES, features=table)
     with pytest.raises(UserError, match="beyond float16"):
         made(tmp_path / "not", {"precision": "float16", "scaling": "none"}, edges=EDGES, features=table)
+
+
+def _with_column(folder: Path, name: str, values: list[str]) -> dict[str, str]:
+    """An edge list, features and labels of 60 nodes of three classes, with one more column of features."""
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    (folder / "edges.csv").write_text("source,target\n" + "".join(f"{i},{(i + 1) % 60}\n" for i in range(60)))
+    rows = [f"{i},{rng.normal():.3f},{i % 2},{values[i]}" for i in range(60)]
+    (folder / "features.csv").write_text(f"node,noise,half,{name}\n" + "\n".join(rows))
+    (folder / "labels.csv").write_text("node,label\n" + "".join(f"{i},c{i % 3}\n" for i in range(0, 60, 2)))
+    return {each: str(folder / f"{each}.csv") for each in ("edges", "features", "labels")}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "warned"),
+    [
+        ("kind", [f"k{i % 3}" for i in range(60)], True),
+        ("code", [str(100 * (i % 3)) for i in range(60)], True),
+        ("near", [str(100 * (i % 3) + (i == 30)) for i in range(60)], False),
+        ("other", [f"k{i % 5}" for i in range(60)], False),
+    ],
+    ids=["text", "number", "not quite", "other"],
+)
+def test_features_that_give_away_the_label(tmp_path, name, values, warned):
+    log = io.StringIO()
+    made = run_stage(STAGE, {}, _with_column(tmp_path / "in", name, values), tmp_path / "out", log=log)
+    assert ("gives away the label" in log.getvalue()) == warned
+    shown = [str(value) for key, value in made.stats.items() if "warning" in key]
+    assert any(name in text for text in shown) == warned

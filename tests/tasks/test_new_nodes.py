@@ -193,7 +193,9 @@ def test_features_are_scaled_as_those_of_training(tmp_path, scaling):
     model = served(bundle)
     check_answers(model.predict(table, {}), found, [3], ["x"])
     table = pd.DataFrame([{"node": "x", "features": values | {"color": "black"}, "neighbors": near}])
-    assert model.predict(table, {})["error"].tolist() == ["color of node 'x' is 'black', and the model knows green, red"]
+    assert model.predict(table, {})["error"].tolist() == [
+        "color of node 'x' is 'black', and the model knows green, red"
+    ]
     network = str((tmp_path / "train").absolute())
     given = {"edges": given["edges"], "features": given["features"], "network": network}
     again = run_stage(heterograph.STAGE, {"scaling": "none"}, given, tmp_path / "again")

@@ -250,7 +250,7 @@ def test_typed_graphs(tmp_path: Path) -> None:
         ("labels", "v1\n", r"part-1\.csv:5"),
         ("labels", "v1,b,no\n", r"part-1\.csv:5"),
         ("features", "v1,1,1\n", r"part-1\.csv, row 4"),
-        ("features", "w1,1,\n", r"part-1\.csv, row 4"),
+        ("features", "w1,1,x\n", r"part-1\.csv, row 4"),
         ("edges", "v1,\n", r"part-1\.csv, line 5"),
     ],
 )

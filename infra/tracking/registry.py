@@ -157,7 +157,10 @@ def _modules(code: Path) -> list[Path]:
 
 
 def _sum(code: Path) -> str:
-    return hashlib.sha256(b"".join(path.read_bytes() for path in _modules(code))).hexdigest()
+    if not code.is_dir():
+        return hashlib.sha256(code.read_bytes()).hexdigest()
+    sums = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in _modules(code)]
+    return hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def _registered(client: MlflowClient, name: str, tags: Mapping[str, str]) -> tuple[int, str] | None:

@@ -194,8 +194,7 @@ def _fields(array: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _parsed(texts: pa.Array, kind: pa.DataType, starts: NDArray[np.int64] | None) -> pa.Array:
-    truth = len(texts) and (texts[0].as_py() or "").lower() in (*_TRUE, *_FALSE)
-    if pa.types.is_boolean(kind) or truth:
+    if pa.types.is_boolean(kind):
         lower = pc.utf8_lower(texts)
         for words, digit in ((_TRUE, "1"), (_FALSE, "0")):
             lower = pc.if_else(

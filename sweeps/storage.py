@@ -72,6 +72,11 @@ class StudyStorage:
             options = {"connect_args": {"timeout": 60}}
         self._engine = sqlalchemy.create_engine(self.url, **options)
         try:
+            if {"experiments", "runs"} <= set(sqlalchemy.inspect(self._engine).get_table_names()):
+                raise UserError(
+                    "the database is MLflow's, and studies need one of their own: both keep their version in the same "
+                    "table", where=str(self), remedy="Name another one with --storage or SUPERWORKFLOW_STORAGE",
+                )  # fmt: skip
             with self.lock("tables"):  # two processes that make the tables at once would fail
                 database = RDBStorage(self.url.render_as_string(hide_password=False), engine_kwargs=options)
         except (SQLAlchemyError, StorageInternalError) as error:

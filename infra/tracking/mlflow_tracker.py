@@ -67,6 +67,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
+from superworkflow.infra.tracking.database_checks import check_database, check_experiment
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
 from superworkflow.infra.tracking.entities import BATCH, as_inputs, as_metrics, as_outputs, as_params, course_metrics
 
@@ -110,9 +111,12 @@ def open_client(uri: str) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
         check_listens(uri)  # a server that is down at the beginning is reported at once
+        check_database(uri)
         with making_tables(uri):
             client = MlflowClient(uri)
             client.search_experiments(max_results=1)
+    except UserError:
+        raise
     except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
         raise UserError(
             f"MLflow cannot be reached: {_detail(error)}",
@@ -355,6 +359,7 @@ class MlflowTracker(Tracker):
     def _experiment(self) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is not None:
+            check_experiment(found, self.uri)
             if not _KIND.keys() & found.tags.keys():  # made by an earlier version
                 for key, value in _KIND.items():
                     among_rivals(functools.partial(self._client.set_experiment_tag, found.experiment_id, key, value))

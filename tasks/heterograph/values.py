@@ -194,22 +194,29 @@ def _fields(array: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _parsed(texts: pa.Array, kind: pa.DataType, starts: NDArray[np.int64] | None) -> pa.Array:
-    if pa.types.is_boolean(kind):
-        lower = pc.utf8_lower(texts)
-        for words, digit in ((_TRUE, "1"), (_FALSE, "0")):
-            lower = pc.if_else(
-                pc.is_in(lower, value_set=pa.array(words, lower.type)), pa.scalar(digit, lower.type), lower
-            )
-        texts = lower
+    """Texts as values of a type; truth values are 0 and 1 of booleans and, if the schema says so, of floats."""
+    wide = pa.float32() if kind == pa.float16() else kind
     try:
-        return texts.cast(pa.float32() if kind == pa.float16() else kind)
+        return (_digits(texts) if pa.types.is_boolean(kind) else texts).cast(wide)
+    except pa.ArrowInvalid:
+        texts = _digits(texts) if pa.types.is_floating(kind) else texts
+    try:
+        return texts.cast(wide)
     except pa.ArrowInvalid:
         for place, text in enumerate(texts):
             try:
-                text.cast(pa.float32() if kind == pa.float16() else kind)
+                text.cast(wide)
             except pa.ArrowInvalid:
                 raise BadValue(_row_of(place, starts), f"the value is no {kind}", text.as_py()[:100]) from None
         raise
+
+
+def _digits(texts: pa.Array) -> pa.Array:
+    """Texts with 1 and 0 in place of truth values."""
+    for words, digit in ((_TRUE, "1"), (_FALSE, "0")):
+        found = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(words, texts.type))
+        texts = pc.if_else(found, pa.scalar(digit, texts.type), texts)
+    return texts
 
 
 def _json_list(row: int, text: str) -> list[str]:

@@ -1,0 +1,63 @@
+"""Databases that runs cannot be recorded in: refused at once, with the command that mends them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, MlflowTracker, open_client
+from superworkflow.sweeps.storage import StudyStorage
+
+
+def _recorded(store: Path) -> str:
+    """The database of a store in which one run is recorded."""
+    (store / "mlflow").mkdir(parents=True, exist_ok=True)
+    uri = f"sqlite:///{store / 'mlflow' / 'mlflow.db'}"
+    MlflowTracker(uri)._experiment()
+    return uri
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "copied"])
+def test_stores_elsewhere(tmp_path: Path, moved: bool) -> None:
+    old, new = tmp_path / "old store", tmp_path / "new's"
+    client = open_client(_recorded(old))
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    run = client.create_run(experiment.experiment_id).info.run_id
+    (shutil.move if moved else shutil.copytree)(str(old), str(new))
+    with pytest.raises(UserError, match=r"the store was moved or copied: MLflow would write to .*old store") as raised:
+        _recorded(new)
+    command = (raised.value.remedy or "").partition("python ")[2]
+    subprocess.run(f"{sys.executable} {command}", shell=True, check=True)
+    client = open_client(_recorded(new))
+    artifacts = client.get_experiment_by_name(EXPERIMENT).artifact_location
+    assert artifacts.replace("%20", " ").replace("%27", "'").endswith("new's/mlflow/artifacts")
+    assert "old" not in client.get_run(run).info.artifact_uri
+
+
+def test_a_deleted_experiment(tmp_path: Path) -> None:
+    uri = _recorded(tmp_path)
+    client = open_client(uri)
+    number = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    client.delete_experiment(number)
+    with pytest.raises(UserError, match="was deleted in MLflow") as raised:
+        _recorded(tmp_path)
+    found = re.search(rf"mlflow experiments restore --experiment-id {number}", raised.value.remedy or "")
+    assert found is not None
+    client.restore_experiment(number)
+    assert _recorded(tmp_path) == uri
+
+
+def test_one_database_for_mlflow_and_studies(tmp_path: Path) -> None:
+    uri = _recorded(tmp_path)
+    with pytest.raises(UserError, match="the database is MLflow's"):
+        StudyStorage(uri)
+    studies = f"sqlite:///{tmp_path / 'studies.db'}"
+    StudyStorage(studies)
+    with pytest.raises(UserError, match="the database has the studies of sweeps"):
+        open_client(studies)

@@ -1,4 +1,4 @@
-"""Part files of a source: a folder of files of one table, as Spark, pandas, Dask and Polars write them."""
+"""Part files of a source: a folder of files of one table, as engines and data frame libraries write them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from superworkflow.infra.storage.source import Source
 _OTHERS = {
     "_delta_log": ("a Delta table, whose log says which files count", "Write its rows to a folder of Parquet files"),
     ".hoodie": ("a Hudi table, whose timeline says which files count", "Write its rows to a folder of Parquet files"),
-    "_temporary": ("written by Spark at this moment, or by a job that failed", "Wait for that job, or run it again"),
+    "_temporary": ("written at this moment, or by a job that failed", "Wait for that job, or run it again"),
 }
 """Hidden names that show that the other files are not the table."""
 

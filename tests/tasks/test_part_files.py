@@ -172,7 +172,7 @@ def test_an_edge_that_occurs_again_is_named_with_both_files(engine: str, parts: 
         ({"a.csv": "source,target\na,b\nb,c\n", "deep/b.csv": "source,target\na,b\n"}, "no partition.*deep/b.csv"),
         ({"d=1/a.csv": "source,target\na,b\nb,c\n", "e=1/b.csv": "source,target\na,b\n"}, "different partitions"),
         ({"_delta_log/00.json": "{}", "a.csv": "a,b\n"}, "Delta table"),
-        ({"_temporary/0/a.csv": "a,b\n", "a.csv": "a,b\n"}, "by Spark at this moment"),
+        ({"_temporary/0/a.csv": "a,b\n", "a.csv": "a,b\n"}, "written at this moment"),
         ({"a.csv": "source,target\n", "b.csv": "source,target\n"}, "no rows"),
     ],
     ids=["nothing", "hidden", "headers", "one_header", "formats", "nested", "keys", "delta", "temporary", "no_rows"],

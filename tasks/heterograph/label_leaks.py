@@ -15,12 +15,13 @@ _SAMPLE, _LEAST, _SHOWN = 1000, 20, 3
 
 
 def label_leaks(
-    values: NDArray[Any], columns: Sequence[NodeColumn], classes: NDArray[np.int64], where: str
+    values: NDArray[Any], words: bool, columns: Sequence[NodeColumn], classes: NDArray[np.int64], where: str
 ) -> list[InputWarning]:
     """Warning of features by which a network would learn nothing else; none where there are no such.
 
     Args:
-        values: features of all nodes, [nodes, values]; of bags of words, true where a value is not zero.
+        values: features of all nodes, [nodes, values].
+        words: they are bags of words, of which only those that are not zero count.
         columns: the columns of the table that they come from, in their order.
         classes: class of each node, -1 for none.
         where: the table, for people.
@@ -29,9 +30,9 @@ def label_leaks(
     if len(labelled) < _LEAST or len(np.unique(classes[labelled])) < 2:
         return []
     sample = labelled[:: -(-len(labelled) // _SAMPLE)]
-    drawn = np.asarray(values[sample])
+    drawn = _read(values[sample], words)
     likely = [(name, span) for name, span in _parts(columns) if _is_label(drawn[:, span], classes[sample])]
-    found = [name for name, span in likely if _is_label(np.asarray(values[labelled, span]), classes[labelled])]
+    found = [name for name, span in likely if _is_label(_read(values[labelled, span], words), classes[labelled])]
     if not found:
         return []
     return [InputWarning(
@@ -39,6 +40,10 @@ def label_leaks(
         ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else ""),
         "Leave the column out, unless it is known for nodes without a label too",
     )]  # fmt: skip
+
+
+def _read(values: NDArray[Any], words: bool) -> NDArray[Any]:
+    return values != 0 if words else np.asarray(values)
 
 
 def _parts(columns: Sequence[NodeColumn]) -> Iterator[tuple[str, slice]]:

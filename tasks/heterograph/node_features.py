@@ -116,7 +116,7 @@ class NodeFeatures:
             classes: class of each node, -1 for none.
         """
         values, kind = self._written
-        return label_leaks(values != 0 if kind == ROW else values, self.found, classes, self.source.uri)
+        return label_leaks(values, kind == ROW, self.found, classes, self.source.uri)
 
     def _scaling_of_model(self) -> Scaling | None:
         """The scaling of the features of the network for which the graph is made; None without such a network."""

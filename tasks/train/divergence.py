@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.gnn.model.config import LINKS
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.train.checkpoint import TrainingPosition
+from superworkflow.tasks.train.loss_warnings import guessing_loss
 
 MARGIN, EPOCHS = 0.2, 2
 """A validation loss this far above that of guessing, in at least this many last epochs, counts as diverging."""
@@ -24,16 +26,17 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
         UserError: the training loss is above that of guessing too, and the AUC of the kept epoch is within two
             standard errors of guessing (those of the Mann-Whitney statistic of as many pairs of each kind).
     """
-    if task.chance_loss is None:
+    if task.head.task != LINKS:
         return []
+    guess = guessing_loss(task.head)
     losses = [row["validation_loss"] for row in position.epochs]
-    limit = task.chance_loss + MARGIN
-    is_rising = losses[-1] > min(losses[0] + MARGIN, 2 * task.chance_loss)  # the first epoch may have diverged already
+    limit = guess + MARGIN
+    is_rising = losses[-1] > min(losses[0] + MARGIN, 2 * guess)  # the first epoch may have diverged already
     if min(losses[-EPOCHS:]) <= limit or not is_rising:
         return []
-    course = f"{losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last, {task.chance_loss:.2f} by guessing"
+    course = f"{losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last, {guess:.2f} by guessing"
     kept = position.epochs[position.best - 1][f"validation_{task.figure}"]
-    is_lost = position.epochs[-1]["loss"] > task.chance_loss  # of what is trained on: it did not just overfit
+    is_lost = position.epochs[-1]["loss"] > guess  # of what is trained on: it did not just overfit
     if is_lost and kept <= 0.5 + 2 * ((2 * items + 1) / (12 * items**2)) ** 0.5:
         raise UserError(
             f"training diverged (validation loss {course}), and no epoch is better than guessing",

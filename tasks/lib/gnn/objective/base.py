@@ -68,10 +68,6 @@ class Objective(Protocol):
         """Name of the figure of merit on the validation items; larger is better."""
 
     @property
-    def chance_loss(self) -> float | None:
-        """Loss of a network that knows nothing, if its figure is an AUC."""
-
-    @property
     def is_constant(self) -> bool:
         """True if the same items make the same example in every step."""
 

@@ -7,8 +7,6 @@ otherwise the network would learn to detect them.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,7 +45,6 @@ class LinkPrediction:
     """
 
     figure = "auc"
-    chance_loss = math.log(2)
     is_constant = False
 
     def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by_degree: bool, seed: int):

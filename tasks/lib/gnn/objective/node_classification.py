@@ -27,7 +27,6 @@ class NodeTask:
     """
 
     is_constant = True
-    chance_loss = None
 
     def __init__(self, targets: NodeTargets, several: bool):
         self._targets = targets

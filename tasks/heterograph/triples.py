@@ -20,9 +20,9 @@ from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import unpacked_parquet
 from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row
-from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files, text_rows_of
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 from superworkflow.tasks.lib.graph.schema import (
     EDGE_TYPE,
     REVERSED,
@@ -97,10 +97,8 @@ def _tables(files: Sequence[EdgeFile], where: str, job: StageRun[HeterographPara
                     yield pa.table(columns, names)
             connection.close()
         else:
-            for path, dialect, name in files:
-                with open_rows(str(path), dialect, name) as stream:
-                    for columns, _ in text_rows(stream, dialect):
-                        yield pa.table(columns, names)
+            for columns, _ in text_rows_of(files):
+                yield pa.table(columns, names)
     except BadRow:
         raise bad_row(files, where) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ from superworkflow.tasks.index.trim import kept_edges
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
-from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files, text_rows_of
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.node_names import settle_names
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows, open_rows, text_rows
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS
@@ -164,7 +164,7 @@ def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], wher
                 query = duckdb_reader.rows_query(connection, str(file.path), file.dialect)
                 connection.execute(f"{'INSERT INTO edge_rows' if i else 'CREATE TABLE edge_rows AS'} {query}")
         else:
-            duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, _text_rows(files))
+            duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, text_rows_of(files))
         rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
             engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep,
@@ -193,12 +193,6 @@ def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], wher
 
 def _size(files: Sequence[EdgeFile]) -> int:
     return sum(file.path.stat().st_size for file in files)
-
-
-def _text_rows(files: Sequence[EdgeFile]) -> Iterator[ParsedRows]:
-    for path, dialect, where in files:
-        with open_rows(str(path), dialect, where) as stream:
-            yield from text_rows(stream, dialect)
 
 
 def _suits_kernels(job: StageRun[IndexParams], files: Sequence[EdgeFile]) -> bool:
@@ -240,7 +234,7 @@ def _encode_rows(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: s
     """Text again from its beginning, by the reader that knows quotes."""
     encoder = Encoder(job.threads, files[0].dialect.weighted)
     try:
-        for columns, weights in _text_rows(files):
+        for columns, weights in text_rows_of(files):
             encoder.add_columns(columns, weights, 0, drop=files[0].dialect.missing == "drop")
     except BadRow:
         raise bad_row(files, where) from None

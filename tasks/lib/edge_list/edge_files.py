@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import unpacked
 from superworkflow.tasks.lib.edge_list.detect import PARQUET, Dialect, NoRows, ReadParams, detect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.text_rows import ParsedRows, open_rows, text_rows
 
 _ROWS = 20
 """Rows of the other members that show whether they are like the largest."""
@@ -94,6 +95,13 @@ def detect_files(
             continue  # Spark writes such for its empty partitions
         found.append((name, dialect))
     return [(name, replace(dialect, warnings=lead.warnings)) for name, dialect in found]
+
+
+def text_rows_of(files: Sequence[EdgeFile]) -> Iterator[ParsedRows]:
+    """The rows of files of text, one file after the other; see `text_rows`."""
+    for path, dialect, where in files:
+        with open_rows(str(path), dialect, where) as stream:
+            yield from text_rows(stream, dialect)
 
 
 def partition_warnings(source: Source, names: Sequence[str]) -> list[InputWarning]:

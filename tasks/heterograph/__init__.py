@@ -180,7 +180,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="6",
+    version="7",
     params=HeterographParams,
     inputs={
         "graph": Input(

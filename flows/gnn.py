@@ -19,6 +19,7 @@ from superworkflow.tasks import (
     aggregate,
     baselines,
     baselines_links,
+    feature_matrix,
     heterograph,
     holdout_links,
     infer,
@@ -53,12 +54,15 @@ def diagram(
 ) -> None:
     """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
+    With a schema, the columns of nodes that are features become one matrix for all stages after it.
     Baselines depend on the graph and its splits alone, so that all networks share them.
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
     links = flow.option("task") == LINKS
     check_sources(graph, edges, features, labels, links)
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
+    if graph is not None:
+        typed = flow.stage(feature_matrix.STAGE, graph=typed)
     learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
     shards = None
     if flow.option("partitioned"):
@@ -86,8 +90,8 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
     if not {"train", "infer"} <= set(model) or read_shape(model["train"]).embedded():
         return None
     found = flow.stage(
-        infer.STAGE, name="champion-infer", graph=nodes["heterograph"], network=model["train"], splits=nodes["train"],
-        shards=nodes.get("shard"),
+        infer.STAGE, name="champion-infer", graph=nodes.get("feature_matrix", nodes["heterograph"]),
+        network=model["train"], splits=nodes["train"], shards=nodes.get("shard"),
     )  # fmt: skip
     champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
     return champion, flow.stage(score.STAGE, name="challenger-score", predictions=nodes["infer"], seen=model["infer"])
@@ -119,8 +123,9 @@ def check_sources(
 
 
 STAGES = (
-    heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE,
-    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    heterograph.STAGE, feature_matrix.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE, shard.STAGE,
+    train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE,
+    publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}

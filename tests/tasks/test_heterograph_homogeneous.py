@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -153,7 +154,7 @@ def ages() -> np.ndarray:
 )
 def test_features_are_scaled_where_they_ask_for_it(tmp_path, given, params, kind):
     graph = made(tmp_path, params, edges=CHAIN, features=numbers(given))
-    wanted, document = given.astype(float), graph.dataset.json("scaling.json")
+    wanted, document = given.astype(float), graph.dataset.json("scaling.json")["node"]
     if kind == "row":
         wanted = wanted / np.maximum(np.abs(wanted).sum(axis=1, keepdims=True), 1)
     if kind == "standard":
@@ -189,7 +190,7 @@ def test_text_and_truth_values_become_numbers_and_missing_ones_means(tmp_path, f
     assert np.allclose(HeteroGraph.open(dataset).node_feature("node", "features"), wanted)
     assert "3 values of features are missing" in dataset.stats["input_warning.1"]
     assert "age: 1, color: 1, ok: 1" in dataset.stats["input_warning.1"]
-    columns = dataset.json("scaling.json")["columns"]
+    columns = dataset.json("scaling.json")["node"]["columns"]
     assert [(each["name"], each["kind"], each["width"], each["values"]) for each in columns] == [
         ("age", "numbers", 1, []), ("color", "categories", 2, ["blue", "red"]), ("ok", "truth", 1, []),
         ("note", "truth", 1, []),
@@ -248,3 +249,38 @@ def test_features_that_give_away_the_label(tmp_path, name, values, warned):
     assert ("gives away the label" in log.getvalue()) == warned
     shown = [str(value) for key, value in made.stats.items() if "warning" in key]
     assert any(name in text for text in shown) == warned
+
+
+def doubtful_table(typed: bool) -> tuple[pa.Table, str]:
+    """A table of features of which the last five columns are ids and times, and a chain of its nodes."""
+    rows = np.arange(150)
+    days = np.datetime64("2024-01-01", "s") + rows % 50 * np.timedelta64(36, "h")
+    names = [f"n{row:03}" for row in rows]
+    table = pa.table({
+        "node": names, "age": rows % 70, "kind": [f"k{row % 3}" for row in rows], "serial": rows[::-1] + 500,
+        "venue_id": rows % 5, "title_id": [f"t{row}" for row in rows],
+        "born": pa.array(days).cast(pa.date32(), safe=False) if typed else [str(day)[:10] for day in days],
+        "seen": pa.array(days, pa.timestamp("ns", "UTC")) if typed else [f"{day}Z" for day in days],
+    })  # fmt: skip
+    return table, "source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "dates"])
+def test_ids_and_dates_are_no_features_unless_they_are_named(tmp_path, form):
+    table, edges = doubtful_table(form == "dates")
+    (tmp_path / "edges.csv").write_text(edges)
+    name = "features.csv" if form == "csv" else "features.parquet"
+    pacsv.write_csv(table, tmp_path / name) if form == "csv" else pq.write_table(table, tmp_path / name)
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / name)}
+    dataset = run_stage(STAGE, {}, given, tmp_path / "graph")
+    assert dataset.json("columns.json") == {"node": [["age", 1], ["kind", 3]]}
+    warned = " ".join(str(dataset.stats[f"input_warning.{number}"]) for number in range(1, 6))
+    for column, found in (("serial", "500 to 649"), ("venue_id", "0 to 4"), ("title_id", "t0 to t99"),
+                          ("born", "2024-01-01 to 2024-03-14"), ("seen", "2024-01-01")):  # fmt: skip
+        assert f"{name}, column {column}: a column of " in warned
+        assert found in warned
+        assert f"Set heterograph.take={column} " in warned
+    params = {"take": "serial,born,seen", "leave_out": "kind", "scaling": "none"}
+    graph = HeteroGraph.open(run_stage(STAGE, params, given, tmp_path / "taken"))
+    assert graph.dataset.json("columns.json") == {"node": [["age", 1], ["serial", 1], ["born", 1], ["seen", 1]]}
+    assert graph.node_feature("node", "features")[1].tolist() == [1, 648, 19724, 19724.5]

@@ -41,7 +41,7 @@ from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 FORMAT = 1
 GRAPH_FILE = "graph.json"
 COLUMNS_FILE, SCALING_FILE = "columns.json", "scaling.json"
-"""Names and widths of the columns that the features of an edge list's nodes are of, in their order."""
+"""By node set with a matrix `FEATURES`, names and widths of its columns in their order, and how it was scaled."""
 
 
 class Feature(NamedTuple):

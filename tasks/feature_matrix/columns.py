@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superworkflow.tasks.heterograph.column_doubts import SAMPLE, all_different, chosen_columns, doubt_of
+from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.dtypes import STRING
@@ -55,10 +55,11 @@ def features_among_columns(graph: HeteroGraph, label: str, take: str, leave_out:
             name = f"{node_set}.{feature.name}"
             if name in left or (feature.name in NO_FEATURES and name not in taken):
                 continue
-            if name not in taken and (warning := _doubt(graph, node_set, feature)):
-                warnings.append(warning)
-                continue
-            kept.append(feature)
+            doubt = None if name in taken else _doubt(graph, node_set, feature)
+            if doubt is not None:
+                warnings.append(doubt.warning(name, "schema"))
+            if doubt is None or doubt.is_read:
+                kept.append(feature)
         found[node_set] = tuple(kept)
     return ChosenColumns(found, tuple(warnings))
 
@@ -68,12 +69,10 @@ def _candidates(graph: HeteroGraph, node_set: str) -> Iterator[Feature]:
     return (each for each in features if each.dtype != STRING and not each.is_ragged and each.width)
 
 
-def _doubt(graph: HeteroGraph, node_set: str, feature: Feature) -> InputWarning | None:
-    """The warning about a single value that is an id or a time: by a sample, and by all values where these decide."""
+def _doubt(graph: HeteroGraph, node_set: str, feature: Feature) -> ColumnDoubt | None:
+    """The doubt about a single value: by a sample, and by all values where these decide."""
     if feature.width > 1 or feature.dtype == "bool":
         return None
-    values = graph.node_feature(node_set, feature.name).reshape(-1)
-    doubt = doubt_of(feature.name, np.array(values[:: -(-len(values) // SAMPLE) or 1]))
-    if doubt is None or (doubt.by_difference and not all_different(np.array(values))):
-        return None
-    return doubt.warning(f"{node_set}.{feature.name}", "schema")
+    values = np.array(graph.node_feature(node_set, feature.name)).reshape(-1)
+    doubt = doubt_of(feature.name, values[:: -(-len(values) // SAMPLE) or 1])
+    return doubt_of(feature.name, values) if doubt is not None and doubt.by_difference else doubt

@@ -2,12 +2,14 @@
 
 A column of one value a node is doubted where it has
 
-- ids: whole numbers that are all different (at least 20, or 10 without a gap) or whose name ends in `id`, and texts for
-  which both hold;
+- ids: whole numbers whose name ends in `id`, or that are all different (at least 20, or 10 without a gap) and fill half
+  of their range; and texts that are all different and so named;
 - times: dates, texts of ISO 8601, Unix times from 1990 to 2099, or numbers called `time`, `timestamp`, `date`,
   `datetime` or `year`.
 
-The rows that are looked at are a sample; a doubt by different values holds for all rows or not at all.
+Other whole numbers that are all different, such as populations, are features, with a warning.
+
+A sample is looked at first, and all rows where different values decide.
 """
 
 from __future__ import annotations
@@ -44,12 +46,14 @@ class ColumnDoubt(NamedTuple):
     Args:
         what: its values seem to be, in words.
         found: their range.
-        by_difference: it is doubted because its values are all different, which holds only if those of all rows are.
+        by_difference: it is doubted because its values are all different: those of all rows decide.
+        is_read: it is a feature nevertheless.
     """
 
     what: str
     found: str
     by_difference: bool = False
+    is_read: bool = False
 
     @property
     def dates(self) -> bool:
@@ -57,9 +61,12 @@ class ColumnDoubt(NamedTuple):
         return self.what == DATES
 
     def warning(self, name: str, where: str) -> InputWarning:
-        """The warning that the column is no feature."""
-        return InputWarning(f"a column of {self.what} is left out of the features", f"{where}, column {name}",
-                            self.found, f"Set heterograph.take={name} to have it read as a feature")  # fmt: skip
+        """The warning, whether the column is a feature or not."""
+        outcome, other, choice = "is left out of the features", "have it read as a feature", "take"
+        if self.is_read:
+            outcome, other, choice = "is read as a feature", "have it left out if they are ids", "leave_out"
+        return InputWarning(f"a column of {self.what} {outcome}", f"{where}, column {name}", self.found,
+                            f"Set heterograph.{choice}={name} to {other}")  # fmt: skip
 
 
 def doubt_of(name: str, column: Any) -> ColumnDoubt | None:
@@ -97,18 +104,11 @@ def _doubt_of_numbers(name: str, values: NDArray[Any]) -> ColumnDoubt | None:
         return ColumnDoubt("times", found)
     if _ID_NAME.search(name):
         return ColumnDoubt("ids", found)
-    dense = high - low + 1 == len(values)
-    if len(values) >= (_LEAST_DENSE if dense else _LEAST_DIFFERENT) and all_different(values):
-        return ColumnDoubt("whole numbers that are all different, as ids are,", found, True)
+    least = _LEAST_DENSE if high - low + 1 == len(values) else _LEAST_DIFFERENT
+    if len(values) >= least and len(np.unique(values)) == len(values):
+        is_read = high - low > 2 * len(values)
+        return ColumnDoubt("whole numbers that are all different, as ids are,", found, True, is_read)
     return None
-
-
-def all_different(column: Any) -> bool:
-    """True if no value of an array of Arrow or NumPy occurs twice; those that are missing do not count."""
-    there = (pa.array(column) if isinstance(column, np.ndarray) else column).drop_null()
-    if pa.types.is_floating(there.type):
-        there = pc.filter(there, pc.is_finite(there))
-    return len(pc.unique(there)) == len(there)
 
 
 def is_time(kind: pa.DataType) -> bool:

@@ -19,13 +19,7 @@ from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
-from superworkflow.tasks.heterograph.column_doubts import (
-    SAMPLE,
-    ColumnDoubt,
-    all_different,
-    chosen_columns,
-    doubt_of,
-)
+from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers, known
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
@@ -98,11 +92,14 @@ class NodeFeatures:
         unsure = [name for name, doubt in doubted.items() if doubt.by_difference and name not in taken]
         parts = [each.columns for each in self.table.batches(unsure)] if unsure else []
         for name, chunks in zip(unsure, zip(*parts, strict=True), strict=False):
-            if not all_different(_plain(pa.chunked_array(chunks))):
+            if found := doubt_of(name, _plain(pa.chunked_array(chunks).combine_chunks())):
+                doubted[name] = found
+            else:
                 del doubted[name]
         dates = [name for name in doubted if name in taken and doubted[name].dates]
-        self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items() if name not in taken]
-        self.columns = [name for name in self.columns if name in taken or name not in doubted]
+        doubted = {name: doubt for name, doubt in doubted.items() if name not in taken}
+        self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items()]
+        self.columns = [name for name in self.columns if name not in doubted or doubted[name].is_read]
         if not self.columns:
             raise UserError("no column of the table is a feature", where=uri, value=", ".join(first)[:200],
                             remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip

@@ -30,6 +30,7 @@ def schema_columns() -> dict:
         "age": ages, "active": rng.random(NODES) < 0.5, "size": rng.normal(size=NODES).astype(np.float32),
         "words": rng.integers(0, 3, (NODES, 3)), "kind": np.arange(NODES) % 3, "split": np.arange(NODES) % 3,
         "account": rng.permutation(NODES) + 7000, "region_id": np.arange(NODES) % 4,
+        "town": rng.permutation(NODES) * 999,
         "joined": 1_600_000_000 + rng.integers(0, 10**7, NODES), "year": 1990 + np.arange(NODES) % 20,
         "name": [f"n{i}" for i in range(NODES)], "train_mask": np.arange(NODES) % 2 == 0,
     }  # fmt: skip
@@ -51,28 +52,29 @@ def made(graph: Dataset, folder: Path, params: dict | None = None, **more: str) 
 def test_single_numbers_are_features_and_labels_ids_and_times_are_not(tmp_path):
     columns = schema_columns()
     graph = made(graph_of(tmp_path / "graph", columns), tmp_path / "made", {"scaling": "none"})
-    read = ["active", "age", "size", "words"]
+    read = ["active", "age", "size", "town", "words"]
     assert columns_of(graph, "user") == tuple((name, 3 if name == "words" else 1) for name in read)
     assert np.array_equal(features_of(graph, "user"), np.column_stack([columns[name] for name in read]).astype("f4"))
     assert features_of(graph, "town") is None
-    assert graph.dataset.stats["values.nodes.user"] == 6
+    assert graph.dataset.stats["values.nodes.user"] == 7
     assert graph.node_feature("user", "kind").tolist() == columns["kind"].tolist()
     assert graph.node_feature("user", "name").to_pylist() == [name.encode() for name in columns["name"]]
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
     for words in (
         "column user.account: a column of whole numbers that are all different", "got 7000 to 7039",
         "Set heterograph.take=user.account", "column user.region_id: a column of ids", "got 0 to 3",
+        "different, as ids are, is read as a feature (got 0 to 38961). Set heterograph.leave_out=user.town",
         "column user.joined: a column of Unix times", "got 2020-09-", "column user.year: a column of times",
     ):  # fmt: skip
         assert words in warned
-    assert not any(f"user.{name}:" in warned for name in (*read, "kind", "split", "train_mask"))
+    assert not any(f"user.{name}:" in warned for name in ("active", "age", "size", "words", "kind", "split"))
 
 
 def test_parameters_take_columns_and_leave_them_out(tmp_path):
     given = graph_of(tmp_path / "graph", schema_columns())
     params = {"take": "user.year, user.region_id", "leave_out": "user.words", "label": "user.active"}
     graph = made(given, tmp_path / "made", params)
-    assert [name for name, _ in columns_of(graph, "user")] == ["age", "kind", "region_id", "size", "year"]
+    assert [name for name, _ in columns_of(graph, "user")] == ["age", "kind", "region_id", "size", "town", "year"]
     with pytest.raises(UserError, match=r"heterograph.take.*'user.nme'") as refused:
         made(given, tmp_path / "other", {"take": "user.nme"})
     assert "user.age" in str(refused.value)

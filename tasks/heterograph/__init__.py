@@ -100,6 +100,11 @@ class HeterographParams(FeatureParams):
         description="Whether the two columns of an edge list are two sets of nodes, even where ids coincide; see "
         "`index.bipartite`. Names get the prefixes that index gives them.",
     )
+    sparse: Literal["auto"] | bool = Field(
+        default="auto",
+        description="Whether a file of features has a row for each value that is not zero: node, column, value. auto "
+        "finds it by these names in the header.",
+    )
     several_labels: bool = Field(
         default=False,
         description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",

@@ -7,7 +7,8 @@ become the feature `weight` of edges.
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
 of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
 [nodes, values], scaled where they ask for it (`scaling`); `columns.json` has their names and widths. Such a table lists
-the nodes of the graph, also those without edges; without it these are the nodes that edges name.
+the nodes of the graph, also those without edges; without it these are the nodes that edges name. Sparse features
+(`sparse_features`) may leave out nodes of edges, whose values are then zero.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
 node has several labels, in several rows, `label` is a ragged list of them.
@@ -33,6 +34,7 @@ from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.node_features import NodeFeatures
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
+from superworkflow.tasks.heterograph.sparse_features import features_file
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
@@ -69,9 +71,9 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
     del graph
     ids = Ids(job.threads)
-    features = NodeFeatures(job, job.sources["features"], ids) if "features" in job.sources else None
+    features = features_file(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
-    if features is None:
+    if features is None or not features.lists_nodes:
         for piece in pieces:
             ids.add(piece)
     rank, names = ids.ranked()

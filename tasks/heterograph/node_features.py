@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_w
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
-_NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
+NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
 
 
@@ -43,15 +43,16 @@ class NodeFeatures:
     job: StageRun[HeterographParams]
     source: Source
     ids: Ids
+    lists_nodes: ClassVar[bool] = True
+    """A node of an edge that has no row is an error."""
 
     def __post_init__(self) -> None:
         self.dtype = "half" if self.job.params.precision == "float16" else "float"
         files = part_files(self.source)
-        table = "*" if self.source.is_folder else self.source.location.name
-        self.table = Table(self.source, table, self.job.scratch, self.job.threads)
-        names = _column_names(self.source, files, self.job)
+        self.table = table_of(self.source, self.job)
+        names = column_names(self.source, files, self.job)
         self._doubts = partition_warnings(self.source, files)
-        self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
+        self.node = next((name for name in NODE_COLUMNS if name in names), names[0])
         self.columns = [name for name in names if name != self.node]
         if not self.columns or len(set(names)) < len(names):
             raise UserError(
@@ -77,7 +78,7 @@ class NodeFeatures:
 
     def _chosen_columns(self) -> tuple[list[pa.Array], list[str]]:
         """Leave out columns that are no features; the first rows of the others, and which are dates."""
-        params, uri, learned = self.job.params, self.source.uri, self._network_columns()
+        params, uri, learned = self.job.params, self.source.uri, self.network_columns()
         taken = chosen_columns(params.take, self.columns, "heterograph.take") | set(learned)
         left = chosen_columns(params.leave_out, self.columns, "heterograph.leave_out")
         self.columns = [name for name in self.columns if name not in left]
@@ -105,7 +106,7 @@ class NodeFeatures:
                             remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip
         return [first[name] for name in self.columns], dates
 
-    def _network_columns(self) -> list[str]:
+    def network_columns(self) -> list[str]:
         """Columns that the network reads for which the graph is made; empty without one."""
         if "network" not in self.job.inputs:
             return []
@@ -113,19 +114,12 @@ class NodeFeatures:
 
     def write(self, rank: NDArray[np.int32]) -> tuple[str, list[InputWarning]]:
         """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings."""
-        place = rank[self._numbers]
         shape, half = (len(rank), self.width), self.dtype == "half"
         absent = np.zeros(self.width, np.int64)
 
         def fill(filled: NDArray[np.float32]) -> Scaling:
-            row = 0
-            for batch in self.table.batches(self.columns, self.width):
-                values = self._values(batch)
-                np.add(absent, np.isnan(values).sum(axis=0), out=absent)
-                filled[place[row : row + len(values)]] = values
-                row += len(values)
-            self.table.close()
-            self._fill(filled, absent)
+            self._fill(filled, rank, absent)
+            self._fill_missing(filled, absent)
             return self._scaling_of_model() or fit(filled, self.job.params.scaling)
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
@@ -155,7 +149,17 @@ class NodeFeatures:
             return None  # the stage infer names the features that differ
         return Scaling.read(found)
 
-    def _fill(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
+    def _fill(self, filled: NDArray[np.float32], rank: NDArray[np.int32], absent: NDArray[np.int64]) -> None:
+        """Put the values of all rows into a matrix of zeros, and count those that are missing, by column."""
+        row, place = 0, rank[self._numbers]
+        for batch in self.table.batches(self.columns, self.width):
+            values = self._values(batch)
+            absent += np.isnan(values).sum(axis=0)
+            filled[place[row : row + len(values)]] = values
+            row += len(values)
+        self.table.close()
+
+    def _fill_missing(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
         """Give missing values the mean of their columns."""
         if not absent.any():
             return
@@ -215,6 +219,11 @@ class NodeFeatures:
         raise AssertionError
 
 
+def table_of(source: Source, job: StageRun[HeterographParams]) -> Table:
+    """The table of a file, or of all files of a folder."""
+    return Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
+
+
 def _sample(column: Any) -> Any:
     """Some of a column's values; of texts, those that are not missing."""
     return _plain(column[:SAMPLE])
@@ -230,7 +239,7 @@ def _plain(column: Any) -> Any:
         return pa.nulls(0)  # the survey names the column
 
 
-def _column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
+def column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
     """Names of the columns, which all files of the table have."""
     found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
     for name, names in zip(files, found, strict=True):

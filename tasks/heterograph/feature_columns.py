@@ -1,9 +1,9 @@
 """Columns of a table of features: their kinds, from all of their values, and their values as numbers.
 
-A column of numbers is read as it is; a list of numbers has the length that it has in the first row. Truth values become
-0 and 1. Other text, with at most `MOST_CATEGORIES` different values, becomes a column of 0 and 1 for each of them, in
-the order of their bytes; a column of which at least half is numbers is a column of numbers with mistakes. A value is
-missing where it is null, NaN, or one of `MISSING` in upper or lower case.
+A column of numbers is read as it is; a list of numbers has the length that it has in the first row, and lists and what
+is in them may be missing. Truth values become 0 and 1. Other text, with at most `MOST_CATEGORIES` different values,
+becomes a column of 0 and 1 for each of them, in the order of their bytes; a column of which at least half is numbers is
+a column of numbers with mistakes. A value is missing where it is null, NaN, or one of `MISSING` in upper or lower case.
 """
 
 from __future__ import annotations
@@ -133,21 +133,28 @@ def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray
         return days_of(known(array) if text else array).astype(np.float32)[:, None]
     shape = (column.width,) if is_list(array.type) else ()
     kind = "bool" if column.kind == TRUTH else "float"
-    there = np.ones(len(array), bool)
-    if not shape:
-        array = known(array) if text else array
-        there = array.is_valid().to_numpy(zero_copy_only=False)
+    array = known(array) if text else array
+    there = array.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(there)
     numbers = np.full((len(array), column.width), np.nan, np.float32)
     try:
-        values = values_of(
-            array if there.all() else array.take(pa.array(rows)), Feature(column.name, kind, shape), text
-        )
+        present = array if there.all() else array.take(pa.array(rows))
+        values = values_of(_without_nulls(present) if shape else present, Feature(column.name, kind, shape), text)
     except BadValue as error:
         fault = BadValue(int(rows[error.row]), f"column {column.name}: {error.what}", error.value)
         raise batch.fault(fault, "Give each node as many features as the first row has, all of them numbers") from None
     numbers[rows] = np.asarray(values, np.float32).reshape(len(rows), column.width)
     return numbers
+
+
+def _without_nulls(lists: Any) -> Any:
+    """Lists of numbers with NaN in place of null; there is no missing list."""
+    values = lists.flatten()
+    if not values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return lists
+    bounds = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False), out=bounds[1:])
+    return pa.LargeListArray.from_arrays(pa.array(bounds), pc.fill_null(values.cast(pa.float64()), np.nan))
 
 
 def known(texts: Any) -> Any:
@@ -198,5 +205,8 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _width(column: Any) -> int:
-    """Numbers in the first row."""
-    return int(pc.list_value_length(column[:1])[0].as_py() or 0) if is_list(column.type) else 1
+    """Numbers in the first row that has some."""
+    if not is_list(column.type):
+        return 1
+    first = column.drop_null()[:1]
+    return int(pc.list_value_length(first)[0].as_py()) if len(first) else 0

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
-from superworkflow.infra.storage.part_files import differ, part_files, part_uri
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
-from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers, known
@@ -25,9 +21,8 @@ from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
 from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, rows_of_pieces
-from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch
+from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text
-from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
@@ -51,7 +46,7 @@ class NodeFeatures:
         files = part_files(self.source)
         self.table = table_of(self.source, self.job)
         names = column_names(self.source, files, self.job)
-        self._doubts = partition_warnings(self.source, files)
+        self._doubts: list[InputWarning] = []
         self.node = next((name for name in NODE_COLUMNS if name in names), names[0])
         self.columns = [name for name in names if name != self.node]
         if not self.columns or len(set(names)) < len(names):
@@ -241,25 +236,11 @@ def _plain(column: Any) -> Any:
 
 def column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
     """Names of the columns, which all files of the table have."""
-    found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
+    found = [names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
     for name, names in zip(files, found, strict=True):
         if names != found[0]:
             shown = [", ".join(each)[:400] for each in (found[0], names)]
             raise differ(part_uri(source, files[0]), part_uri(source, name),
                          f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
-    return found[0]
-
-
-def _names_in(path: Path, where: str) -> list[str]:
-    with path.open("rb") as stream:
-        is_parquet = stream.read(len(PARQUET)) == PARQUET
-    try:
-        if is_parquet:
-            return list(pq.read_schema(path).names)
-        csv.field_size_limit(LINE_BYTES)
-        with open_unpacked(path, where) as stream:
-            line = stream.readline(LINE_BYTES)
-        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
-    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
-                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
+    constant = partition_values(files[0]) if source.is_folder else {}
+    return [*found[0], *(name for name in constant if name not in found[0])]

@@ -27,7 +27,6 @@ from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.node_features import NODE_COLUMNS, NodeFeatures, column_names, table_of
 from superworkflow.tasks.heterograph.scaling import rows_of_pieces
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
-from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
 COLUMN_NAMES = ("column", "col", "feature", "feature_id", "word", "term")
@@ -94,7 +93,6 @@ class SparseFeatures(NodeFeatures):
         """Numbers of nodes and of columns, values, and the columns' texts."""
         files = part_files(self.source)
         names = column_names(self.source, files, self.job)
-        self._doubts += partition_warnings(self.source, files)
         if len(names) != 3:
             raise UserError("sparse features have three columns", where=self.source.uri, value=", ".join(names)[:200],
                             remedy="Give node,column,value, or set heterograph.sparse=false")  # fmt: skip

@@ -284,3 +284,31 @@ def test_ids_and_dates_are_no_features_unless_they_are_named(tmp_path, form):
     graph = HeteroGraph.open(run_stage(STAGE, params, given, tmp_path / "taken"))
     assert graph.dataset.json("columns.json") == {"node": [["age", 1], ["serial", 1], ["born", 1], ["seen", 1]]}
     assert graph.node_feature("node", "features")[1].tolist() == [1, 648, 19724, 19724.5]
+
+
+def test_values_in_lists_and_lists_may_be_missing(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    for kind in (pa.list_(pa.int64()), pa.list_(pa.float32(), 3)):  # no Parquet has missing lists of a fixed size
+        first = None if kind == pa.list_(pa.int64()) else [None] * 3
+        lists = pa.array([first, [1, None, 3], [3, 5, 6], [2, 7, None]], kind)
+        pq.write_table(pa.table({"node": list("abcd"), "v": lists}), tmp_path / "features.parquet")
+        given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features.parquet")}
+        dataset = run_stage(STAGE, {"scaling": "none"}, given, tmp_path / str(kind)[:14].strip("<>: "))
+        found = HeteroGraph.open(dataset).node_feature("node", "features")
+        assert found.tolist() == [[2, 6, 4.5], [1, 6, 3], [3, 5, 6], [2, 7, 4.5]]
+        assert "(got v: 2)" in dataset.stats["input_warning.1"]
+
+
+def test_the_columns_of_folders_are_features(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    for year, kind, rows in (("2023", "a", {"a": 1, "b": 2}), ("2024", "b%2Fc", {"c": 3, "d": 4})):
+        folder = tmp_path / "features" / f"since={year}" / f"kind={kind}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"node": list(rows), "x": list(rows.values())}), folder / "part-0.parquet")
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features")}
+    dataset = run_stage(STAGE, {"scaling": "none"}, given, tmp_path / "graph")
+    assert dataset.json("columns.json") == {"node": [["x", 1], ["since", 1], ["kind", 2]]}
+    assert dataset.json("scaling.json")["node"]["columns"][2]["values"] == ["a", "b/c"]
+    wanted = [[1, 2023, 1, 0], [2, 2023, 1, 0], [3, 2024, 0, 1], [4, 2024, 0, 1]]
+    assert HeteroGraph.open(dataset).node_feature("node", "features").tolist() == wanted
+    assert not any(name.startswith("input_warning") for name in dataset.stats)

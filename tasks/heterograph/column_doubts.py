@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.values import is_text
-from superworkflow.tasks.lib.edge_list.doubts import unix_time
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.sampled_rows import unix_time
 
 DATES = "dates"
 SAMPLE = 1000

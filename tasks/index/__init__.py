@@ -243,7 +243,7 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
 
 STAGE = Stage(
     name="index",
-    version="3",
+    version="4",
     params=IndexParams,
     inputs={
         "edges": Input(

@@ -166,7 +166,7 @@ def test_an_edge_that_occurs_again_is_named_with_both_files(engine: str, parts: 
     [
         ({}, "folder is empty"),
         ({"_SUCCESS": "x", ".a.csv": "a,b\n"}, "no file with content"),
-        ({"a.csv": "source,target\na,b\n" * 9, "b.csv": "source,other\na,b\n"}, "a.csv.*source, other"),
+        ({"a.csv": "source,target\n" + "a,b\n" * 9, "b.csv": "source,other\na,b\n"}, "a.csv.*source, other"),
         ({"a.csv": "1,2\n3,4\n5,6\n7,8\n9,10\n", "b.csv": "source,target\n1,2\n"}, "a.csv.*no header"),
         ({"a.csv": "source,target\n1,2\n3,4\n5,6\n", "b.parquet": b"PAR1rest"}, "b.parquet.*a.csv.*parquet"),
         ({"a.csv": "source,target\na,b\nb,c\n", "deep/b.csv": "source,target\na,b\n"}, "no partition.*deep/b.csv"),

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.estimate import Stats
-from superworkflow.tasks.lib.edge_list.doubts import SampledRows, unix_time
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.other_formats import is_number
+from superworkflow.tasks.lib.edge_list.sampled_rows import SampledRows, unix_time
 
 Sides = tuple[str, str]
 """Prefixes of the names of sources and targets."""

@@ -6,8 +6,9 @@ import csv
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import BinaryIO, Literal, Protocol
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
 from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, Sides, doubt_first_row, doubt_sides, sides_of
-from superworkflow.tasks.lib.edge_list.doubts import SampledRows, doubts, unix_time
+from superworkflow.tasks.lib.edge_list.doubts import doubts
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.other_formats import (
@@ -25,9 +26,11 @@ from superworkflow.tasks.lib.edge_list.other_formats import (
     is_number,
     refuse_binary,
     refuse_separators,
-    refuse_shape,
     refuse_text,
 )
+from superworkflow.tasks.lib.edge_list.row_shapes import refuse_shape, refuse_sizes
+from superworkflow.tasks.lib.edge_list.sampled_rows import SampledRows, unix_time
+from superworkflow.tasks.lib.edge_list.text_documents import refuse_document
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 """Pattern of a weight, for SQL and for the search for bad rows; the kernels accept the same."""
@@ -35,8 +38,36 @@ NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 SAMPLE_BYTES = 1 << 18
 SAMPLE_ROWS = 1000
 
-_SOURCES = ("source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head", "start", "tail_id", "source_id")
-_TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "id2", "id_2", "tail", "end", "head_id", "target_id")
+_SOURCES = (
+    "source",
+    "src",
+    "from",
+    "u",
+    "node1",
+    "node_1",
+    "id1",
+    "id_1",
+    "head",
+    "start",
+    "tail_id",
+    "source_id",
+    ":start_id",
+)
+_TARGETS = (
+    "target",
+    "dst",
+    "to",
+    "v",
+    "node2",
+    "node_2",
+    "id2",
+    "id_2",
+    "tail",
+    "end",
+    "head_id",
+    "target_id",
+    ":end_id",
+)
 _WEIGHTS = ("weight", "weights", "w")
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""
@@ -182,6 +213,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
     is_open = params.format == "auto" and params.delimiter is None
     if is_open:
         refuse_text(head, comments, lines, where)
+        refuse_document(lines, where)
     if "\r" in sample[0]:
         raise lone_return_in(f"{where}, line {skipped + 1}", sample[0])
     kind, separator = _kind(params, sample, where)
@@ -195,6 +227,8 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
             remedy="Drop index.header, or index.source, index.target and index.weight",
         )  # fmt: skip
     names = tuple(name.strip() for name in rows[0]) if header else ()
+    if is_open and not header:
+        refuse_sizes(rows, whole, skipped + 1, where)
     if len(rows[0]) < 2:
         remedy = "Each row needs a source and a target; set index.format or index.delimiter to what sets them apart"
         if "::" in sample[0]:
@@ -208,7 +242,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
     if is_open:
         refuse_separators(data, separator, bool(header), where)
         if not any((params.source, params.target, params.weight)):
-            refuse_shape(data, lines, whole, bool(header), where)
+            refuse_shape(data, lines, whole, names, where)
     columns = _columns(params, names, rows, where)
     if header:
         if whole and len(rows) == 1:
@@ -222,12 +256,23 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
 
 
 def _settled(
-    dialect: Dialect, rows: Sequence[Sequence[str]], comments: Sequence[str], params: ReadParams, where: str
+    dialect: Dialect,
+    rows: Sequence[Sequence[str]],
+    comments: Sequence[str],
+    params: ReadParams,
+    where: str,
+    kinds: Mapping[int, str] = MappingProxyType({}),
 ) -> Dialect:
     """The dialect with what the parameters say of rows, the sides of a bipartite file, and the doubts."""
     doubted = params.missing == "auto"
-    sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted)
     first, second = (dialect.names[number] if dialect.names else "" for number in dialect.columns[:2])
+    guessed = (
+        len(dialect.names) > 2
+        and not (params.source or params.target or params.format == "triples")
+        and not (_usual(first) in _SOURCES and _usual(second) in _TARGETS)
+        and not (ID_SUFFIX.search(first) and ID_SUFFIX.search(second))
+    )
+    sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted, guessed, kinds)
     prefixes = params.source_prefix, params.target_prefix
     sides = sides_of(params.bipartite, prefixes, comments, (first, second))
     found = list(doubts(sample))
@@ -357,7 +402,13 @@ def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -
                     remedy="Give each column a name of its own",
                 )  # fmt: skip
         rows = _parquet_sample(file, columns)
-    return _settled(Dialect("parquet", gzipped=gzipped, columns=columns, names=names), rows, (), params, where)
+        kinds = {
+            number: str(field.type)
+            for number, field in enumerate(file.schema_arrow)
+            if not _is_number(field.type) and field.name.lower() not in _ROW_NAMES
+        }
+    read = Dialect("parquet", gzipped=gzipped, columns=columns, names=names)
+    return _settled(read, rows, (), params, where, kinds)
 
 
 def _parquet_sample(file: pq.ParquetFile, columns: tuple[int, int, int]) -> list[list[str]]:
@@ -473,7 +524,7 @@ def _are_numbers(values: list[str]) -> bool:
 
 def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], where: str) -> tuple[int, int, int]:
     """Numbers of the source, target and weight columns."""
-    lower = [name.lower() for name in names]
+    lower = [_usual(name) for name in names]
     width = len(names) or min(map(len, rows), default=0)
 
     def place(parameter: str, wanted: str | None, usual: tuple[str, ...]) -> int | None:
@@ -515,6 +566,11 @@ def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], 
             value=(params.source, params.target, params.weight), remedy="Name three different columns",
         )  # fmt: skip
     return source, target, -1 if weight is None else weight
+
+
+def _usual(name: str) -> str:
+    """A column's name in small letters, without what Neo4j adds: `:START_ID(Person)`, `weight:float`."""
+    return re.sub(r"(?<=.)(\([^()]*\)|:(float|double|int|long))$", "", name.strip().lower())
 
 
 def _triple(names: tuple[str, ...], rows: list[list[str]], lower: list[str], where: str) -> tuple[int, int, int]:

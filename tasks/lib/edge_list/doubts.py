@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from superworkflow.tasks.lib.edge_list.column_doubts import column_doubts
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
-from superworkflow.tasks.lib.edge_list.other_formats import is_number
+from superworkflow.tasks.lib.edge_list.sampled_rows import SampledRows, unix_time
 
 _LEAST_SHARE = 0.001
 """Share of the sampled rows from which a name of a missing value is doubted; one row is always too few."""
-_SECONDS = (631_152_000, 4_102_444_800)
-"""Unix times from 1990 to 2099."""
-_UNITS = (1, 1000, 1_000_000, 1_000_000_000)
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
 _ODD_FORMS = (
     (re.compile(r"[0-9]\.?[0-9]*[eE]\+[0-9]{2,3}"), 0.0,
@@ -35,74 +30,9 @@ _ODD_FORMS = (
 """Form of an id, share of the sampled ids from which it is doubted, the doubt, and what settles it."""
 
 
-class SampledRows(NamedTuple):
-    """First rows of a file.
-
-    Args:
-        rows: fields of each row, without the header.
-        names: of the columns; empty without a header.
-        columns: number of the source, target and weight column; -1 for no weights.
-        kind: of the dialect.
-        comments: lines that are skipped as comments, at the top and among the rows.
-        where: name of the file.
-        missing: names of missing values are read as nodes, and no parameter has asked for that.
-    """
-
-    rows: Sequence[Sequence[str]]
-    names: Sequence[str]
-    columns: tuple[int, int, int]
-    kind: str
-    comments: Sequence[str]
-    where: str
-    missing: bool = True
-
-    def name(self, number: int) -> str:
-        """Name of a column, or its number from 1."""
-        return self.names[number] if number < len(self.names) else str(number + 1)
-
-    def column(self, number: int) -> str:
-        """Place of a column, for people."""
-        return f"{self.where}, column {self.name(number)}"
-
-    def values(self, number: int) -> list[str]:
-        return [row[number] for row in self.rows if len(row) > number]
-
-
 def doubts(sample: SampledRows) -> tuple[InputWarning, ...]:
     """All warnings about the sampled rows."""
-    return (*_unused_columns(sample), *_nodes(sample), *_comments(sample))
-
-
-def unix_time(values: Sequence[str]) -> str | None:
-    """Range of the dates if all values are Unix times, in seconds or finer units; None otherwise."""
-    if not values or not all(re.fullmatch(r"[0-9]{9,19}(\.[0-9]+)?", value.strip()) for value in values):
-        return None
-    numbers = [float(value) for value in values]
-    for unit in _UNITS:
-        first, last = min(numbers) / unit, max(numbers) / unit
-        if first >= _SECONDS[0] and last <= _SECONDS[1]:
-            days = [datetime.fromtimestamp(seconds, UTC).date().isoformat() for seconds in (first, last)]
-            return f"{days[0]} to {days[1]}"
-    return None
-
-
-def _unused_columns(sample: SampledRows) -> Iterator[InputWarning]:
-    """Columns of numbers that nothing reads: they may be weights or times."""
-    width = Counter(map(len, sample.rows)).most_common(1)[0][0] if sample.rows else 0
-    for number in range(width):
-        values = [value.strip() for value in sample.values(number)]
-        if number in sample.columns or not all(values):
-            continue
-        column = f"index.weight={sample.names[number] if number < len(sample.names) else number + 1}"
-        if days := unix_time(values):
-            yield InputWarning("a column of Unix times is not used", sample.column(number), days,
-                               f"Set {column} to use them as weights")  # fmt: skip
-        elif all(map(is_number, values)) and all(map(math.isfinite, map(float, values))) and not _counts_rows(values):
-            numbers = sorted(map(float, values))
-            negative = "" if numbers[0] >= 0 else " and index.negative, since some are negative,"
-            found = f"{numbers[0]:g} to {numbers[-1]:g} in the first {len(values)} rows"
-            yield InputWarning("a column of numbers is not used", sample.column(number), found,
-                               f"Set {column}{negative} to use them as weights")  # fmt: skip
+    return (*column_doubts(sample), *_nodes(sample), *_comments(sample))
 
 
 def _nodes(sample: SampledRows) -> Iterator[InputWarning]:
@@ -131,18 +61,15 @@ def _nodes(sample: SampledRows) -> Iterator[InputWarning]:
     if sample.kind == "whitespace" and all(len(name) > 1 and name[0] == name[-1] == '"' for name in counts):
         yield InputWarning("quotes are part of the names", where, next(iter(counts)),
                            "Set index.format=csv and index.delimiter=' ' to read what is inside them")  # fmt: skip
-    values = sample.values(source)
-    if source == 0 and _counts_rows(values) and any(len(row) > 2 for row in sample.rows):
-        others = sample.values(target)
-        if not any(map(is_number, others)):
-            yield InputWarning("the first column counts the rows and is read as the source", sample.column(0),
-                               f"{values[0]}, {values[1]}, …", "Set index.source=2 and index.target=3")  # fmt: skip
 
 
 def _forms(sample: SampledRows, where: str) -> Iterator[InputWarning]:
     """Ids that are dates or lists, or that a spreadsheet has changed."""
     for number in sample.columns[:2]:
         values = sample.values(number)
+        if len(sample.rows[0]) > 2 and (days := unix_time(values)):
+            yield InputWarning("Unix times are read as nodes", f"{where}, column {sample.name(number)}", days,
+                               "Set index.source and index.target to the columns of nodes")  # fmt: skip
         for form, share, what, settle in _ODD_FORMS:
             found = [value for value in values if form.fullmatch(value.strip())]
             if found and len(found) >= share * len(values):
@@ -177,15 +104,6 @@ def _comments(sample: SampledRows) -> Iterator[InputWarning]:
             settle = "Set index.format to tsv or csv to keep such lines below the first row"
         what = f"{len(rows)} lines that look like rows are skipped as comments"
         yield InputWarning(what, sample.where, rows[0][:80], settle)
-
-
-def _counts_rows(values: Sequence[str]) -> bool:
-    """True for consecutive numbers from 0 or 1."""
-    return (
-        len(values) > 2
-        and values[0] in ("0", "1")
-        and all(value == str(number) for number, value in enumerate(values, int(values[0])))
-    )
 
 
 def _composed(name: str) -> str:

@@ -16,8 +16,6 @@ from superworkflow.infra.base.errors import UserError
 HEAD_BYTES = 1 << 14
 """Bytes at the beginning of a file in which formats are recognised."""
 
-_LEAST_ROWS = 3
-"""Fewest rows by whose shape a format is recognised."""
 _EDGES = "'edges.tsv', delimiter='\\t', data=['weight']"
 _UNPACK = {
     "bzip2": "bunzip2 -k",
@@ -44,6 +42,8 @@ _MAGIC = (
     (b"Obj\x01", "Avro"),
     (b"%PDF-", "PDF"),
     (b"version https://git-lfs", "Git LFS pointer"),
+    (b"x\x9c", "zlib"),
+    (b"x\xda", "zlib"),
 )
 _PANDAS = {"ORC": "read_orc", "Arrow": "read_feather", "Feather": "read_feather", "Excel": "read_excel"}
 
@@ -76,6 +76,14 @@ def refuse_binary(head: bytes, where: str) -> None:
     elif name == "MATLAB":
         remedy = _python("import scipy.io", f"m = next(v for v in scipy.io.loadmat({path}).values() "
                          "if hasattr(v, 'tocoo')).tocoo()", *_coordinates(weighted=True))  # fmt: skip
+    elif name == "zlib":
+        remedy = _python("import zlib", f"text = zlib.decompress(open({path}, 'rb').read())",
+                         "open('edges.txt', 'wb').write(text)")  # fmt: skip
+    elif name == "binary numbers":
+        remedy = _python("import numpy as np", f"m = np.fromfile({path}, '<i4').reshape(-1, 2)",
+                         "np.savetxt('edges.txt', m, '%d')") + " with its type in place of <i4"  # fmt: skip
+    elif name in ("pickle", "PyTorch"):
+        remedy = "Write its edges as text, for example with numpy.savetxt('edges.txt', edges, '%d')"
     elif name == "Git LFS pointer":
         remedy = "Fetch the file that it stands for: git lfs pull"
     else:
@@ -87,6 +95,8 @@ def _binary_name(head: bytes) -> str | None:
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if b".npy" in head[30:100]:
             return "NumPy archive"
+        if b"/data.pkl" in head[:200]:
+            return "PyTorch"
         return "Excel" if b"[Content_Types].xml" in head[:200] else "zip archive"
     if head[257:262] == b"ustar":
         return "tar archive"
@@ -101,7 +111,10 @@ def _binary_name(head: bytes) -> str | None:
     for zeros, others, newline, name in ((odd, even, b"\n\0", "UTF-16-LE"), (even, odd, b"\0\n", "UTF-16-BE")):
         if 10 * zeros > 3 * len(head) // 2 and not others and newline in pairs:
             return name
-    return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
+        return "pickle"
+    found = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    return found or ("binary numbers" if len(head) >= 64 and 5 * head.count(0) > 2 * len(head) else None)
 
 
 def refuse_text(head: bytes, comments: Sequence[str], lines: Sequence[str], where: str) -> None:
@@ -125,11 +138,11 @@ def refuse_text(head: bytes, comments: Sequence[str], lines: Sequence[str], wher
     readers = {"<graphml": ("GraphML", "read_graphml"), "<gexf": ("GEXF", "read_gexf")}
     for mark, (name, reader) in readers.items():
         if start.startswith("<") and mark in text[:4000].lower():
-            raise _by_networkx(name, f"nx.{reader}({path})", where)
+            raise by_networkx(name, f"nx.{reader}({path})", where)
     if start.startswith(("<!doctype html", "<html")):
         raise UserError("the file is a web page, not an edge list", where=where,
                         remedy="Download the file itself: the address led to a page about it")  # fmt: skip
-    if start.startswith("<?xml"):
+    if start.startswith("<?xml") or (re.match(r"<[a-z][\w.-]*(\s[^>]*)?>", start) and "</" in text):
         raise UserError("the file is XML, not an edge list", where=where,
                         remedy="Export its rows as CSV, with a source and a target column")  # fmt: skip
     if re.search(r"^\s*graph\s*\[|^\s*graph\s*$\s*\[", text, re.MULTILINE) and re.search(r"\bnode\s*\[", text):
@@ -138,24 +151,24 @@ def refuse_text(head: bytes, comments: Sequence[str], lines: Sequence[str], wher
         if not re.search(r"\bmultigraph\s+1\b", text):  # without it networkx refuses edges that occur twice
             graph = (f"nx.parse_gml(re.sub(r'graph\\s*\\[', 'graph [ multigraph 1', open({path}).read(), count=1), "
                      f"label={label})")  # fmt: skip
-        raise _refused("GML", where, "import re, networkx as nx", f"nx.write_edgelist({graph}, {_EDGES})")
+        raise refused("GML", where, "import re, networkx as nx", f"nx.write_edgelist({graph}, {_EDGES})")
     if re.match(r"\*(vertices|network|arcs|edges|arcslist|edgeslist|matrix)\b", first.strip(), re.IGNORECASE):
-        raise _by_networkx("Pajek's format", f"nx.read_pajek({path})", where)
+        raise by_networkx("Pajek's format", f"nx.read_pajek({path})", where)
     if re.match(r"(strict\s+)?(di)?graph\b[^\[\n]*\{", text, re.IGNORECASE):
-        raise _by_networkx("DOT", f"nx.nx_pydot.read_dot({path})", where, further=" (it needs pydot)")
+        raise by_networkx("DOT", f"nx.nx_pydot.read_dot({path})", where, further=" (it needs pydot)")
     if first.startswith(("LEDA.GRAPH", ">>graph6<<", ">>sparse6<<")):
         reader = "leda" if first.startswith("LEDA") else first[2:9].rstrip("<")
-        raise _by_networkx(reader, f"nx.read_{reader}({path})", where)
+        raise by_networkx(reader, f"nx.read_{reader}({path})", where)
     if re.match(r"[{\[]", first.lstrip()):
         _refuse_json(first.lstrip(), text, where)
     if first[:2] in ("c ", "p ") and re.search(r"^p\s+[a-z]+\s+\d+\s+\d+\s*$", text, re.MULTILINE):
-        raise _refused("DIMACS's format", where,
+        raise refused("DIMACS's format", where,
                        f"rows = [r.split()[1:] for r in open({path}) if r[:2] in ('e ', 'a ')]",
                        "open('edges.txt', 'w').writelines(' '.join(r) + '\\n' for r in rows)")  # fmt: skip
-    triple = re.compile(r"(<[^>]*>|_:\S+)\s+<[^>]*>\s+(<[^>]*>|_:\S+|\".*)\s*\.\s*$")
+    triple = re.compile(r"(<[^>]*>|_:\S+)\s+<[^>]*>\s+(<[^>]*>|_:\S+|\".*?)(\s+(<[^>]*>|_:\S+))?\s*\.\s*$")
     full = [line.strip() for line in lines if line.strip()]
     if full and all(triple.match(line) for line in full):
-        raise _refused("RDF triples (N-Triples)", where,
+        raise refused("RDF triples (N-Triples)", where,
                        f"rows = [r.split()[:3] for r in open({path}, encoding='utf-8') if r.strip()]",
                        "open('triples.tsv', 'w', encoding='utf-8').writelines('\\t'.join(r) + '\\n' for r in rows)",
                        further=" Then set index.format=triples")  # fmt: skip
@@ -173,7 +186,7 @@ def _matrix_market(comments: Sequence[str], first: str, where: str) -> UserError
         )  # fmt: skip
     matrix = f"m = scipy.io.mmread({where!r})"
     lower = "m = scipy.sparse.tril(m).tocoo()" if "symmetric" in header else "m = scipy.sparse.coo_array(m)"
-    return _refused(
+    return refused(
         "MatrixMarket format", where, "import scipy.io, scipy.sparse", matrix, lower, *_coordinates(not pattern)
     )
 
@@ -193,106 +206,16 @@ def _refuse_json(first: str, text: str, where: str) -> None:
     except ValueError:
         value = None
     if isinstance(value, dict) and not {"nodes", "links", "edges"} & set(value):
-        raise _refused("JSON lines", where, "import pandas as pd",
+        raise refused("JSON lines", where, "import pandas as pd",
                        f"pd.read_json({path}, lines=True).to_csv('edges.csv', index=False)")  # fmt: skip
     if re.match(r"\{", text) and re.search(r'"(links|edges)"\s*:', text):
         edges = "links" if '"links"' in text else "edges"
         graph = f"nx.node_link_graph(json.load(open({path})), edges='{edges}')"
-        raise _refused("JSON of a graph (node-link)", where, "import json, networkx as nx",
+        raise refused("JSON of a graph (node-link)", where, "import json, networkx as nx",
                        f"nx.write_edgelist({graph}, {_EDGES})")  # fmt: skip
     if re.match(r"\[\s*[\[{]", text) or (re.match(r"\{", text) and '":' in text):
-        raise _refused("JSON", where, "import pandas as pd",
+        raise refused("JSON", where, "import pandas as pd",
                        f"pd.read_json({path}).to_csv('edges.csv', index=False, header=True)")  # fmt: skip
-
-
-def refuse_shape(
-    rows: Sequence[Sequence[str]], lines: Sequence[str], whole: bool, has_header: bool, where: str
-) -> None:
-    """Refuse rows that are no edges by their shape: networkx's dicts, METIS, adjacency lists, triples.
-
-    Args:
-        rows: fields of the first rows, without a header.
-        lines: text of the first lines of the data.
-        whole: these are all rows.
-        has_header: the first line names the columns.
-        where: name of the file.
-
-    Raises:
-        UserError: names the format and the command that converts the file.
-    """
-    path = repr(where)
-    full = [line for line in lines if line.strip()]
-    dicts = re.compile(r"[^{]*[^\s{,][\s,]+\S*?[\s,]*\{('[^']*'\s*:.*)?\}\s*$")
-    if full and all(dicts.match(line) for line in full):
-        delimiter = ", delimiter=','" if "," in full[0].partition("{")[0] else ""
-        raise _by_networkx(
-            "networkx's edge list, with a dict in each row", f"nx.read_edgelist({path}{delimiter})", where
-        )
-    if has_header or len(rows) < _LEAST_ROWS:
-        return
-    if _is_metis(rows, lines, whole):
-        raise _refused(
-            "METIS format, whose row i lists the neighbours of node i", where,
-            f"rows = [r.split() for r in open({path}) if r[0] != '%']",
-            "h = rows[0] + ['000', '1'][len(rows[0]) - 2:]; f = h[2].zfill(3); step = 1 + (f[2] == '1')",
-            "skip = (f[0] == '1') + (f[1] == '1') * int(h[3])",
-            "open('edges.tsv', 'w').writelines(f'{u}\\t{v}\\n' for u, r in enumerate(rows[1:], 1) "
-            "for v in r[skip::step] if u <= int(v))",
-            to_keep="if its rows are edges",
-        )  # fmt: skip
-    if _is_adjacency(rows):
-        mark = "," if "," in full[0] else "\\t" if "\t" in full[0] else " "
-        delimiter = "" if mark == " " else f", delimiter='{mark}'"
-        raise _by_networkx("an adjacency list, each row a node and its neighbours",
-                           f"nx.read_adjlist({path}{delimiter})", where, to_keep="if its rows are edges")  # fmt: skip
-    if is_triples(rows):
-        relations = sorted({row[1] for row in rows})
-        raise UserError(
-            "the rows are triples of head, relation and tail, not edges", where=where,
-            value=f"relations {', '.join(relations[:3])}{', …' if len(relations) > 3 else ''}",
-            remedy="Set index.format=triples for one edge between head and tail, without the relation, or name the "
-            "columns with index.format=csv, tsv or whitespace",
-        )  # fmt: skip
-
-
-def _is_metis(rows: Sequence[Sequence[str]], lines: Sequence[str], whole: bool) -> bool:
-    """First row: nodes, edges, perhaps format and constraints; then a row of neighbours for each node, also empty."""
-    if not 2 <= len(rows[0]) <= 4 or not all(field.isdecimal() for row in rows for field in row):
-        return False
-    nodes, edges, *form = map(int, rows[0])
-    data = [line for line in lines if not line.lstrip().startswith("%")][1:]
-    while len(data) > nodes and not data[-1].strip():
-        data = data[:-1]
-    if len({len(row) for row in rows[1:]}) < 2 and not (whole and len(data) == nodes and nodes > 2):
-        return False
-    if not form and any(int(field) > nodes or int(field) < 1 for row in rows[1:] for field in row):
-        return False
-    if not whole:
-        return len({row[0] for row in rows}) > 1 and nodes > len(data) and not form and edges >= nodes // 2
-    return len(data) == nodes and (bool(form) or sum(map(len, rows[1:])) == 2 * edges)
-
-
-def _is_adjacency(rows: Sequence[Sequence[str]]) -> bool:
-    """Rows of different lengths, each of another node, whose further fields are nodes too and differ within the row."""
-    owners = {row[0] for row in rows}
-    lengths = {len(row) for row in rows}
-    if len(owners) < len(rows) or len(lengths) < 2 or max(lengths) < 3 or any(len(set(row)) < len(row) for row in rows):
-        return False
-    further = [field for row in rows for field in row[2:] if field]
-    nodes = owners | {row[1] for row in rows if len(row) > 1}
-    return 2 * sum(field in nodes for field in further) >= len(further)
-
-
-def is_triples(rows: Sequence[Sequence[str]]) -> bool:
-    """Rows head, relation, tail: names between nodes that are no nodes themselves."""
-    if len(rows) < _LEAST_ROWS or any(len(row) != 3 or not all(row) for row in rows):
-        return False
-    heads, relations, tails = ({row[column] for row in rows} for column in range(3))
-    if relations & (heads | tails) or all(is_number(name) for name in relations):
-        return False
-    if all(is_number(name) and not has_leading_zero(name) for name in tails) and not heads & tails:
-        return False  # weights
-    return bool(heads & tails) or 5 * len(relations) <= len(tails)
 
 
 def has_leading_zero(text: str) -> bool:
@@ -319,7 +242,7 @@ def refuse_separators(rows: Sequence[Sequence[str]], separator: str, has_header:
     decimals = [field for field in third if re.fullmatch(r"[+-]?[0-9]*,[0-9]+", field)]
     whole_numbers = [field for field in third if re.fullmatch(r"[+-]?[0-9]+", field)]
     if separator != "," and decimals and len(decimals) + len(whole_numbers) == len(third):
-        raise _refused("CSV with decimal commas", where, "import pandas as pd", f"{read}, decimal=',').{write}")
+        raise refused("CSV with decimal commas", where, "import pandas as pd", f"{read}, decimal=',').{write}")
     second = [row[1] for row in rows if len(row) > 1]
     if (
         separator in ",;"
@@ -327,7 +250,7 @@ def refuse_separators(rows: Sequence[Sequence[str]], separator: str, has_header:
         and len(second) == len(rows)
         and all(field[:1] == " " and field.strip() for field in second)
     ):
-        raise _refused("CSV with a blank after each separator, which would make every target another node", where,
+        raise refused("CSV with a blank after each separator, which would make every target another node", where,
                        "import pandas as pd", f"{read}, skipinitialspace=True, dtype=str).{write}",
                        to_keep="if the blanks are part of the names", kind="csv")  # fmt: skip
 
@@ -344,8 +267,10 @@ def is_number(text: str) -> bool:
 def _article(name: str) -> str:
     if name in ("zip archive", "tar archive", "7z archive", "NumPy archive", "Git LFS pointer"):
         return f"a {name}"
-    if name in ("bzip2", "xz", "zstd", "lz4"):
+    if name in ("bzip2", "xz", "zstd", "lz4", "zlib"):
         return f"compressed with {name}"
+    if name == "binary numbers":
+        return name
     return f"text in {name}" if name.startswith("UTF-") else f"a file of {name}"
 
 
@@ -353,14 +278,33 @@ def _python(*statements: str) -> str:
     return f'Convert it: python -c "{"; ".join(statements)}"'
 
 
-def _by_networkx(name: str, graph: str, where: str, to_keep: str = "", further: str = "") -> UserError:
+def by_networkx(name: str, graph: str, where: str, to_keep: str = "", further: str = "") -> UserError:
+    """The error for a graph that networkx reads; see `refused`.
+
+    Args:
+        name: of the format.
+        graph: Python that reads the graph.
+        where: name of the file.
+        to_keep: when its rows are to be read all the same.
+        further: what else is needed.
+    """
     write = f"nx.write_edgelist({graph}, {_EDGES})"
-    return _refused(name, where, "import networkx as nx", write, to_keep=to_keep, further=further)
+    return refused(name, where, "import networkx as nx", write, to_keep=to_keep, further=further)
 
 
-def _refused(
+def refused(
     name: str, where: str, *statements: str, to_keep: str = "", kind: str = "whitespace", further: str = ""
 ) -> UserError:
+    """The error for a file in another format.
+
+    Args:
+        name: of the format.
+        where: name of the file.
+        statements: Python that converts the file.
+        to_keep: when its rows are to be read all the same.
+        kind: value of `index.format` that does so.
+        further: what else is needed.
+    """
     remedy = _python(*statements) + further
     if to_keep:
         remedy += f"; {to_keep}, set index.format={kind}"

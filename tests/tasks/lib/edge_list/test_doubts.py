@@ -58,6 +58,16 @@ def counts(path: Path, engine: str = "relational", **params: object) -> tuple[in
         ('"a" "b"\n"b" "c"\n', ["quotes are part of the names", "index.delimiter=' '"]),
         ("0,a,b\n1,b,c\n2,c,a\n", ["counts the rows", "index.source=2 and index.target=3"]),
         ("#a #b\nb #a\nc #b\n", ["1 lines that look like rows are skipped as comments", "#a #b"]),
+        ("source,target,kind\na,b,x\nb,c,y\nc,a,x\n", ["a column of text is not used", "column kind", "x, y"]),
+        ("a b x y\nb c 1\nc a\na d\n", ["different numbers of fields", "2 to 4"]),
+        ("step,type,who\n1,A,B\n2,A,B\n", ["no usual name for the ends", "step and type", "index.source"]),
+        ("node,label\n1,x\n2,y\n3,x\n", ["look like labels of nodes", "node and label", "--labels"]),
+        ("".join(f"{n} {n % 4}\n" for n in range(120)), ["look like labels of nodes", "1 and 2"]),
+        (
+            "".join(f"{1082040961 + n} {n % 7} {n % 5}\n" for n in range(9)),
+            ["Unix times are read as nodes", "column 1"],
+        ),
+        ("".join(f"e{n} {n % 7} {n % 5}\n" for n in range(40)), ["each row has another source", "column 3", "e0, e1"]),
         ("a #x\n#x b\nb a\n", ["1 lines that look like rows are skipped as comments", "#x b"]),
     ],
 )
@@ -74,7 +84,8 @@ def test_warnings(tmp_path: Path, text: str, words: list[str]) -> None:
     [
         "a b\nb c\n", "a b 2\nb c 0.5\n", "source,target,weight\na,b,1\nb,c,2\n", "a,b,x\nb,c,y\n",
         "# FromNodeId\tToNodeId\n1\t2\n2\t3\n", "# Nodes: 3 Edges: 2\na b\n# between\nb c\n",
-        "hub,NULL\nhub,nan\na,b\n",
+        "hub,NULL\nhub,nan\na,b\n", "protein1 protein2 weight\na b 1\nb c 2\n", "a,b\nx,y\ny,z\n",
+        ":START_ID(A),:END_ID(A),:TYPE,weight:float\n1,2,K,.5\n2,3,K,.5\n3,1,K,.5\n",
         ",source,target\n0,a,b\n1,b,c\n2,c,a\n", "0 1 5\n1 2 3\n2 3 1\n",
     ],
 )  # fmt: skip
@@ -97,6 +108,26 @@ def test_warnings_are_in_the_log_and_the_stats(tmp_path: Path, engine: str) -> N
     assert graph.stats["duplicates_merged"] == 1
     assert run_index(path, engine, weight="3").weights is not None
     assert run_index(path, engine, weighted=True).weights is not None
+
+
+def test_many_unused_columns_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text("source,target," + ",".join(f"c{n}" for n in range(9)) + "\n" + "a,b,1,2,3,4,5,6,7,8,9\n" * 2)
+    said = warnings(path)
+    assert len(said) == 5
+    assert "5 more columns are not used (got up to column c8)" in said[-1]
+
+
+def test_columns_of_parquet_that_hold_no_numbers_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "g.parquet"
+    pq.write_table(pa.table({"source": [1, 2], "target": [2, 3], "at": pa.array([0, 1], pa.timestamp("ms"))}), path)
+    assert "column at: a column is not used (got type timestamp[ms])" in warnings(path)[0]
+
+
+def test_names_of_neo4j(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text("since:int,:START_ID(A),:END_ID(A),weight:float\n2001,a,b,.5\n2002,b,c,2\n")
+    assert run_index(path, "relational").arcs()[("b", "c")] == 2.0
 
 
 def test_heterograph_warns_too(tmp_path: Path) -> None:

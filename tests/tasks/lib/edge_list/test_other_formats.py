@@ -6,11 +6,13 @@ import bz2
 import gzip
 import io
 import lzma
+import pickle
 import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import networkx as nx
@@ -83,6 +85,25 @@ def writer(name: str):
             path.write_text("".join(f"{u} {v} 1,25\n" for u, v in GRAPH.edges))
         elif name == "blank-after-comma":
             path.write_text("".join(f"n{u}, n{v}\n" for u, v in GRAPH.edges))
+        elif name in TEMPLATES:
+            path.write_text(TEMPLATES[name][0] + "".join(TEMPLATES[name][1].format(u, v) for u, v in GRAPH.edges))
+        elif name.startswith("matrix-of"):
+            matrix = nx.to_numpy_array(GRAPH, dtype=int)
+            rows = [",".join(map(str, row)) for row in matrix]
+            names = [f"n{node}" for node in GRAPH]
+            if name == "matrix-of-names":
+                rows = [",".join(["", *names]), *(f"{node},{row}" for node, row in zip(names, rows, strict=True))]
+            path.write_text("\n".join(rows) + "\n")
+        elif name == "lgl":
+            path.write_text("".join(f"# n{u}\n" + "".join(f"n{v}\n" for v in GRAPH[u] if v > u) for u in range(1, 6)))
+        elif name == "sif":
+            path.write_text(
+                "".join(f"n{u} pp " + " ".join(f"n{v}" for v in GRAPH[u] if v > u) + "\n" for u in (1, 2, 4, 5))
+            )
+        elif name == "zlib":
+            path.write_bytes(zlib.compress("".join(f"{u} {v}\n" for u, v in GRAPH.edges).encode()))
+        elif name == "int32":
+            path.write_bytes(np.array([*GRAPH.edges, *GRAPH.edges], "<i4").tobytes())
         elif name == "n-triples":
             rows = (f"<http://x/{u}> <http://x/links> <http://x/{v}> .\n" for u, v in GRAPH.edges)
             path.write_text("".join(rows))
@@ -102,7 +123,24 @@ def writer(name: str):
     return write
 
 
+PROSE = """The network was generated using email data from a large research institution.
+There is an edge if person u sent person v at least one email.
+The rows hold two ids.
+Every person belongs to exactly one of the departments of the institution, which the second file lists.
+"""
+TEMPLATES = {
+    "tuples": ("", "({}, {})\n"), "sets": ("", "{{{},{}}}\n"), "json-pairs": ("", "[{}, {}]\n"),
+    "arrows": ("", "n{} -> n{}\n"), "tight-arrows": ("", "{}->{}\n"), "dashes": ("", "{} -- {};\n"),
+    "psql": (" source | target \n--------+--------\n", " {:>6} | {:>6} \n"),
+    "markdown": ("| a | b |\n|---|:--|\n", "| {} | {} |\n"),
+    "tgf": ("".join(f"{node} n{node}\n" for node in range(1, 7)) + "#\n", "{} {}\n"),
+}  # fmt: skip
+"""Files as a beginning and a row for each edge."""
 FORMATS = {
+    "matrix-of-numbers": "a matrix", "matrix-of-names": "a matrix", "lgl": "LGL", "zlib": "compressed with zlib",
+    "int32": "binary numbers", "tuples": "in brackets", "sets": "in brackets", "json-pairs": "in brackets",
+    "arrows": "with arrows", "tight-arrows": "with arrows", "dashes": "with arrows",
+    "psql": "drawn with lines", "markdown": "drawn with lines", "tgf": "TGF",
     "gml": "GML", "graphml": "GraphML", "gexf": "GEXF", "pajek": "Pajek's format", "adjlist": "an adjacency list",
     "comma-adjlist": "an adjacency list", "edgelist": "networkx's edge list", "weighted": "networkx's edge list",
     "sparse6": "sparse6", "json-lines": "JSON lines", "json-rows": "JSON", "node-link": "node-link",
@@ -123,10 +161,11 @@ def test_the_command_of_a_refusal_converts_the_file(tmp_path: Path, name: str) -
     assert converted(path) == (6, 7)
 
 
-def test_n_triples_become_triples(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "words"), [("n-triples", "RDF triples"), ("sif", "Cytoscape")])
+def test_rows_with_relations_become_triples(tmp_path: Path, name: str, words: str) -> None:
     path = tmp_path / "graph.nt"
-    writer("n-triples")(path)
-    assert "RDF triples" in refusal(path)
+    writer(name)(path)
+    assert words in refusal(path)
     command = re.search(r'python -c "(.*?)"', refusal(path))
     assert command
     subprocess.run([sys.executable, "-c", command[1]], cwd=tmp_path, check=True)
@@ -170,9 +209,30 @@ def _tar() -> bytes:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "Git LFS", "git lfs pull"),
         (b"digraph g {\n  a -> b;\n  b -> c;\n}\n", "DOT", "read_dot"),
         (b"%MatrixMarket matrix coordinate pattern symmetric\n2 1\n3 1\n", "without its line of sizes", "whitespace"),
+        (b"INSERT INTO edges VALUES (1,2);\nINSERT INTO edges VALUES (2,3);\n", "SQL", "export the table as CSV"),
+        (b"--\n-- dump\n--\nSET x = 0;\nCOPY public.e (a, b) FROM stdin;\n1\t2\n", "SQL", "export the table as CSV"),
+        (b"CREATE (n1)-[:KNOWS]->(n2)\nCREATE (n2)-[:KNOWS]->(n3)\n", "Cypher", "Neo4j"),
+        (b"@prefix e: <http://e/> .\ne:a e:b e:c .\n", "Turtle", "rapper"),
+        (b"dl n=3 format=edgelist1\ndata:\n1 2\n2 3\n", "UCINET", "below data:"),
+        (b"nodedef>name VARCHAR\na\nb\nedgedef>node1,node2\na,b\n", "GDF", "edgedef>"),
+        (b"*Node data\nID name\n1 x\n*Tie data\nfrom to\n1 2\n", "VNA", "*tie data"),
+        (b"edges:\n  - source: 1\n    target: 2\n", "YAML", "Export"),
+        (b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>", "XML", "Export"),
+        (b"1 3:0.5 7:1\n0 2:1\n1\n", "svmlight", "a source and a target"),
+        (pickle.dumps([(1, 2)]), "pickle", "savetxt"),
+        (b"PK\x03\x04" + bytes(26) + b"archive/data.pkl" + bytes(60), "PyTorch", "savetxt"),
+        (b"sep=;\nsource;target\na;b\n", "for Excel alone", "tail -n +2"),
+        (b"// a graph\n1 2\n2 3\n", "looks like a comment", "Begin such lines with #"),
+        (b"5 4\n1 2\n2 3\n3 4\n4 1\n", "a line of sizes", "Remove the line"),
+        (b"4\n1 2\n2 3\n3 4\n4 1\n", "a line of sizes", "Remove the line"),
+        (b"4 4 4\n1 2\n2 3\n3 4\n4 1\n", "a line of sizes", "Remove the line"),
+        (PROSE.encode(), "lines of prose", "a source and a target"),
+        (b"source,target\na,b\nsource,target\nb,c\n", "the header occurs again", "Remove it"),
     ],
     ids=[
         "bzip2", "xz", "zip", "tar", "tar-gz", "SQLite", "HDF5", "HTML", "Git-LFS", "DOT", "MatrixMarket",
+        "SQL", "dump", "Cypher", "Turtle", "DL", "GDF", "VNA", "YAML", "XML", "svmlight", "pickle", "PyTorch", "Excel",
+        "slashes", "sizes", "one-size", "three-sizes", "prose", "two-headers",
     ],
 )  # fmt: skip
 def test_what_is_refused_with_another_command(tmp_path: Path, data: bytes, name: str, remedy: str) -> None:

@@ -66,7 +66,10 @@ STAGE = Stage(
     version="1",
     params=SplitParams,
     params_of=("train",),
-    inputs={"graph": Input("heterograph dataset: the graph with features and labels")},
+    inputs={
+        "graph": Input("heterograph dataset: the graph with features and labels"),
+        "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
+    },
     run="superworkflow.tasks.baselines.run:run",
     estimate=estimate,
     help="simpler methods on the nodes that a network is judged by",

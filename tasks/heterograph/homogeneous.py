@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
 from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids
-from superworkflow.tasks.heterograph.node_features import NodeFeatures
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
 from superworkflow.tasks.index import IndexParams
@@ -98,7 +97,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         scaled["scaling"], doubts = features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, of_labels = write_labels(job, names, features)
+    described, labelled, of_labels = write_labels(job, names, features, len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
@@ -198,10 +197,17 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
+class ComparedFeatures(Protocol):
+    """Features that are compared with labels."""
+
+    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
+        """Warnings of those that give away the label; see `label_leaks`."""
+
+
 def write_labels(
-    job: StageRun[HeterographParams], names: pa.Array, features: NodeFeatures | None
+    job: StageRun[Any], names: pa.Array, features: ComparedFeatures | None, first: int
 ) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
-    """Write labels and splits, as features after those given; also the number of labelled nodes, and warnings."""
+    """Write labels and splits, as features from number `first` on; also how many nodes are labelled, and warnings."""
     if "labels" not in job.sources:
         return [], None, []
     source = job.sources["labels"]
@@ -234,7 +240,7 @@ def write_labels(
     if splits.any():
         given[SPLIT] = splits.tolist()
     described = []
-    for number, (name, values) in enumerate(given.items(), int(features is not None)):
+    for number, (name, values) in enumerate(given.items(), first):
         feature = Feature(name, STRING, (None,) if several and name == LABEL else ())
         kind = pa.large_list(pa.large_string()) if feature.shape else pa.large_string()
         column = pa.array(values, kind).cast(string_type(feature))

@@ -19,8 +19,8 @@ _ROWS = 1 << 16
 def parquet_rows(path: Path, where: str) -> Iterator[tuple[int, list[str]]]:
     """The names of the columns as row 0, then rows by their number from 1 on; a list's values are rows of their own.
 
-    Whole numbers are their digits also where they are floats, as pandas writes them if some are missing. What is missing
-    is an empty text.
+    Whole numbers are their digits also where they are floats, as pandas writes them if some are missing. Missing values
+    are empty texts.
 
     Raises:
         UserError: it cannot be read, or a column has values that are no names.

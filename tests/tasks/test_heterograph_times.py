@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import build_request
 from superworkflow.tasks.heterograph import STAGE
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import read_blocks
+from superworkflow.tasks.sample import STAGE as SAMPLE
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.test_edge_times import CUT, rows_of, write
 
@@ -84,3 +88,39 @@ def test_errors_name_own_parameters(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("a b\nb c\n")
     with pytest.raises(UserError, match=r"no column of times is found.*Set heterograph.time"):
         made(tmp_path, tmp_path / "edges.txt", time="auto")
+
+
+def test_subgraphs_sample_the_latest_edges_that_are_not_after_the_seed(tmp_path: Path) -> None:
+    rows = rows_of()
+    graph = made(tmp_path, write(tmp_path / "edges.csv", "seconds", rows), time="auto")
+    spec, seeds = tmp_path / "spec.pbtxt", tmp_path / "seeds.csv"
+    spec.write_text(
+        'seed_op { op_name: "seed" node_set_name: "node" } sampling_ops { op_name: "near" input_op_names: "seed" '
+        'edge_set_name: "edge" sample_size: 3 strategy: LATEST_K }'
+    )
+    names = graph.ids("node").to_pylist()
+    seeds.write_text("id,timestamp,split\n" + "".join(f"{name},{CUT[0]},train\n" for name in names))
+    inputs = {"graph": graph.dataset.uri, "spec": str(spec), "seeds": str(seeds)}
+    drawn = run_stage(SAMPLE, {}, inputs, tmp_path / "drawn")
+    times = graph.edge_feature("edge", "timestamp")
+    indptr = graph.rows("edge").indptr
+    found: dict[int, list[int]] = {number: [] for number in range(len(names))}
+    for block in read_blocks(drawn, "train"):
+        for place in block.positions[0]:
+            found[int(np.searchsorted(indptr, place, "right")) - 1].append(int(times[place]))
+    for number, name in enumerate(names):
+        early = [time for u, v, _, time in rows if name in (u, v) and u != v and time <= CUT[0]]
+        assert sorted(found[number]) == sorted(early)[-3:]
+
+
+def test_the_flow_takes_an_edge_list_or_triples(tmp_path: Path) -> None:
+    chosen, spec = load_superworkflow("subgraphs"), tmp_path / "spec.pbtxt"
+    spec.write_text('seed_op { op_name: "seed" node_set_name: "node" }')
+    (tmp_path / "kg.tsv").write_text("a\tknows\tb\nb\tmeets\tc\n")
+    given = {"edges": str(tmp_path / "kg.tsv"), "spec": str(spec)}
+    request = build_request(
+        chosen, sources=given, store=str(tmp_path), parameters={"heterograph": {"format": "triples"}}
+    )
+    assert [node.stage.name for node in request.diagram.nodes.values()] == ["heterograph", "sample", "records"]
+    with pytest.raises(UserError, match=r"subgraphs needs exactly one graph.*Give either --graph FILE or --edges FILE"):
+        build_request(chosen, sources=given | {"graph": str(tmp_path / "kg.tsv")}, store=str(tmp_path))

@@ -12,6 +12,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import build_request
 from superworkflow.tasks.heterograph import STAGE
+from superworkflow.tasks.holdout_links import STAGE as HOLDOUT_LINKS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import read_blocks
 from superworkflow.tasks.sample import STAGE as SAMPLE
@@ -124,3 +125,19 @@ def test_the_flow_takes_an_edge_list_or_triples(tmp_path: Path) -> None:
     assert [node.stage.name for node in request.diagram.nodes.values()] == ["heterograph", "sample", "records"]
     with pytest.raises(UserError, match=r"subgraphs needs exactly one graph.*Give either --graph FILE or --edges FILE"):
         build_request(chosen, sources=given | {"graph": str(tmp_path / "kg.tsv")}, store=str(tmp_path))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_links_are_held_out_with_all_their_edges(tmp_path: Path, directed: bool) -> None:
+    """A pair may have edges of several times, in either direction; none of them passes messages."""
+    graph = made(tmp_path, write(tmp_path / "edges.csv", "seconds", rows_of()), time="auto", directed=directed)
+    given = {"graph": graph.dataset.uri}
+    rest = HeteroGraph.open(run_stage(HOLDOUT_LINKS, {"test_share": 0.3}, given, tmp_path / "rest"))
+    hidden = {frozenset(pair) for pair in rest.dataset.array("links-test.npy").tolist()}
+    assert len(hidden) > 50
+    names = graph.ids("node").to_pylist()
+    for name in rest.edge_sets:
+        left = edges_of(rest, name)
+        hides = [frozenset((names.index(u), names.index(v))) in hidden for u, v, *_ in left]
+        assert not any(hides)
+        assert left <= edges_of(graph, name)

@@ -56,10 +56,16 @@ class TrainParams(SplitParams):
             "search": {"type": "categorical", "choices": ["5,all", "10,all", "25,all"], "by_default": False}
         },
     )
-    sampler: Literal["neighbor", "labor"] = Field(
+    sampler: Literal["neighbor", "labor", "latest"] = Field(
         default="neighbor",
         description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
-        "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023).",
+        "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023). latest: the "
+        "edges of the largest `time`, of equal ones the later row (in process); edge sets without it as neighbor does.",
+    )
+    time: str = Field(
+        default="timestamp",
+        description="Feature of edges by which the sampler latest takes them, one whole number each; `timestamp` with "
+        "an edge list whose `heterograph.time` is set.",
     )
     weight: str = Field(
         default="",
@@ -177,6 +183,8 @@ class TrainParams(SplitParams):
             raise ValueError("gat learns what an edge counts: leave `weight` out, or set `weighted` to draws")
         if self.weight and self.weighted == "draws" and self.sampler == "labor":
             raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
+        if self.weight and self.weighted == "draws" and self.sampler == "latest":
+            raise ValueError("latest takes edges by time, not by weight: set `sampler` to neighbor")
         if self.train_share + self.validation_share > 1:
             raise ValueError("train_share and validation_share are more than 1 together")
         return self

@@ -76,6 +76,27 @@ class TrainParams(SplitParams):
         default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
         json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
     )  # fmt: skip
+    norm: Literal["none", "layer", "batch"] = Field(
+        default="none",
+        description="Normalization of hidden layers' outputs, before the activation. layer: each node's row. batch: "
+        "each column over the rows of the step, on workers over those of all.",
+        json_schema_extra={
+            "search": {"type": "categorical", "choices": ["none", "layer", "batch"], "by_default": False}
+        },
+    )
+    residual: bool = Field(
+        default=False,
+        description="Hidden layers add their input to their output, by a matrix where widths differ.",
+        json_schema_extra={"search": {"type": "categorical", "choices": [False, True], "by_default": False}},
+    )
+    jumping_knowledge: Literal["none", "last", "cat", "max"] = Field(
+        default="none",
+        description="A linear head on the outputs of layers that are all hidden: of the last, of all concatenated, "
+        "or the largest of each column. none: the last layer makes the output itself.",
+        json_schema_extra={
+            "search": {"type": "categorical", "choices": ["none", "last", "cat", "max"], "by_default": False}
+        },
+    )
     heads: int = Field(default=8, ge=1, le=64, description="Heads of gat's hidden layers, 1 to 64; divide `hidden`.")
     bases: int = Field(
         default=0, ge=0, le=256, description="Matrices of which rgcn's are sums, 0 to 256; 0: one for each edge set."
@@ -170,6 +191,13 @@ class TrainParams(SplitParams):
         if len(self.sizes) != self.layers:
             raise ValueError(
                 f"{len(self.sizes)} fan-outs ({self.fanouts}) for {self.layers} layers: give `fanouts` one for each"
+            )
+        between = {"norm": self.norm != "none", "residual": self.residual,
+                   "jumping_knowledge": self.jumping_knowledge != "none"}  # fmt: skip
+        if self.layers == 1 and any(between.values()):
+            names = " and ".join(name for name, given in between.items() if given)
+            raise ValueError(
+                f"{names} act between layers, and there is one: set `layers` to 2 or more, or leave them out"
             )
         if self.model == "gat" and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")

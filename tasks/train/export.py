@@ -6,6 +6,7 @@ The file loads with ``model.load_state_dict(safetensors.torch.load_file(path))``
     GCN(width, hidden, layers, out)
     GAT(width, hidden, layers, out, heads=heads, act="elu")
 
+with ``norm=BatchNorm(hidden)`` or ``LayerNorm(hidden, mode="node")`` and ``jk="cat"``, where the network has these, and
 where messages go along ``edge_index = [senders, receivers]``. The last layer of our `gat` has one head; that of `GAT`
 is given as many equal ones, of which it takes the mean.
 """
@@ -39,6 +40,11 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
         UserError: torch_geometric has no model of this kind.
     """
     shape = read_shape(dataset)
+    if shape.residual:
+        raise UserError(
+            "torch_geometric's models have no residual connections", where="export", value="train.residual=true",
+            remedy="Export a network that was trained without train.residual",
+        )  # fmt: skip
     if shape.model == "rgcn" or len(shape.relations) > 1 or shape.embedded():
         raise UserError(
             "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",
@@ -65,9 +71,18 @@ def pyg_weights(own: Mapping[str, NDArray[Any]], shape: NetworkConfig) -> Weight
             found[f"{theirs}lin.weight"] = own[f"{mine}linear.weight"]
             found[f"{theirs}bias"] = own[f"{mine}linear.bias"]
         else:
-            copies = shape.heads if layer == shape.layers - 1 else 1
+            copies = 1 if shape.is_hidden(layer) else shape.heads
             found[f"{theirs}att_src"] = np.tile(own[f"{mine}of_senders"], (copies, 1))[None]
             found[f"{theirs}att_dst"] = np.tile(own[f"{mine}of_receivers"], (copies, 1))[None]
             found[f"{theirs}lin.weight"] = np.tile(own[f"{mine}linear.weight"], (copies, 1))
             found[f"{theirs}bias"] = own[f"{mine}bias"]
+    inner = "module." if shape.norm == "batch" else ""
+    for name, values in own.items():
+        if name.startswith("norms."):
+            _, place, _, part = name.split(".")
+            found[f"norms.{place}.{inner}{part}"] = values
+            if part == "running_mean":
+                found[f"norms.{place}.{inner}num_batches_tracked"] = np.zeros((), np.int64)
+        elif name.startswith("head."):
+            found[name.replace("head", "lin")] = values
     return found

@@ -21,6 +21,7 @@ from .names import mapped
 
 Floats = NDArray[np.float32]
 _SLOPE = 0.2
+_SMALL = 1e-5
 _HEADER = 8
 
 
@@ -76,23 +77,48 @@ class StoredNetwork:
 
     def rows(self, new: NewNodes) -> dict[str, Floats]:
         """Outputs of the last layer for the new nodes by node set, float32 [new nodes, width]."""
-        made = dict(new.inputs)
+        made, outputs, joining = dict(new.inputs), [], self.document["jumping_knowledge"]
         for number, level in enumerate(self.document["levels"]):
             made = {name: self._layer(number, level, name, made, new) for name in level["receivers"]}
-        return made
+            outputs.append(made)
+        if joining == "none":
+            return made
+        kept = {name: [each[name] for each in outputs] for name in self.document["head"]["node_sets"]}
+        return {name: self._linear("head", _joined(joining, rows)) for name, rows in kept.items()}
 
     def _layer(
         self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
     ) -> Floats:
         """Rows of the new nodes of a set after a layer."""
-        last = number == self.document["layers"] - 1
-        if self.document["model"] == "gcn":
+        document, act = self.document, "relu"
+        if document["model"] == "gcn":
             (relation,) = level["relations"]
-            return _activated(self._gcn(number, relation, rows[name], rows, new), "" if last else "relu")
-        if self.document["model"] == "gat":
+            made = self._gcn(number, relation, rows[name], rows, new)
+        elif document["model"] == "gat":
             (relation,) = level["relations"]
-            return _activated(self._gat(number, relation, rows[name], rows, new), "" if last else "elu")
-        return _activated(self._sage(number, level, name, rows, new), "" if last else "relu")
+            made, act = self._gat(number, relation, rows[name], rows, new), "elu"
+        else:
+            made = self._sage(number, level, name, rows, new)
+        if number == document["layers"] - 1 and document["jumping_knowledge"] == "none":
+            return made
+        place = f"{number}.{level['receivers'].index(name)}"
+        made = _activated(self._normalized(f"norms.{place}", made), act)
+        if document["residual"]:
+            matrix = self._tensors.get(f"shortcuts.{place}.weight")
+            made = made + (rows[name] if matrix is None else rows[name] @ matrix.T)
+        return made
+
+    def _normalized(self, name: str, rows: Floats) -> Floats:
+        kind = self.document["norm"]
+        if kind == "none":
+            return rows
+        if kind == "layer":
+            mean, variance = rows.mean(1, keepdims=True), rows.var(1, keepdims=True)
+        else:
+            mean, variance = self._tensors[f"{name}.running_mean"], self._tensors[f"{name}.running_var"]
+        scaled: Floats = (rows - mean) / np.sqrt(variance + np.float32(_SMALL))
+        scaled *= self._tensors[f"{name}.weight"]
+        return np.asarray(scaled + self._tensors[f"{name}.bias"])
 
     def _sage(
         self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
@@ -197,6 +223,13 @@ def _reduced(operation: np.ufunc, values: Floats, starts: NDArray[np.int64], emp
     if has.any():
         out[has] = operation.reduceat(values, starts[:-1][has], axis=0)
     return out
+
+
+def _joined(kind: str, rows: list[Floats]) -> Floats:
+    """Rows after each layer as jumping knowledge joins them."""
+    if kind == "cat":
+        return np.concatenate(rows, axis=1)
+    return rows[-1] if kind == "last" else np.asarray(np.max(np.stack(rows), axis=0))
 
 
 def _activated(values: Floats, name: str) -> Floats:

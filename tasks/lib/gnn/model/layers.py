@@ -80,7 +80,8 @@ class SageLayer(nn.Module):
         super().__init__()
         out = shape.width_out(number)
         self.level, self.out, self.pool = level, out, shape.model == "sage" and shape.aggregator == "pool"
-        self.hidden, self.rectified = number < shape.layers - 1, number > 0
+        self.activates = shape.is_plain and shape.is_hidden(number)
+        self.rectified = shape.is_plain and number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
         linear = nn.Linear if shape.model == "sage" else _linear
@@ -104,12 +105,12 @@ class SageLayer(nn.Module):
             )
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
-        """Rows of the receivers, of a layer that is not the last after ReLU."""
+        """Rows of the receivers; after ReLU if the layer `activates`."""
         if self.pool:
             out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
             for place, relation in enumerate(self.level.relations):
                 out[relation.receivers] = out[relation.receivers] + self._pooled(given, relation, place)
-            return {name: torch.relu(values) for name, values in out.items()} if self.hidden else out
+            return {name: torch.relu(values) for name, values in out.items()} if self.activates else out
         read = self.read(given)
         return {name: self._made(given, name, rows) for name, rows in read.items()}
 
@@ -138,14 +139,14 @@ class SageLayer(nn.Module):
         weights = [own.weight, *(self._weight(places[each.number], each) for each in side_by_side)]
         whole = torch.cat(weights, 1) if len(weights) > 1 else own.weight
         if not apart:
-            return product(rows, whole, own.bias, self.hidden, self.hidden, given.precision)
+            return product(rows, whole, own.bias, self.activates, self.activates, given.precision)
         out = product(rows, whole, own.bias, precision=given.precision)
         for relation in apart:
             if relation.number in given.messages:
                 out = out + given.messages[relation.number]
             else:
                 out = out + self._message(given, relation, self._weight(places[relation.number], relation))
-        return torch.relu(out) if self.hidden else out
+        return torch.relu(out) if self.activates else out
 
     def _joined(self, given: LayerInputs, name: str) -> list[Relation]:
         """Edge sets whose means are concatenated with the own rows."""
@@ -213,12 +214,12 @@ class GcnLayer(nn.Module):
 
 
 class GatLayer(nn.Module):
-    """See the module; the graph has one edge set. The last layer has one head."""
+    """See the module; the graph has one edge set. A layer that makes the output has one head."""
 
     def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__()
         self.relation, out = level.relations[0], shape.width_out(number)
-        self.heads = 1 if number == shape.layers - 1 else shape.heads
+        self.heads = shape.heads if shape.is_hidden(number) else 1
         self.linear = _linear(shape.width_in(number, self.relation.senders), out, bias=False)
         self.of_senders = nn.Parameter(torch.empty(self.heads, out // self.heads))
         self.of_receivers = nn.Parameter(torch.empty(self.heads, out // self.heads))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropo
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
 from superworkflow.tasks.lib.gnn.model.layers import GatLayer, GcnLayer, LayerInputs, SageLayer
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
+from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
@@ -68,12 +69,14 @@ class Network(nn.Module):
         seed: seed of the first weights.
         tables: hold the embeddings of nodes without features; else they come with the inputs.
 
-    `precision` is the precision of the layers' products; see `linear.product`.
+    `precision` is the precision of the layers' products; see `linear.product`. `peers` are the workers that train it
+    together, by whose rows batches are normalized.
     """
 
     def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):
         super().__init__()
         self.shape, self.precision = shape, FLOAT32
+        self.peers: BatchPeers | None = None
         self._relations = {each.number: each for each in shape.relations}
         self._numbers = shape.numbers()
         self._only = shape.head.node_sets[0]  # where the model takes no more than one
@@ -81,6 +84,15 @@ class Network(nn.Module):
             torch.manual_seed(random_streams.state(seed, random_streams.EMBEDDING) >> 1)
             levels = shape.levels()
             self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
+            self.head = nn.Linear(shape.joined_width, shape.head.width) if shape.joins else None
+            hidden = [level for number, level in enumerate(levels) if shape.is_hidden(number)]
+            self.norms, self.shortcuts = nn.ModuleList(), nn.ModuleList()
+            for number, level in enumerate(hidden):
+                if shape.norm != "none":
+                    self.norms.append(nn.ModuleList(norm_of(shape.norm, shape.hidden) for _ in level.receivers))
+                widths = [shape.width_in(number, name) for name in level.receivers]
+                if shape.residual:
+                    self.shortcuts.append(nn.ModuleList(_shortcut(width, shape.hidden) for width in widths))
         self.embedded = {name: str(number) for number, name in enumerate(shape.embedded())}
         self.embeddings = nn.ModuleDict()
         for name, key in self.embedded.items() if tables else ():
@@ -97,10 +109,27 @@ class Network(nn.Module):
 
     def forward(self, batch: MiniBatch, inputs: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
         """Rows of the targets by node set, float32 [targets, width of the head]."""
-        rows = self.first_rows(batch.blocks[0], inputs)
+        rows, kept = self.first_rows(batch.blocks[0], inputs), []
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, inputs, dropout)
-        return rows
+            kept.append(rows)
+        if not self.shape.joins:
+            return rows
+        ends = batch.blocks[-1].receivers  # which come first among the receivers of every layer
+        return {name: self.read(self.join([rows[name][: len(ends[name])] for rows in kept])) for name in ends}
+
+    def join(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Rows of some nodes after each layer, joined as the head reads them: float32 [nodes, joined width]."""
+        kind = self.shape.jumping_knowledge
+        if kind == "cat":
+            return torch.cat(list(rows), 1)
+        return rows[-1] if kind == "last" else torch.stack(list(rows)).amax(0)
+
+    def read(self, joined: torch.Tensor) -> torch.Tensor:
+        """Output of the head, which reads joined rows."""
+        assert self.head is not None
+        made: torch.Tensor = self.head(joined)
+        return made
 
     def first_rows(self, block: Block, inputs: NetworkInputs) -> dict[str, torch.Tensor]:
         """Inputs of the first layer's senders, except those read from tables of all nodes."""
@@ -133,7 +162,7 @@ class Network(nn.Module):
     def layer(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
     ) -> dict[str, torch.Tensor]:
-        """One layer, with its activation unless it is the last.
+        """One layer; if it is a hidden one, with norm, activation and residual.
 
         Args:
             number: number of the layer, from 0.
@@ -142,12 +171,21 @@ class Network(nn.Module):
             inputs: degrees and, for the first layer, tables and sums.
             dropout: share of entries that are dropped.
         """
-        layer = self.layers[number]
-        made = dict(layer(self.inputs(number, block, rows, inputs, dropout)))
-        if number == self.shape.layers - 1 or isinstance(layer, SageLayer):
+        layer, given = self.layers[number], self.inputs(number, block, rows, inputs, dropout)
+        made: dict[str, torch.Tensor] = dict(layer(given))
+        if not self.shape.is_hidden(number) or getattr(layer, "activates", False):
             return made
         act = nn.functional.elu if self.shape.model == "gat" else torch.relu
-        return {name: act(values) for name, values in made.items()}
+        for place, name in enumerate(self.shape.levels()[number].receivers):
+            values = made[name]
+            if self.shape.norm != "none":
+                norm = self.norms[number][place]  # type: ignore[index]
+                more = (block.receivers[name], self.peers) if isinstance(norm, BatchNorm) else ()
+                values = norm(values, *more)
+            made[name] = act(values)
+            if self.shape.residual:
+                made[name] = made[name] + self.shortcuts[number][place](_own_rows(given, name, self.device))  # type: ignore[index]
+        return made
 
     def inputs(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
@@ -234,6 +272,21 @@ class Network(nn.Module):
         """
         self.check(arrays)
         self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
+
+
+def _shortcut(width: int, out: int) -> nn.Module:
+    """Projection of a residual; none between equal widths (He et al., CVPR 2016)."""
+    return nn.Identity() if width == out else nn.Linear(width, out, bias=False)
+
+
+def _own_rows(given: LayerInputs, name: str, device: torch.device) -> torch.Tensor:
+    """Rows of the receivers that a layer reads, after dropout."""
+    if name in given.senders:
+        return given.row(name)
+    part = given.fixed[name]
+    out = np.empty((given.receivers[name], part.width), np.float32)
+    part.fill(out, 0)
+    return torch.from_numpy(out).to(device)
 
 
 def _is_table(values: object) -> bool:

@@ -28,7 +28,7 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
-from superworkflow.tasks.lib.gnn.model.config import reads_means
+from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
 
@@ -39,9 +39,9 @@ MOST_FANOUT = 1 << 20
 class TrainParams(SplitParams):
     """Parameters of training."""
 
-    model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
+    model: Literal["sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat"] = Field(
         default="sage",
-        description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set.",
+        description="sage, rgcn and rgat take any graph; gcn, gat, gatv2 and gin one of one node set and one edge set.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["sage", "gcn", "gat"]}},
     )
     aggregator: Literal["mean", "pool"] = Field(
@@ -97,7 +97,12 @@ class TrainParams(SplitParams):
             "search": {"type": "categorical", "choices": ["none", "last", "cat", "max"], "by_default": False}
         },
     )
-    heads: int = Field(default=8, ge=1, le=64, description="Heads of gat's hidden layers, 1 to 64; divide `hidden`.")
+    heads: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="Heads of the hidden layers of gat, gatv2 and rgat, 1 to 64; divide `hidden`.",
+    )
     bases: int = Field(
         default=0, ge=0, le=256, description="Matrices of which rgcn's are sums, 0 to 256; 0: one for each edge set."
     )
@@ -139,7 +144,7 @@ class TrainParams(SplitParams):
     )  # fmt: skip
     dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95. auto: 0.5; "
+        description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95. auto: 0.5; "
         "of links 0.3 with features and 0 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
@@ -199,10 +204,10 @@ class TrainParams(SplitParams):
             raise ValueError(
                 f"{names} act between layers, and there is one: set `layers` to 2 or more, or leave them out"
             )
-        if self.model == "gat" and self.hidden % self.heads:
+        if self.model in ATTENTION and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
-        if self.weight and self.weighted == "sums" and self.model == "gat":
-            raise ValueError("gat learns what an edge counts: leave `weight` out, or set `weighted` to draws")
+        if self.weight and self.weighted == "sums" and self.model in ATTENTION:
+            raise ValueError(f"{self.model} learns what an edge counts: leave `weight` out, or set `weighted` to draws")
         if self.weight and self.weighted == "draws" and self.sampler == "labor":
             raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
         if self.train_share + self.validation_share > 1:
@@ -281,7 +286,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     flops = (
         sum(4.0 * rows[params.layers - i - 1] * widths[i] * params.hidden for i in range(params.layers)) * 3
     )  # forward, and twice that backward
-    moved = drawn * params.hidden * (8 if params.model == "gat" else 2) + rows[-1] * width
+    moved = drawn * params.hidden * (8 if params.model in ATTENTION else 2) + rows[-1] * width
     step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
     steps = params.concrete(bool(links), trained, batch, False).epochs * -(-trained // batch)
     validation = 1.3

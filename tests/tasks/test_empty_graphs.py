@@ -30,12 +30,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "gat": {"model": "gat", "heads": 2},
     "rgcn": {"model": "rgcn", "bases": 2},
     # A low rate: gradients of rows normalized in twos are round-off, which Adam makes steps of.
+    "gatv2": {"model": "gatv2", "heads": 2},
+    "gin": {"model": "gin"},
+    "rgat": {"model": "rgat", "heads": 2},
     "norm": {
         "model": "rgcn", "norm": "batch", "residual": True, "jumping_knowledge": "cat", "batch": 4,
         "learning_rate": 1e-4,
     },
 }  # fmt: skip
-TYPED, LEARNED = ("sage", "pool", "rgcn", "norm"), ("sage", "pool", "gcn", "gat", "rgcn")
+TYPED, LEARNED = ("sage", "pool", "rgcn", "rgat", "norm"), ("sage", "pool", "gcn", "gat", "rgcn")
 """Models that take typed graphs, and those that are tried on learned embeddings too."""
 SMALL = {"hidden": 8, "epochs": 2, "batch": 1, "fanouts": "2,all", "lookahead": 0, "dropout": 0.5}
 NAMES = [f"n{i:02}" for i in range(18)]

@@ -31,11 +31,12 @@ MODELS: list[dict[str, Any]] = [
     {"model": "sage", "weight": "weight"}, {"model": "sage", "aggregator": "pool", "weight": "weight"},
     {"model": "gcn", "weight": "weight"}, {"model": "gcn", "norm": "batch", "residual": True},
     {"model": "sage", "norm": "batch", "residual": True, "jumping_knowledge": "cat"},
+    {"model": "gatv2", "heads": 2}, {"model": "gin"}, {"model": "gin", "weight": "weight"},
     {"model": "gat", "heads": 2, "norm": "layer", "residual": True, "jumping_knowledge": "max"},
 ]  # fmt: skip
 TYPED: list[dict[str, Any]] = [
     {"model": "rgcn"}, {"model": "rgcn", "bases": 2, "layers": 3, "fanouts": "5,5,5"}, {},
-    {"model": "rgcn", "norm": "layer", "residual": True, "jumping_knowledge": "last"},
+    {"model": "rgat", "heads": 2}, {"model": "rgcn", "norm": "layer", "residual": True, "jumping_knowledge": "last"},
 ]  # fmt: skip
 
 

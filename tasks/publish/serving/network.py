@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .attention import Floats, attended, by_head, leaky, reduced
 from .names import mapped
 
-Floats = NDArray[np.float32]
-_SLOPE = 0.2
+Link = tuple[int, str, str, str]
+"""An edge set: its number, its name, the node sets of receivers and of senders."""
 _SMALL = 1e-5
 _HEADER = 8
 
@@ -90,26 +91,24 @@ class StoredNetwork:
         self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
     ) -> Floats:
         """Rows of the new nodes of a set after a layer."""
-        document, act = self.document, "relu"
-        if document["model"] == "gcn":
-            (relation,) = level["relations"]
-            made = self._gcn(number, relation, rows[name], rows, new)
-        elif document["model"] == "gat":
-            (relation,) = level["relations"]
-            made, act = self._gat(number, relation, rows[name], rows, new), "elu"
+        document, model = self.document, self.document["model"]
+        act = "elu" if model in ("gat", "gatv2", "rgat") else "relu"
+        if model in ("sage", "rgcn", "rgat"):
+            made = (self._rgat if model == "rgat" else self._sage)(number, level, name, rows, new)
         else:
-            made = self._sage(number, level, name, rows, new)
+            (relation,) = level["relations"]
+            layer = {"gcn": self._gcn, "gin": self._gin}.get(model, self._gat)
+            made = layer(number, relation, rows[name], rows, new)
         if number == document["layers"] - 1 and document["jumping_knowledge"] == "none":
             return made
         place = f"{number}.{level['receivers'].index(name)}"
-        made = _activated(self._normalized(f"norms.{place}", made), act)
+        made = _activated(self._normalized(f"norms.{place}", made, document["norm"]), act)
         if document["residual"]:
             matrix = self._tensors.get(f"shortcuts.{place}.weight")
             made = made + (rows[name] if matrix is None else rows[name] @ matrix.T)
         return made
 
-    def _normalized(self, name: str, rows: Floats) -> Floats:
-        kind = self.document["norm"]
+    def _normalized(self, name: str, rows: Floats, kind: str) -> Floats:
         if kind == "none":
             return rows
         if kind == "layer":
@@ -134,9 +133,9 @@ class StoredNetwork:
             if edge_set in new.weights:
                 values = values * new.weights[edge_set][:, None]
             if pools:
-                read = _reduced(np.maximum, values, starts)
+                read = reduced(np.maximum, values, starts)
             else:
-                read = _reduced(np.add, values, starts) / np.maximum(np.diff(starts), 1).astype(np.float32)[:, None]
+                read = reduced(np.add, values, starts) / np.maximum(np.diff(starts), 1).astype(np.float32)[:, None]
             out += read @ self._matrix(number, place, edge_set).T
         return out
 
@@ -147,12 +146,10 @@ class StoredNetwork:
         mixed: Floats = np.tensordot(self._tensors[f"layers.{number}.parts"][place], bases, 1)
         return mixed
 
-    def _gcn(
-        self, number: int, relation: tuple[int, str, str, str], own: Floats, rows: Mapping[str, Floats], new: NewNodes
-    ) -> Floats:
+    def _gcn(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
         edge_set, starts, senders = relation[0], new.starts[relation[0]], new.senders[relation[0]]
         weights = new.weights.get(edge_set, np.ones(len(senders), np.float32))
-        degrees = _reduced(np.add, weights[:, None], starts)[:, 0]
+        degrees = reduced(np.add, weights[:, None], starts)[:, 0]
         assert self._degrees is not None
         theirs = np.empty(len(senders), np.float32)
         there = senders >= 0
@@ -160,28 +157,50 @@ class StoredNetwork:
         scale = (1 / np.sqrt(degrees + 1))[:, None].astype(np.float32)
         shares = (weights / np.sqrt(theirs + 1))[:, None].astype(np.float32)
         values: Floats = self._neighbours(number, edge_set, relation[3], rows, new) * shares
-        total: Floats = (_reduced(np.add, values, starts) + own * scale) * scale
+        total: Floats = (reduced(np.add, values, starts) + own * scale) * scale
         return self._linear(f"layers.{number}.linear", total)
 
-    def _gat(
-        self, number: int, relation: tuple[int, str, str, str], own: Floats, rows: Mapping[str, Floats], new: NewNodes
+    def _gin(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
+        edge_set, layer = relation[0], f"layers.{number}"
+        values = self._neighbours(number, edge_set, relation[3], rows, new)
+        if edge_set in new.weights:
+            values = values * new.weights[edge_set][:, None]
+        hidden = self._linear(f"{layer}.first", own + reduced(np.add, values, new.starts[edge_set]))
+        return self._linear(f"{layer}.second", _activated(self._normalized(f"{layer}.norm", hidden, "layer"), "relu"))
+
+    def _gat(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
+        layer, found = f"layers.{number}", self._tensors
+        near = self._neighbours(number, relation[0], relation[3], rows, new)
+        counts = np.diff(new.starts[relation[0]])
+        if self.document["model"] == "gat":
+            of_senders, of_receivers = (found[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
+            mine, near = (by_head(each @ found[f"{layer}.linear.weight"].T, of_senders) for each in (own, near))
+            received = (mine * of_receivers).sum(-1)
+            of_self = leaky((mine * of_senders).sum(-1) + received)
+            of_edges = leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0))
+        else:
+            scores = found[f"{layer}.scores"]
+            mine, near = (by_head(self._linear(f"{layer}.of_senders", each), scores) for each in (own, near))
+            receiving = by_head(self._linear(f"{layer}.of_receivers", own), scores)
+            of_self = (leaky(mine + receiving) * scores).sum(-1)
+            of_edges = (leaky(near + np.repeat(receiving, counts, axis=0)) * scores).sum(-1)
+        summed = attended(near, of_edges, new.starts[relation[0]], (mine, of_self))
+        return np.asarray(summed + found[f"{layer}.bias"])
+
+    def _rgat(
+        self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
     ) -> Floats:
-        edge_set, starts, layer = relation[0], new.starts[relation[0]], f"layers.{number}"
-        of_senders, of_receivers = (self._tensors[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
-        heads, width = of_senders.shape
-        mine = (own @ self._tensors[f"{layer}.linear.weight"].T).reshape(-1, heads, width)
-        near = self._neighbours(number, edge_set, relation[3], rows, new) @ self._tensors[f"{layer}.linear.weight"].T
-        near = near.reshape(-1, heads, width)
-        counts, received = np.diff(starts), (mine * of_receivers).sum(-1)
-        of_self = _leaky((mine * of_senders).sum(-1) + received)
-        of_edges = _leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0))
-        largest = np.maximum(of_self, _reduced(np.maximum, of_edges, starts, -np.inf))
-        of_self, of_edges = np.exp(of_self - largest), np.exp(of_edges - np.repeat(largest, counts, axis=0))
-        total = of_self + _reduced(np.add, of_edges, starts)
-        summed = _reduced(np.add, (near * of_edges[:, :, None]).reshape(-1, heads * width), starts).reshape(mine.shape)
-        shared = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(-1, heads * width)
-        found: Floats = shared + self._tensors[f"{layer}.bias"]
-        return found
+        out = self._linear(f"layers.{number}.own.{level['receivers'].index(name)}", rows[name])
+        for edge_set, _, receivers, senders in level["relations"]:
+            if receivers == name:
+                layer, starts = f"layers.{number}.relations.{edge_set}", new.starts[edge_set]
+                of_senders, of_receivers = (self._tensors[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
+                near = self._neighbours(number, edge_set, senders, rows, new)
+                near = by_head(near @ self._tensors[f"{layer}.linear.weight"].T, of_senders)
+                mine = by_head(rows[name] @ self._tensors[f"{layer}.receiving.weight"].T, of_senders)
+                received = np.repeat((mine * of_receivers).sum(-1), np.diff(starts), axis=0)
+                out = out + attended(near, leaky((near * of_senders).sum(-1) + received), starts)
+        return out
 
     def _linear(self, name: str, rows: Floats) -> Floats:
         made: Floats = rows @ self._tensors[f"{name}.weight"].T + self._tensors[f"{name}.bias"]
@@ -216,15 +235,6 @@ def tensors_of(path: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _reduced(operation: np.ufunc, values: Floats, starts: NDArray[np.int64], empty: float = 0.0) -> Floats:
-    """Values [edges, width] reduced over the edges of each receiver, [receivers, width]; `empty` where it has none."""
-    out = np.full((len(starts) - 1, values.shape[1]), empty, np.float32)
-    has = np.diff(starts) > 0
-    if has.any():
-        out[has] = operation.reduceat(values, starts[:-1][has], axis=0)
-    return out
-
-
 def _joined(kind: str, rows: list[Floats]) -> Floats:
     """Rows after each layer as jumping knowledge joins them."""
     if kind == "cat":
@@ -238,7 +248,3 @@ def _activated(values: Floats, name: str) -> Floats:
     if name == "elu":
         return np.where(values > 0, values, np.expm1(np.minimum(values, 0)))
     return values
-
-
-def _leaky(values: Floats) -> Floats:
-    return np.where(values > 0, values, np.float32(_SLOPE) * values)

@@ -14,7 +14,9 @@ from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 
 FORMAT = 2
 NETWORK_FILE = "network.json"
-MODELS = ("sage", "gcn", "gat", "rgcn")
+MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
+ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
+"""Models of graphs with one node set and one edge set, and models with heads of attention."""
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 DECODERS = ("dot", "distmult")
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
@@ -74,7 +76,7 @@ class NetworkConfig:
         aggregator: `mean` or `pool`, for sage.
         layers: number of layers.
         hidden: width of all layers but the last.
-        heads: number of heads of gat's hidden layers.
+        heads: number of heads of the hidden layers of gat, gatv2 and rgat.
         bases: number of rgcn's bases; 0 for a matrix for each relation.
         head: output of the last layer.
         nodes: sizes of the node sets.

@@ -17,11 +17,12 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
+from superworkflow.tasks.lib.gnn.model.attention import GatLayer, Gatv2Layer, RgatLayer
 from superworkflow.tasks.lib.gnn.model.concat import ComputedPart, ConstantPart, RowMeansPart, RowsPart
-from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import ATTENTION, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
-from superworkflow.tasks.lib.gnn.model.layers import GatLayer, GcnLayer, LayerInputs, SageLayer
+from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerInputs, SageLayer
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
@@ -30,7 +31,10 @@ from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatc
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 
 WEIGHTS_FILE = "model.safetensors"
-_LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLayer}
+_LAYERS: Mapping[str, Callable[..., nn.Module]] = {
+    "sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gin": GinLayer, "gat": GatLayer, "gatv2": Gatv2Layer,
+    "rgat": RgatLayer,
+}  # fmt: skip
 
 
 @dataclass
@@ -175,7 +179,7 @@ class Network(nn.Module):
         made: dict[str, torch.Tensor] = dict(layer(given))
         if not self.shape.is_hidden(number) or getattr(layer, "activates", False):
             return made
-        act = nn.functional.elu if self.shape.model == "gat" else torch.relu
+        act = nn.functional.elu if self.shape.model in ATTENTION else torch.relu
         for place, name in enumerate(self.shape.levels()[number].receivers):
             values = made[name]
             if self.shape.norm != "none":
@@ -200,7 +204,7 @@ class Network(nn.Module):
         fixed = self._tables(block, rows, inputs, mask)
         for each, part in means.items():
             fixed[each] = part._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
-        sums, scales, attention = {}, None, None
+        sums, scales, attention = {}, None, {}
         if number == 0 and inputs.sums is not None:
             for relation in self.shape.levels()[0].relations:
                 if relation.number in inputs.sums and relation.number not in block.hops:
@@ -221,8 +225,9 @@ class Network(nn.Module):
                 lost.sums(nodes, inputs.weights.get(each)) for each, lost in block.lost.items()
             )
             scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
-        if self.shape.model == "gat" and dropout:
-            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
+        for each, hop in block.hops.items() if self.shape.model in ATTENTION and dropout else ():
+            key = (each,) if self.shape.model == "rgat" else ()
+            attention[each] = mask.attention(hop.positions, block.receivers[self._relations[each].receivers], *key)
         return LayerInputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={
@@ -366,12 +371,12 @@ class _Masks:
         return values * mask.to(self._device)
 
     def attention(
-        self, positions: NDArray[np.int64], nodes: NDArray[np.int64]
+        self, positions: NDArray[np.int64], nodes: NDArray[np.int64], *key: int
     ) -> tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
         """Dropout of the attention of edges, and of the nodes themselves."""
         return (
-            lambda share: self.rows(share, positions, 2, random_streams.ATTENTION),
-            lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION),
+            lambda share: self.rows(share, positions, 2, random_streams.ATTENTION, *key),
+            lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION, *key),
         )
 
 

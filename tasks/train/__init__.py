@@ -31,6 +31,7 @@ from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values,
 from superworkflow.tasks.lib.gnn.model.config import reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
+from superworkflow.tasks.train.own_file import MOST_CODE, with_code
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -39,11 +40,16 @@ MOST_FANOUT = 1 << 20
 class TrainParams(SplitParams):
     """Parameters of training."""
 
-    model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
+    model: str = Field(
         default="sage",
-        description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set.",
+        description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set. Or a module of "
+        "one's own, FILE.py:CLASS.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["sage", "gcn", "gat"]}},
     )
+    code: str = Field(
+        default="", max_length=MOST_CODE, description="Text of the file of one's own module; read from what `model` "
+        "names.",
+    )  # fmt: skip
     aggregator: Literal["mean", "pool"] = Field(
         default="mean", description="What sage makes of neighbours: their mean, or pool, the largest of each column."
     )
@@ -140,6 +146,11 @@ class TrainParams(SplitParams):
         description="Batches that are prepared ahead, 0 to 64; with 0 the thread that trains prepares them.",
         json_schema_extra={"affects_result": False},
     )  # fmt: skip
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_code(cls, given: Any) -> Any:
+        return with_code(given) if isinstance(given, dict) else given
 
     @field_validator("fanouts", mode="before")
     @classmethod
@@ -273,7 +284,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         parallel=0.6,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        kind=params.model,
+        kind="own" if params.code else params.model,
     )
 
 

@@ -35,5 +35,5 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: each.count for name, each in graph.node_sets.items()},
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
-        {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
+        {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None}, params.code,
     )  # fmt: skip

@@ -39,6 +39,9 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
         UserError: torch_geometric has no model of this kind.
     """
     shape = read_shape(dataset)
+    if shape.code:
+        raise UserError("a module of one's own has no name in torch_geometric", where="export", value=shape.model,
+                        remedy="Load model.safetensors into the module itself, without `own.module.`")  # fmt: skip
     if shape.model == "rgcn" or len(shape.relations) > 1 or shape.embedded():
         raise UserError(
             "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",

@@ -83,6 +83,7 @@ class NetworkConfig:
         scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
             `mean` and `scale` of each value; `categories`, the texts of columns of categories, by name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
+        code: text of the file of a module of one's own, which `model` names as FILE.py:CLASS; else empty.
     """
 
     model: str
@@ -98,6 +99,7 @@ class NetworkConfig:
     weight: str = ""
     columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     scaling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    code: str = ""
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -174,7 +176,9 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             check_scaling(found, shape.widths[name])
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
-        if shape.model not in MODELS or shape.head.fault():
+        if shape.code != dataset.manifest.params.get("code", ""):  # the digest covers that one
+            raise ValueError("the code is not that which it was trained with")
+        if (shape.model not in MODELS and not shape.code) or shape.head.fault():
             raise ValueError(shape.head.fault() or "no such model")
         sets = {
             *shape.head.node_sets,

@@ -99,11 +99,16 @@ def read_code(name: str) -> CodeFile:
     location = Location.of(match[2] if match else name)
     key = name if match else location.uri
     if key not in _read:
-        _read[key] = _verified(location, match[1]) if match else _local(location)
+        _read[key] = _verified(location, match[1]) if match else local_code(location)
     return _read[key]
 
 
-def _local(location: Location) -> CodeFile:
+def local_code(location: Location) -> CodeFile:
+    """Read a file of this machine, as it is now.
+
+    Raises:
+        UserError: it is on another machine, or as in `read_code`.
+    """
     if location.local_path is None:
         raise UserError("a file that is run must be on this machine", where=location.uri,
                         remedy="Copy it here, and look at what it does")  # fmt: skip
@@ -118,11 +123,21 @@ def _verified(location: Location, sha256: str) -> CodeFile:
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise UserError(f"this copy of the code has been changed: its SHA-256 should be {sha256}; it was not run",
                         where=location.uri, value=found, remedy="Find out who wrote it, and run again")  # fmt: skip
+    return _in_scratch(location.uri, location.name, content)
+
+
+@functools.cache
+def code_of_text(name: str, text: str) -> CodeFile:
+    """The file that has this name and text, in a folder of this process alone."""
+    return _in_scratch(name, name, text.encode())
+
+
+def _in_scratch(uri: str, name: str, content: bytes) -> CodeFile:
     folder = Scratch("code")
     atexit.register(folder.remove)
-    path = folder.path / location.name
+    path = folder.path / name
     path.write_bytes(content)
-    return CodeFile(location.uri, content, path)
+    return CodeFile(uri, content, path)
 
 
 def _content(location: Location) -> bytes:

@@ -27,6 +27,7 @@ from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.run import (
     RowsByNodeSet,
+    all_rows,
     files_of,
     layer,
     read_joined,
@@ -41,7 +42,7 @@ from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
+from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs, read_embeddings, read_network
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
@@ -89,6 +90,8 @@ def infer(
     trained, shards = SharedDataset.at(trained_uri, None), Shards(SharedDataset.at(shards_uri, None))
     graph = HeteroGraph.open(SharedDataset.at(graph_uri, None), SharedDataset.at_any(labels_uri))
     shape = shape_on(graph, trained)
+    if shape.code:
+        return _alone(worker, params, graph, trained, shape, judged_by_uri, output)
     mine = WorkerPartition(worker, shards)
     store = KVStore(mine.book, Exchange(dist.group.WORLD))
     network = read_network(trained, shape, tables=False).to(params.device)
@@ -128,6 +131,23 @@ def infer(
         facts = write_results(writer, graph, judged_by, network, made, read)
     written = [entry.model_dump() for entry in writer.entries]
     return {"files": written, "rows": facts.rows, "stats": dict(facts.stats)}
+
+
+def _alone(
+    worker: Worker, params: InferParams, graph: HeteroGraph, trained: Dataset, shape: NetworkConfig, judged_by_uri: str,
+    output: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Compute the rows of a module of one's own, which has no layers that workers could exchange rows between."""
+    if worker.rank > 0:
+        return {}
+    worker.log(f"{shape.model} is computed by the first worker alone")
+    network = read_network(trained, shape).to(params.device)
+    writer = TaskWriter(Location.of(output))
+    with torch.no_grad():
+        rows, hidden = all_rows(network, data_of(graph, shape, None, False), params.batch, worker.update)
+    judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
+    facts = write_results(writer, graph, judged_by, network, rows, hidden)
+    return {"files": [each.model_dump() for each in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)}
 
 
 def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:

@@ -44,6 +44,8 @@ PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
 _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 _SHOWN = 5
+WHOLE = 1 << 27
+"""Edges times width of hidden layers up to which a module of one's own reads the whole graph at once."""
 READ = 40
 """Multiplications that a processor does in the time of one random read of a row's number."""
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
@@ -289,6 +291,9 @@ def all_rows(
     """
     keep_memory()
     network.eval()
+    if network.own is not None:
+        scores = _own_rows(network, data, batch, report)
+        return scores, scores
     made: dict[str, NDArray[np.float32]] = _first_rows(network, data)
     outputs: list[RowsByNodeSet] = []
     for number in range(network.shape.layers):
@@ -299,6 +304,28 @@ def all_rows(
     if network.shape.joins:
         return read_joined(network, outputs, batch)
     return made, read if network.shape.layers > 1 else made
+
+
+def _own_rows(
+    network: Network, data: Data, batch: int, report: Callable[[int, int, str], None]
+) -> dict[str, NDArray[np.float32]]:
+    """Outputs of a module of one's own, for all nodes at once unless the graph is large."""
+    shape = network.shape
+    levels = shape.levels()
+    draws = Draws(levels, [ALL_NEIGHBORS] * len(levels), False, frozenset(), 0)
+    sampler = NeighborSampler(data.rows, shape.nodes, draws)
+    counts = {name: shape.nodes[name] for name in shape.head.node_sets}
+    if sum(len(each.indices) for each in data.rows.values()) * shape.hidden <= WHOLE:
+        batch = max(1, *counts.values())
+    made = {name: np.empty((count, shape.head.width), np.float32) for name, count in counts.items()}
+    done = 0
+    for name, rows in made.items():
+        for first in range(0, len(rows), batch):
+            nodes = np.arange(first, min(len(rows), first + batch))
+            rows[nodes] = network(sampler.batch({name: nodes}, 0, 0, 0), data.inputs)[name].cpu().numpy()
+            done += len(nodes)
+            report(done, sum(counts.values()), "nodes")
+    return made
 
 
 def layer(

@@ -28,8 +28,8 @@ _PIECE = 1 << 14
 _MIB = 1 << 20
 
 
-def write_new_nodes(job: StageRun[PublishPredictionsParams], taken: int) -> None:
-    """Write the network and the rows.
+def write_new_nodes(job: StageRun[PublishPredictionsParams], taken: int) -> dict[str, str]:
+    """Write the network and the rows; if they cannot be, the fact `no_new_nodes` of the bundle, which says why.
 
     `network.safetensors` and `network.json`, weights and what they are of; `rows-<layer>-<node set>.npy` float32 or
     float16 [nodes, width], what each layer reads, by number of both; of GCN `degrees.npy` float32 [nodes]. Names of a
@@ -45,21 +45,22 @@ def write_new_nodes(job: StageRun[PublishPredictionsParams], taken: int) -> None
     """
     params, trained = job.params, job.inputs.get("network")
     if not params.inductive or trained is None or "graph" not in job.inputs:
-        return
+        return {}
     graph, shape = HeteroGraph.open(job.inputs["graph"]), read_shape(trained)
     _check_made_of(job)
     if reason := _lacking(job.inputs["predictions"], shape):
         job.progress.log(f"new nodes cannot be predicted: {reason}")
-        return
+        return {"no_new_nodes": reason}
     bytes_of = _sizes(shape, trained)
     room = params.most_bytes - taken
     kind = np.dtype(np.float32) if bytes_of(4) <= room else np.dtype(np.float16)
     if bytes_of(kind.itemsize) > room:
-        job.progress.log(
-            f"new nodes cannot be predicted: the rows of {sum(shape.nodes.values())} nodes take "
+        reason = (
+            f"the rows of {sum(shape.nodes.values())} nodes take "
             f"{bytes_of(2) // _MIB} MiB, and publish_predictions.most_bytes leaves {max(0, room) // _MIB} MiB"
         )
-        return
+        job.progress.log(f"new nodes cannot be predicted: {reason}")
+        return {"no_new_nodes": reason}
     output, numbers = job.output, shape.numbers()
     with output.file("network.safetensors") as path:
         shutil.copyfile(trained.local(WEIGHTS_FILE), path)
@@ -78,6 +79,7 @@ def write_new_nodes(job: StageRun[PublishPredictionsParams], taken: int) -> None
         output.array("degrees.npy", degrees_of(graph.rows(relation.name), weights.get(relation.number)))
     output.json("network.json", _document(graph, shape))
     job.progress.log(f"new nodes can be predicted, by {bytes_of(kind.itemsize) / _MIB:.1f} MiB of rows in {kind}")
+    return {}
 
 
 def _check_made_of(job: StageRun[PublishPredictionsParams]) -> None:
@@ -90,6 +92,8 @@ def _check_made_of(job: StageRun[PublishPredictionsParams]) -> None:
 
 
 def _lacking(predictions: Dataset, shape: NetworkConfig) -> str:
+    if shape.code:
+        return f"{shape.model} needs torch and the whole graph; superworkflow predict applies it to new graphs"
     missing = [file for file in inner_rows(shape).values() if file not in predictions]
     return "the predictions have no rows of inner layers; set infer.inner_rows=true" if missing else ""
 

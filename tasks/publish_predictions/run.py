@@ -56,11 +56,12 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     out.array("classes.npy", codes.to_numpy().astype(np.int32))
     out.array("probabilities.npy", likely.to_numpy().astype(np.float32))
     taken = _write_probabilities(job, order, len(classes)) if "network" in job.inputs else 0
-    write_new_nodes(job, taken)
+    lacking = write_new_nodes(job, taken)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": classes.to_pylist(), "several": several,
         "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
+        **lacking,
     })  # fmt: skip
     return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(classes)})
 
@@ -103,11 +104,12 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
         out.array(f"{prefix}vectors.npy", vectors.flatten().to_numpy().reshape(len(nodes), -1).astype(np.float32))
         counts.append(len(nodes))
     out.array("factors.npy", factors.astype(np.float32))
-    write_new_nodes(job, 0)
+    lacking = write_new_nodes(job, 0)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "task": LINKS, "nodes": counts[0], "target_nodes": counts[-1],
         "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
+        **lacking,
     })  # fmt: skip
     return Output(rows=sum(counts), stats={"nodes": sum(counts)})
 

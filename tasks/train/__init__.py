@@ -31,6 +31,7 @@ from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values,
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
+from superworkflow.tasks.train.own_file import MOST_CODE, with_code
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -39,11 +40,16 @@ MOST_FANOUT = 1 << 20
 class TrainParams(SplitParams):
     """Parameters of training."""
 
-    model: Literal["sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat"] = Field(
+    model: str = Field(
         default="sage",
-        description="sage, rgcn and rgat take any graph; gcn, gat, gatv2 and gin one of one node set and one edge set.",
+        description="sage, rgcn and rgat take any graph; gcn, gat, gatv2 and gin one of one node set and one edge set. "
+        "Or a module of one's own, FILE.py:CLASS.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["sage", "gcn", "gat"]}},
     )
+    code: str = Field(
+        default="", max_length=MOST_CODE, description="Text of the file of one's own module; read from what `model` "
+        "names.",
+    )  # fmt: skip
     aggregator: Literal["mean", "pool"] = Field(
         default="mean", description="What sage makes of neighbours: their mean, or pool, the largest of each column."
     )
@@ -173,6 +179,11 @@ class TrainParams(SplitParams):
         json_schema_extra={"affects_result": False},
     )  # fmt: skip
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_code(cls, given: Any) -> Any:
+        return with_code(given) if isinstance(given, dict) else given
+
     @field_validator("fanouts", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
@@ -205,11 +216,13 @@ class TrainParams(SplitParams):
             )
         between = {"norm": self.norm != "none", "residual": self.residual,
                    "jumping_knowledge": self.jumping_knowledge != "none"}  # fmt: skip
-        if self.layers == 1 and any(between.values()):
-            names = " and ".join(name for name, given in between.items() if given)
+        names = " and ".join(name for name, given in between.items() if given)
+        if self.layers == 1 and names:
             raise ValueError(
                 f"{names} act between layers, and there is one: set `layers` to 2 or more, or leave them out"
             )
+        if self.code and names:
+            raise ValueError(f"a module of one's own does without {names}: leave them out, and write them in the module")
         if self.model in ATTENTION and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
         if self.weight and self.weighted == "sums" and self.model in ATTENTION:
@@ -314,7 +327,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         parallel=0.6,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        kind=params.model,
+        kind="own" if params.code else params.model,
     )
 
 

@@ -36,5 +36,5 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
         {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
-        params.norm, params.residual, params.jumping_knowledge,
+        params.norm, params.residual, params.jumping_knowledge, params.code,
     )  # fmt: skip

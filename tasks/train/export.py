@@ -46,6 +46,9 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
             value="train.residual=true" if shape.residual else shape.model,
             remedy="Export a sage, gcn, gat or gatv2 that was trained without train.residual",
         )  # fmt: skip
+    if shape.code:
+        raise UserError("a module of one's own has no name in torch_geometric", where="export", value=shape.model,
+                        remedy="Load model.safetensors into the module itself, without `own.module.`")  # fmt: skip
     if shape.model in ("rgcn", "rgat") or len(shape.relations) > 1 or shape.embedded():
         raise UserError(
             "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",

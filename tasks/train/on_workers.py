@@ -150,6 +150,11 @@ def trainer_of(
     sampler = sampler_of(mine, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
     network = Network(shape, params.seed, tables=False).to(params.device)
+    if network.own is not None and any(True for _ in network.own.buffers()):
+        raise UserError(
+            "the module has buffers, such as the running means of BatchNorm, of which each worker would have its own",
+            where="train.model", value=params.model, remedy="Train in one process, or use LayerNorm",
+        )  # fmt: skip
     weights = _weights_to_lose(graph, shape) if rows else {}
     exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
     group = DistributedGroup(network, params, mine, sampler, exchange, worker, folder)

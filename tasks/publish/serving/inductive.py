@@ -93,10 +93,12 @@ class NodeReader:
         folder: of the bundle.
         names: nodes of the bundle by node set.
         network: the stored network; None where the bundle has none.
+        lacking: why it has none.
     """
 
-    def __init__(self, folder: Path, names: Mapping[str, Names], network: StoredNetwork | None):
+    def __init__(self, folder: Path, names: Mapping[str, Names], network: StoredNetwork | None, lacking: str = ""):
         self._names, self._network = names, network
+        self._lacking = lacking or "it was published without its network"
         if network is not None:
             document = network.document
             self._sets = document["sets"]
@@ -161,8 +163,9 @@ class NodeReader:
     def _described(self, query: NodeQuery, number: int) -> _New:
         """A described node, whose neighbours are still names."""
         if self._network is None:
-            raise ValueError("this model answers for the nodes that it was made of, and not for new ones: it was "
-                             "published without its network")  # fmt: skip
+            raise ValueError(
+                f"this model answers for the nodes that it was made of, and not for new ones: {self._lacking}"
+            )
         if query.node_set not in self._sets:
             raise ValueError(f"no set {query.node_set!r} of nodes: give one of {', '.join(self._sets)}")
         about, row = self._sets[query.node_set], -1

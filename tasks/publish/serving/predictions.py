@@ -33,7 +33,7 @@ class PredictionModel:
         network = _network_of(folder)
         self._node_set = network.document["head"]["node_sets"][0] if network is not None else ""
         self._document = network.document if network is not None else None
-        self._nodes = NodeReader(folder, {self._node_set: self.names}, network)
+        self._nodes = NodeReader(folder, {self._node_set: self.names}, network, facts.get("no_new_nodes", ""))
         self._classes, self._probabilities = mapped(folder, "classes"), mapped(folder, "probabilities")
         self._offsets = _if_there(folder, "class_offsets")
         self._all = _if_there(folder, "class_probabilities")
@@ -97,7 +97,7 @@ class LinkModel:
         source, target = self._ends
         self._vectors = {source: mapped(folder, "vectors"), target: mapped(folder, f"{prefix}vectors")}
         names = {source: Names(folder), target: Names(folder, prefix)}
-        self._nodes = NodeReader(folder, names, network)
+        self._nodes = NodeReader(folder, names, network, facts.get("no_new_nodes", ""))
         self._factors = mapped(folder, "factors")
 
     def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:

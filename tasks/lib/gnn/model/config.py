@@ -90,6 +90,7 @@ class NetworkConfig:
         residual: hidden layers add their input to their output.
         jumping_knowledge: one of `JOININGS`; but for `none` all layers are hidden ones, whose joined outputs a linear
             head reads (Xu et al., ICML 2018).
+        code: text of the file of a module of one's own, which `model` names as FILE.py:CLASS; else empty.
     """
 
     model: str
@@ -108,6 +109,7 @@ class NetworkConfig:
     norm: str = "none"
     residual: bool = False
     jumping_knowledge: str = "none"
+    code: str = ""
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -205,7 +207,9 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             raise ValueError("the name of a feature is no text")
         if shape.norm not in NORMS or shape.jumping_knowledge not in JOININGS or shape.residual not in (False, True):
             raise ValueError("no such norm, residual or jumping knowledge")
-        if shape.model not in MODELS or shape.head.fault():
+        if shape.code != dataset.manifest.params.get("code", ""):  # the digest covers that one
+            raise ValueError("the code is not that which it was trained with")
+        if (shape.model not in MODELS and not shape.code) or shape.head.fault():
             raise ValueError(shape.head.fault() or "no such model")
         sets = {
             *shape.head.node_sets,

@@ -11,6 +11,8 @@ def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
     Those that the last layer of a classifier reads of the classified nodes are its `embeddings.parquet` instead.
     """
     numbers = shape.numbers()
+    if shape.code:  # its layers are its own
+        return {}
     return {
         (number, name): f"rows-{number}-{numbers[name]}.npy"
         for number, level in enumerate(shape.levels())

@@ -25,6 +25,7 @@ from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
 from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerInputs, SageLayer
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
+from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
@@ -87,7 +88,9 @@ class Network(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_streams.state(seed, random_streams.EMBEDDING) >> 1)
             levels = shape.levels()
-            self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
+            self.own = OwnModule(shape) if shape.code else None
+            built = [] if shape.code else [_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels)]
+            self.layers = nn.ModuleList(built)
             self.head = nn.Linear(shape.joined_width, shape.head.width) if shape.joins else None
             hidden = [level for number, level in enumerate(levels) if shape.is_hidden(number)]
             self.norms, self.shortcuts = nn.ModuleList(), nn.ModuleList()
@@ -114,6 +117,9 @@ class Network(nn.Module):
     def forward(self, batch: MiniBatch, inputs: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
         """Rows of the targets by node set, float32 [targets, width of the head]."""
         rows, kept = self.first_rows(batch.blocks[0], inputs), []
+        if self.own is not None:
+            made: dict[str, torch.Tensor] = self.own(batch, rows, inputs.weights)
+            return made
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, inputs, dropout)
             kept.append(rows)
@@ -265,7 +271,8 @@ class Network(nn.Module):
         """
         own = self.state_dict()
         if own.keys() != arrays.keys() or any(
-            tuple(own[name].shape) != values.shape or values.dtype != np.float32 for name, values in arrays.items()
+            tuple(own[name].shape) != values.shape or values.dtype != own[name].numpy(force=True).dtype
+            for name, values in arrays.items()
         ):
             raise ValueError("the weights are those of another network")
 

@@ -1,4 +1,4 @@
-"""GNN: a graph neural network that classifies nodes or predicts links, trained in mini-batches on one machine."""
+"""GNN: a graph neural network that predicts classes or numbers of nodes, or links, in mini-batches."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from superworkflow.tasks import (
     train,
 )
 from superworkflow.tasks.lib.gnn.model.config import read_shape
+from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 
@@ -39,7 +40,8 @@ class GnnOptions(StageParams):
 
     task: Literal["node_classification", "link_prediction"] = Field(
         default="node_classification",
-        description="Task to learn: node_classification, or link_prediction, which needs no labels.",
+        description="Task to learn: node_classification, or numbers of nodes with train.task=regression; "
+        "link_prediction needs no labels.",
     )
     partitioned: bool = Field(
         default=False,
@@ -127,7 +129,7 @@ SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn",
-    help="a graph neural network that classifies nodes or predicts links",
+    help="a graph neural network that predicts classes or numbers of nodes, or links",
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
@@ -163,6 +165,13 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric("score", f"{name}@{split}", options=CLASSES, optional=True)
             for name in ("roc_auc", "average_precision") for split in ("validation", "test")
+        ),
+        *(
+            Metric(
+                "score", f"{name}@{split}", "maximize" if name == "r2" else "minimize", headline=name == "rmse",
+                promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES, optional=True,
+            )
+            for name in NUMBER_FIGURES for split in ("validation", "test")
         ),
         Metric("score", "calibration_error@validation", "minimize", options=CLASSES, optional=True),
         Metric("score", "calibration_error@test", "minimize", options=CLASSES, optional=True),

@@ -180,7 +180,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="7",
+    version="8",
     params=HeterographParams,
     inputs={
         "graph": Input(

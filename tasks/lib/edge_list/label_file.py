@@ -20,7 +20,7 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
 from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
-from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
+from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_below_zero, is_blank, is_missing
 
 NOTE = f"rows have no label ({NO_LABEL}) and are left out"
 FEW = 0.01
@@ -57,10 +57,14 @@ class LabelRows:
         return f"{name}:{self.lines[row]}"
 
 
-def read_labels(source: Source, scratch: Path, splits: bool = False) -> tuple[LabelRows, list[InputWarning]]:
+def read_labels(
+    source: Source, scratch: Path, splits: bool = False, below_zero: bool = False
+) -> tuple[LabelRows, list[InputWarning]]:
     """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`."""
     names = part_files(source)
-    rows = parse_files([(source.local(scratch, name), part_uri(source, name)) for name in names], source.uri, splits)
+    rows = parse_files(
+        [(source.local(scratch, name), part_uri(source, name)) for name in names], source.uri, splits, below_zero
+    )
     return rows, [*label_warnings(rows, source.uri), *partition_warnings(source, names)]
 
 
@@ -69,7 +73,9 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     return parse_files([(path, where)], where, splits)
 
 
-def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = False) -> LabelRows:
+def parse_files(
+    files: Sequence[tuple[Path, str]], where: str, splits: bool = False, below_zero: bool = False
+) -> LabelRows:
     """Read files of labels of one form, each with or without its own header.
 
     Args:
@@ -77,6 +83,7 @@ def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = Fa
             recognised by its names. With the name of each in messages.
         where: how messages call the file, or the folder of them.
         splits: rows may have a third column, `split`.
+        below_zero: whole numbers below 0 are labels, such as numbers to predict.
 
     Raises:
         UserError: with the line, its content and what to do.
@@ -108,7 +115,7 @@ def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = Fa
             raise UserError(what, where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
         if not fields[node_at]:
             raise UserError("the node is empty", where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
-        if is_missing(fields[label_at]):
+        if is_blank(fields[label_at]) or (not below_zero and is_below_zero(fields[label_at])):
             missing += 1
             continue
         split = fields[split_at] if split_at >= 0 else ""
@@ -138,6 +145,8 @@ def check_several(rows: LabelRows, where: str, parameter: str) -> None:
     first: dict[str, int] = {}
     second: dict[str, int] = {}
     for i, node in enumerate(rows.nodes):
+        if is_missing(rows.labels[i]):
+            continue
         if rows.labels[first.setdefault(node, i)] != rows.labels[i]:
             second.setdefault(node, i)
     if second and len(second) < FEW * len(first):

@@ -51,17 +51,25 @@ class GnnOptions(StageParams):
 
 
 def diagram(
-    flow: Diagram, graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None
+    flow: Diagram,
+    graph: Source | None,
+    edges: Source | None,
+    features: Source | None,
+    labels: Source | None,
+    links: Source | None,
 ) -> None:
     """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
     Baselines depend on the graph and its splits alone, so that all networks share them.
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
-    links = flow.option("task") == LINKS
-    check_sources(graph, edges, features, labels, links)
+    is_links = flow.option("task") == LINKS
+    check_sources(graph, edges, features, labels, is_links)
+    if links is not None and not is_links:
+        raise UserError("links to validate and test are of link prediction", where="links", value=links.uri,
+                        remedy=f"Leave it out, or set gnn.task={LINKS}")  # fmt: skip
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
-    learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
+    learned = flow.stage(holdout_links.STAGE, graph=typed, links=links) if is_links else typed
     shards = None
     if flow.option("partitioned"):
         parts = flow.stage(partition.STAGE, graph=learned)
@@ -71,7 +79,7 @@ def diagram(
         sums = flow.stage(aggregate.STAGE, graph=learned, shards=shards)
     network = flow.stage(train.STAGE, graph=learned, sums=sums, shards=shards)
     predictions = flow.stage(infer.STAGE, graph=learned, network=network, shards=shards)
-    if links:
+    if is_links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
@@ -139,8 +147,10 @@ SUPERWORKFLOW = Superworkflow(
         "node; or a folder of part files",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder "
         "of part files",
+        "links": "with gnn.task=link_prediction, the links to validate and test instead of drawn ones: CSV with a "
+        "header or Parquet, rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for a pair without one",
     },
-    optional=frozenset({"graph", "edges", "features", "labels"}),
+    optional=frozenset({"graph", "edges", "features", "labels", "links"}),
     diagram=diagram,
     options=GnnOptions,
     flags={"label": Flag("train.label", "with a schema, the feature of nodes to predict", "SET.FEATURE")},

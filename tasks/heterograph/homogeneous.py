@@ -41,6 +41,7 @@ from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import STRING
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
@@ -54,7 +55,6 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
 from superworkflow.tasks.lib.graph.missing_labels import is_below_zero
 
 MOST_ARCS = 2**31 - 1
-SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
 _SHOWN = 3
 _PIECE = 1 << 20
 
@@ -221,7 +221,7 @@ def write_labels(
             own[rows.labels[row]] = None
         if not rows.splits or not rows.splits[row]:
             continue
-        where, split = rows.place(row), SPLITS.get(rows.splits[row].lower())
+        where, split = rows.place(row), BY_NAME.get(rows.splits[row].lower())
         if split is None:
             raise UserError("no such split", where=where, value=rows.splits[row],
                             remedy="Valid: train, validation, test, or nothing")  # fmt: skip

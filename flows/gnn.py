@@ -1,4 +1,4 @@
-"""GNN: a graph neural network that classifies nodes or predicts links, trained in mini-batches on one machine."""
+"""GNN: a graph neural network that predicts classes or numbers of nodes, or links, in mini-batches."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from superworkflow.tasks import (
     train,
 )
 from superworkflow.tasks.lib.gnn.model.config import read_shape
+from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 
@@ -41,7 +42,8 @@ class GnnOptions(StageParams):
 
     task: Literal["node_classification", "link_prediction"] = Field(
         default="node_classification",
-        description="Task to learn: node_classification, or link_prediction, which needs no labels.",
+        description="Task to learn: node_classification, or numbers of nodes with train.task=regression; "
+        "link_prediction needs no labels.",
     )
     partitioned: bool = Field(
         default=False,
@@ -51,7 +53,12 @@ class GnnOptions(StageParams):
 
 
 def diagram(
-    flow: Diagram, graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None
+    flow: Diagram,
+    graph: Source | None,
+    edges: Source | None,
+    features: Source | None,
+    labels: Source | None,
+    links: Source | None,
 ) -> None:
     """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
@@ -60,13 +67,16 @@ def diagram(
     Baselines depend on the graph and its splits alone, so that all networks share them.
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
-    links = flow.option("task") == LINKS
-    check_sources(graph, edges, features, labels, links)
+    is_links = flow.option("task") == LINKS
+    check_sources(graph, edges, features, labels, is_links)
+    if links is not None and not is_links:
+        raise UserError("links to validate and test are of link prediction", where="links", value=links.uri,
+                        remedy=f"Leave it out, or set gnn.task={LINKS}")  # fmt: skip
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features)
     if graph is not None:
         typed = flow.stage(feature_matrix.STAGE, graph=typed)
     classes = None if labels is None else flow.stage(node_labels.STAGE, graph=typed, labels=labels)
-    learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
+    learned = flow.stage(holdout_links.STAGE, graph=typed, links=links) if is_links else typed
     shards = None
     if flow.option("partitioned"):
         parts = flow.stage(partition.STAGE, graph=learned)
@@ -76,7 +86,7 @@ def diagram(
         sums = flow.stage(aggregate.STAGE, graph=learned, shards=shards)
     network = flow.stage(train.STAGE, graph=learned, labels=classes, sums=sums, shards=shards)
     predictions = flow.stage(infer.STAGE, graph=learned, labels=classes, network=network, shards=shards)
-    if links:
+    if is_links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
@@ -135,7 +145,7 @@ SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn",
-    help="a graph neural network that classifies nodes or predicts links",
+    help="a graph neural network that predicts classes or numbers of nodes, or links",
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
@@ -145,8 +155,10 @@ SUPERWORKFLOW = Superworkflow(
         "node; or a folder of part files",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder "
         "of part files",
+        "links": "with gnn.task=link_prediction, the links to validate and test instead of drawn ones: CSV with a "
+        "header or Parquet, rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for a pair without one",
     },
-    optional=frozenset({"graph", "edges", "features", "labels"}),
+    optional=frozenset({"graph", "edges", "features", "labels", "links"}),
     diagram=diagram,
     options=GnnOptions,
     flags={"label": Flag("train.label", "with a schema, the feature of nodes to predict", "SET.FEATURE")},
@@ -171,6 +183,13 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric("score", f"{name}@{split}", options=CLASSES, optional=True)
             for name in ("roc_auc", "average_precision") for split in ("validation", "test")
+        ),
+        *(
+            Metric(
+                "score", f"{name}@{split}", "maximize" if name == "r2" else "minimize", headline=name == "rmse",
+                promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES, optional=True,
+            )
+            for name in NUMBER_FIGURES for split in ("validation", "test")
         ),
         Metric("score", "calibration_error@validation", "minimize", options=CLASSES, optional=True),
         Metric("score", "calibration_error@test", "minimize", options=CLASSES, optional=True),

@@ -10,6 +10,9 @@ Labels and splits are those of training. Figures of three methods, on the nodes 
   al., NeurIPS 2003), over the edges within the node set in both directions or, where it has none, over paths of two
   edges through another set.
 
+Of numbers they are `mean`, of the training nodes, `features`, ridge regression on the features, of six strengths the
+best on the validation nodes, and `neighbor_mean`, of the training nodes among the neighbours.
+
 What costs more than some seconds is bounded, and the log says how: training rows and steps by the numbers of nodes,
 edges and classes, judged nodes by 50,000 of each split. Where a method cannot be used it is left out, and the log says
 why. Where nodes have several labels, a node with k of them is given the k of highest score, as by stage `score`.
@@ -26,8 +29,10 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
+from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 METHODS = ("majority", "features", "label_propagation")
+NUMBER_METHODS = ("mean", "features", "neighbor_mean")
 MOST_JUDGED = 50_000
 """Nodes of a split that are judged at most, the first by their hash."""
 MOST_FEATURE_PRODUCTS = 300_000_000
@@ -73,5 +78,10 @@ STAGE = Stage(
     run="superworkflow.tasks.baselines.run:run",
     estimate=estimate,
     help="simpler methods on the nodes that a network is judged by",
-    metrics=tuple(f"{method}_{figure}" for method in METHODS for figure in ("accuracy", "micro_f1", "macro_f1")),
+    metrics=tuple(
+        f"{method}_{figure}"
+        for methods, figures in ((METHODS, ("accuracy", "micro_f1", "macro_f1")), (NUMBER_METHODS, NUMBER_FIGURES))
+        for method in methods
+        for figure in figures
+    ),
 )

@@ -1,4 +1,4 @@
-"""The graph alone: labels of training nodes, spread over its edges."""
+"""The graph alone: labels of training nodes, spread over its edges, or means of neighbours' numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.baselines import MOST_CELLS, MOST_PROPAGATED
 from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes
+from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
 ALPHA, STEPS, FEWEST_STEPS = 0.9, 50, 5
@@ -21,13 +22,9 @@ def propagated_scores(
     graph: HeteroGraph, labelled: LabelledNodes, judged: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32] | None, str]:
     """Scores [judged nodes, labels], and a note for the log; None with the reason if there are none."""
-    direct = [each for each in _own_sets(graph) if each.source == each.target == labelled.node_set]
-    crossing = [
-        each for each in _own_sets(graph) if (each.source == labelled.node_set) != (each.target == labelled.node_set)
-    ]
-    used, note = direct, ""
-    if not direct:
-        used, note = crossing, f"over paths {labelled.node_set} - other set - {labelled.node_set}"
+    direct, crossing = _edges_at(graph, labelled.node_set)
+    used = direct or crossing
+    note = "" if direct else _over_paths(labelled.node_set)
     if not used:
         return None, f"left out, since no edge set has an end in {labelled.node_set}"
     edges, nodes = sum(each.count for each in used) * 2, graph.node_sets[labelled.node_set].count
@@ -53,6 +50,48 @@ def propagated_scores(
     return found, note
 
 
+def neighbor_means(
+    graph: HeteroGraph, targets: NumberTargets, judged: NDArray[np.int64]
+) -> tuple[NDArray[np.float64] | None, str]:
+    """Mean of the training neighbours' numbers [judged nodes], of all training nodes where a node has no such
+    neighbour, and a note for the log; None with the reason if there are none."""
+    direct, crossing = _edges_at(graph, targets.node_set)
+    if not direct and not crossing:
+        return None, f"left out, since no edge set has an end in {targets.node_set}"
+    if sum(each.count for each in direct or crossing) > MOST_EDGES:
+        return None, f"left out, since more than {MOST_EDGES:,} edges take too long"
+    is_trained = targets.splits == 0
+    columns = np.stack([np.where(is_trained, targets.values - targets.mean, 0), is_trained], 1)
+    sums = np.zeros_like(columns)
+    for each in direct or crossing:
+        matrix = _matrix(graph, each)
+        if direct:
+            sums += _both_ways(matrix) @ columns
+        else:
+            across = matrix if each.source == targets.node_set else sp.csr_matrix(matrix.T)
+            sums += across @ (sp.diags(_inverse(across.T, 1.0)) @ (across.T @ columns))
+    found = sums[judged, 0] / np.where(sums[judged, 1] > 0, sums[judged, 1], 1) + targets.mean
+    alone = int((sums[judged, 1] == 0).sum())
+    notes = [
+        "" if direct else _over_paths(targets.node_set),
+        f"{alone:,} nodes have no training neighbour" * bool(alone),
+    ]
+    return found, ", ".join(filter(None, notes))
+
+
+def _edges_at(graph: HeteroGraph, node_set: str) -> tuple[list[EdgeSet], list[EdgeSet]]:
+    """Edge sets within a node set, and those between it and another one."""
+    own = list(_own_sets(graph))
+    return (
+        [each for each in own if each.source == each.target == node_set],
+        [each for each in own if (each.source == node_set) != (each.target == node_set)],
+    )
+
+
+def _over_paths(node_set: str) -> str:
+    return f"over paths {node_set} - other set - {node_set}"
+
+
 def _own_sets(graph: HeteroGraph) -> Iterator[EdgeSet]:
     """Edge sets with edges that reverse no other one."""
     return (each for each in graph.edge_sets.values() if each.reversed_of is None and each.count)
@@ -70,13 +109,18 @@ def _matrix(graph: HeteroGraph, edges: EdgeSet) -> sp.csr_matrix:
 
 def _operator(graph: HeteroGraph, edges: EdgeSet) -> tuple[sp.csr_matrix, ...]:
     """D^-½ A D^-½ of the edges in both directions, without loops."""
-    matrix = _matrix(graph, edges)
+    both = _both_ways(_matrix(graph, edges))
+    scale = sp.diags(_inverse(both, 0.5))
+    return (sp.csr_matrix(scale @ both @ scale, dtype=np.float32),)
+
+
+def _both_ways(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Edges in both directions, without loops; each counts 1."""
     both = sp.csr_matrix(matrix + matrix.T)
     both = sp.csr_matrix(both - sp.diags(both.diagonal()))
     both.eliminate_zeros()
     both.data[:] = 1
-    scale = sp.diags(_inverse(both, 0.5))
-    return (sp.csr_matrix(scale @ both @ scale, dtype=np.float32),)
+    return both
 
 
 def _two_step(graph: HeteroGraph, edges: EdgeSet, node_set: str) -> tuple[sp.csr_matrix, ...]:

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn import random_streams
-from superworkflow.tasks.lib.gnn.objective.label_lists import has_several, many_targets_of
-from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, targets_of
-from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
+from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
+from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, Targets
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged, take
+from superworkflow.tasks.lib.graph.heterograph import Ragged, take
 
 
 @dataclass(frozen=True)
@@ -72,17 +71,10 @@ class LabelledNodes:
         return np.bincount(numbers, minlength=self.width).astype(np.float64)
 
 
-def labelled_nodes(graph: HeteroGraph, params: SplitParams) -> LabelledNodes:
-    """Labels and splits as in training.
-
-    Raises:
-        UserError: they cannot be learned.
-    """
-    given = graph, params.label, params.shares, params.seed
-    if has_several(graph, params.label):
-        many = many_targets_of(*given)
-        return LabelledNodes(many, None, many.labels)
-    targets = targets_of(*given)
+def labelled_nodes(targets: Targets | ManyTargets) -> LabelledNodes:
+    """Labels and splits of training in that form."""
+    if isinstance(targets, ManyTargets):
+        return LabelledNodes(targets, None, targets.labels)
     return LabelledNodes(targets, targets.classes, None)
 
 

@@ -42,7 +42,9 @@ def run(job: StageRun[StageParams]) -> Output:
     metrics: dict[str, float] = {}
     judged = 0
     for split in HELD_OUT:
-        pairs = [each[split][:MOST_JUDGED] for each in (held_out.links, held_out.others)]
+        others = held_out.negatives(split)
+        others = others[:: max(1, len(others) // MOST_JUDGED)] if split in held_out.candidates else others
+        pairs = [held_out.links[split][:MOST_JUDGED], others[:MOST_JUDGED]]
         if not len(pairs[0]):
             continue
         judged += len(pairs[0])

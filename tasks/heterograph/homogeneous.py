@@ -54,6 +54,7 @@ from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import STRING
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
@@ -64,9 +65,9 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
     write_graph_file,
     write_ids,
 )
+from superworkflow.tasks.lib.graph.missing_labels import is_below_zero
 
 MOST_ARCS = 2**31 - 1
-SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
 _SHOWN = 3
 _PIECE = 1 << 20
 
@@ -244,9 +245,11 @@ def write_labels(
     if "labels" not in job.sources:
         return [], None, []
     source = job.sources["labels"]
-    rows, warnings = read_labels(source, job.scratch, splits=True)
-    if rows.missing:
-        job.progress.log(f"{rows.missing} {NOTE}")
+    rows, warnings = read_labels(source, job.scratch, splits=True, below_zero=True)
+    below_zero = [is_below_zero(label) for label in rows.labels]
+    if rows.missing or any(below_zero):
+        missing = rows.missing + int(rows.times[below_zero].sum())
+        job.progress.log(f"{missing} {NOTE}; numbers below 0 count with train.task=regression")
     if not job.params.several_labels:
         check_several(rows, source.uri, "heterograph.several_labels")
     log_warnings(job.progress, warnings)
@@ -254,10 +257,12 @@ def write_labels(
     splits = np.full(len(names), "", object)
     lists: dict[int, dict[str, None]] = {}
     for row, number in enumerate(node.tolist()):
-        lists.setdefault(number, {})[rows.labels[row]] = None
+        own = lists.setdefault(number, {})
+        if not own or not below_zero[row]:
+            own[rows.labels[row]] = None
         if not rows.splits or not rows.splits[row]:
             continue
-        where, split = rows.place(row), SPLITS.get(rows.splits[row].lower())
+        where, split = rows.place(row), BY_NAME.get(rows.splits[row].lower())
         if split is None:
             raise UserError("no such split", where=where, value=rows.splits[row],
                             remedy="Valid: train, validation, test, or nothing")  # fmt: skip
@@ -265,6 +270,9 @@ def write_labels(
             raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=where, value=rows.splits[row],
                             remedy="Give each node one split")  # fmt: skip
         splits[number] = split
+    for own in lists.values():
+        if len(own) > 1 and is_below_zero(next(iter(own))):
+            del own[next(iter(own))]
     several = any(len(each) > 1 for each in lists.values())
     if several:
         job.progress.log("nodes have several labels")
@@ -280,11 +288,12 @@ def write_labels(
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
         described.append(feature)
     if features is not None and not several:
-        texts, classes = np.unique(given[LABEL], return_inverse=True)
+        own_labels = ["" if is_below_zero(each) else each for each in given[LABEL]]
+        texts, classes = np.unique(own_labels, return_inverse=True)
         leaks = features.label_leaks(classes.reshape(-1) - int(texts[0] == ""))
         log_warnings(job.progress, leaks)
         warnings = [*warnings, *leaks]
-    return described, len(lists), warnings
+    return described, sum(not is_below_zero(next(iter(each))) for each in lists.values()), warnings
 
 
 def _nodes_of(rows: LabelRows, names: pa.Array) -> NDArray[np.int64]:

@@ -27,7 +27,8 @@ def label_leaks(
         where: the table, for people.
     """
     labelled = np.flatnonzero(classes >= 0)
-    if len(labelled) < _LEAST or len(np.unique(classes[labelled])) < 2:
+    kinds = len(np.unique(classes[labelled]))
+    if len(labelled) < _LEAST or kinds < 2 or 2 * kinds > len(labelled):  # classes of one node each
         return []
     sample = labelled[:: -(-len(labelled) // _SAMPLE)]
     drawn = _read(values[sample], words)

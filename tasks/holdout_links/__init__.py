@@ -10,6 +10,11 @@ Files: those of a heterograph dataset (see `tasks.lib.graph.heterograph`) with t
 `non-links-test.npy`, int64 [pairs, 2], source and target, in random order; within one node set the smaller number comes
 first.
 
+Instead of drawn links a source may give them: rows `source,target,split` with the splits `validation` and `test`, and
+perhaps `label`, 1 for a link and 0 for a pair to compare links with. Such links leave the graph if they are in it; all
+other edges are trained on. Links stay as they are given, from source to target; `candidates-validation.npy` and
+`candidates-test.npy` have all given pairs, and `non-links-…` as many of them as links, evenly spaced.
+
 The same for any number of threads.
 """
 
@@ -55,8 +60,9 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
     edges, size = int(graph.get("edges") or 0), int(graph.get("bytes") or 0)
     links = edges // 2  # each has an edge either way
     rest = 1 - params.test_share - params.validation_share
+    given = int(inputs.get("links", {}).get("bytes") or 0)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 48 * edges,
+        memory_bytes=_PROCESS_BYTES + 48 * edges + 8 * given,
         cpu_s=_START_S + 3e-7 * edges + 1e-9 * size,
         output_bytes=size,
         stats={
@@ -77,7 +83,16 @@ STAGE = Stage(
     name="holdout_links",
     version="1",
     params=HoldoutLinksParams,
-    inputs={"graph": Input("heterograph dataset: the graph")},
+    inputs={
+        "graph": Input("heterograph dataset: the graph"),
+        "links": Input(
+            "links to validate and test: rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for none; "
+            "CSV with a header or Parquet, or a folder of part files",
+            optional=True,
+            file=True,
+            parts=True,
+        ),
+    },
     run="superworkflow.tasks.holdout_links.run:run",
     estimate=estimate,
     help="hide links of a typed graph",

@@ -11,7 +11,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout.split import non_edges
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.holdout_links.given_links import read_given
 from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
@@ -38,17 +40,13 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
                         remedy="Give the output of stage heterograph")  # fmt: skip
     edges = _edges_of(graph, params.edges)
     links = links_of(graph.rows(edges.name), edges.source == edges.target)
-    sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
-    keys = np.empty(len(links), np.uint64)
-    keys_of(np.arange(len(links)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
-    hidden = links[np.argsort(keys, kind="stable")[: sum(sizes)]]
-    others = _others(graph, edges, sum(sizes), params.seed)
-    cut = sizes[0]
-    held_out = HeldOut(
-        edges.name,
-        dict(zip(HELD_OUT, (hidden[:cut], hidden[cut:]), strict=True)),
-        dict(zip(HELD_OUT, (others[:cut], others[cut:]), strict=True)),
-    )
+    warnings: list[InputWarning] = []
+    if "links" in job.sources:
+        held_out, warnings = _given(job, graph, edges, links)
+    else:
+        held_out = _drawn(params, graph, edges, links)
+    hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
+    sizes = [len(held_out.links[split]) for split in HELD_OUT]
     job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
     edge_sets = _write_rest(job, graph, Places(graph, edges).of(hidden))
     held_out.write(job.output)
@@ -57,8 +55,62 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
         stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(hidden), stats={
         **before, **stats, "links": len(links), "validation_links": sizes[0], "test_links": sizes[1],
-        "bytes": job.output.bytes_written,
+        "bytes": job.output.bytes_written, **warning_stats(warnings),
     })  # fmt: skip
+
+
+def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs) -> HeldOut:
+    """Hold links out at random."""
+    sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
+    keys = np.empty(len(links), np.uint64)
+    keys_of(np.arange(len(links)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
+    hidden = links[np.argsort(keys, kind="stable")[: sum(sizes)]]
+    others = _others(graph, edges, sum(sizes), params.seed)
+    cut = sizes[0]
+    return HeldOut(
+        edges.name,
+        dict(zip(HELD_OUT, (hidden[:cut], hidden[cut:]), strict=True)),
+        dict(zip(HELD_OUT, (others[:cut], others[cut:]), strict=True)),
+    )
+
+
+def _given(
+    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, edges: EdgeSet, links: Pairs
+) -> tuple[HeldOut, list[InputWarning]]:
+    """Hold out the links that the user gives, with the pairs that they are compared with, or drawn ones; warnings."""
+    where, one_set = job.sources["links"].uri, edges.source == edges.target
+    given = read_given(job, graph, edges)
+    there = _packed(links, one_set)
+    absent = ~np.isin(_packed(given.trained, one_set), there)
+    if absent.any():
+        raise UserError("links of the split train are not in the graph", where=where, value=f"{absent.sum()} links",
+                        remedy="Give an edge list with all links to train on")  # fmt: skip
+    hidden = np.concatenate([given.links[split] for split in HELD_OUT])
+    gone = np.unique(_packed(hidden, one_set))
+    if len(there) - np.isin(gone, there).sum() < 2:
+        raise UserError("no link is left to train on", where=where, value=f"{len(hidden)} of {len(links)} links",
+                        remedy="Give an edge list with links that are neither validated on nor tested")  # fmt: skip
+    warnings: list[InputWarning] = []
+    drawn = _others(graph, edges, len(hidden) + int((~np.isin(gone, there)).sum()), job.params.seed)
+    drawn = drawn[~np.isin(_packed(drawn, one_set), gone)]
+    others = dict(zip(HELD_OUT, np.split(drawn[: len(hidden)], [len(given.links["validation"])]), strict=True))
+    for split, pairs in given.candidates.items():
+        count = len(given.links[split])
+        others[split] = pairs[np.arange(count) * len(pairs) // count]
+        if linked := int(np.isin(_packed(pairs, one_set), there).sum()):
+            warnings.append(InputWarning(
+                f"pairs of the split {split} are given as no links, and are links of the graph", where,
+                f"{linked} of {len(pairs)}", "Leave these rows out if a high score of them is not wrong",
+            ))  # fmt: skip
+        job.progress.log(f"{count} links of the split {split} are compared with {len(pairs)} given pairs")
+    log_warnings(job.progress, warnings)
+    return HeldOut(edges.name, given.links, others, given.candidates), warnings
+
+
+def _packed(pairs: Pairs, one_set: bool) -> NDArray[np.uint64]:
+    """One number for each link."""
+    ends = (np.sort(pairs, axis=1) if one_set else pairs).astype(np.uint64)
+    return (ends[:, 0] << np.uint64(32)) | ends[:, 1]
 
 
 def _edges_of(graph: HeteroGraph, name: str) -> EdgeSet:

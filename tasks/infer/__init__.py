@@ -5,7 +5,8 @@ null where there is none. Where nodes have several labels `predicted` and `proba
 probability of at least a half, or the likeliest, `label` is a list, and `ranked` lists of a node with k labels the k
 likeliest. `probabilities.npy` float32 [nodes, classes], of all classes, whose names are in `classes.json`; they sum to
 1 where nodes have one class. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node
-(of a network of one layer, its scores). All have the nodes of the classified set, by number. A graph without labels has
+(of a network of one layer, its scores). All have the nodes of the classified set, by number. Of numbers
+`predicted` and `label` are float64, in the labels' unit, and there are no probabilities. A graph without labels has
 none to compare with, and a graph other than the network's own has no splits unless `splits` gives them.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,

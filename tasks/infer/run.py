@@ -23,12 +23,13 @@ from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import columns_of, width_of
-from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig, read_shape
+from superworkflow.tasks.lib.gnn.model.config import LINKS, REGRESSION, NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.layers import SageLayer
 from superworkflow.tasks.lib.gnn.model.network import Network, read_network
 from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
+from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
@@ -108,14 +109,14 @@ def write_results(
     if network.shape.head.task == LINKS:
         return _write_links(output, graph, network, rows)
     (target,) = network.shape.head.node_sets
-    return _write_classes(output, graph, judged_by, network.shape, rows[target], hidden[target])
+    return _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
 
 
-def _write_classes(
+def _write_nodes(
     output: FileWriter, graph: HeteroGraph, judged_by: Dataset | None, shape: NetworkConfig,
     scores: NDArray[np.float32], vectors: NDArray[np.float32],
 ) -> Output:  # fmt: skip
-    """Write the predicted classes of all nodes, and the last layer's inputs."""
+    """Write the predicted classes or numbers of all nodes, and the last layer's inputs."""
     (target,) = shape.head.node_sets
     names = graph.ids(target).combine_chunks()
     with output.file(VECTORS) as path:
@@ -124,8 +125,12 @@ def _write_classes(
     if judged_by and len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
                         remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
-    found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
-    _write_probabilities(output, shape, scores)
+    if shape.head.task == REGRESSION:
+        found, kinds = _number_columns(graph, shape, scores), {}
+    else:
+        found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
+        kinds = {"classes": len(shape.head.classes)}
+        _write_probabilities(output, shape, scores)
     with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),
@@ -133,8 +138,19 @@ def _write_classes(
             "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
         })  # fmt: skip
         pq.write_table(table, path, compression="zstd", row_group_size=1 << 17)
-    count, classes = len(names), len(shape.head.classes)
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1], "classes": classes})
+    count = len(names)
+    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1], **kinds})
+
+
+def _number_columns(graph: HeteroGraph, shape: NetworkConfig, rows: NDArray[np.float32]) -> dict[str, pa.Array]:
+    """Predicted number of each node, in the unit of the labels, and the node's own."""
+    head, own = shape.head, np.full(len(rows), np.nan)
+    if has_label(graph, head.label):
+        own = label_numbers(graph, head.label)
+    return {
+        "predicted": column(rows[:, 0].astype(np.float64) * head.scale + head.mean),
+        "label": pa.array(own, pa.float64(), from_pandas=True),
+    }
 
 
 def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
@@ -206,6 +222,8 @@ def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows:
 def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
     """Names of the files of a network's predictions."""
     inner = list(inner_rows(shape).values()) if params.inner_rows else []
+    if shape.head.task == REGRESSION:
+        return [PREDICTIONS, VECTORS, *inner]
     if shape.head.task != LINKS:
         return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
     return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *inner]

@@ -22,6 +22,16 @@ _CLASS_METHODS = {
         "Set train.epochs higher, or train.dropout lower; check that the features are right",
     ),
 }
+_NUMBER_METHODS = {
+    "mean": (
+        "the network is no better than the mean",
+        "Look at train's losses: set train.learning_rate lower or train.epochs higher",
+    ),
+    "features": ("features alone predict better than the network", _CLASS_METHODS["features"][1]),
+    "neighbor_mean": (
+        "the mean of the neighbours' numbers predicts better than the network", _CLASS_METHODS["label_propagation"][1],
+    ),
+}  # fmt: skip
 _LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 
 
@@ -45,6 +55,17 @@ def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], fig
         other = simple.get(f"{method}_{name}")
         if other is not None and (value <= other if method == "majority" else value + error < other):
             found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", settle))
+    return found
+
+
+def number_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
+    """Warnings by the RMSE of the test nodes, or of those to validate on; others than of the mean from 2% on."""
+    name = "rmse@test" if "rmse@test" in own else "rmse@validation"
+    found = []
+    for method, (what, settle) in _NUMBER_METHODS.items():
+        other = simple.get(f"{method}_{name}")
+        if other is not None and own[name] >= other * (1.0 if method == "mean" else 1.02):
+            found.append(InputWarning(what, name, f"{own[name]:.4g}, {_text(method, other)}", settle))
     return found
 
 

@@ -32,6 +32,14 @@ def card(bundle: Dataset) -> ModelCard:
             facts=figures,
             metadata={"metrics": facts["metrics"]},
         )
+    if facts.get("task") == "node_regression":
+        return ModelCard(
+            kind="regression",
+            columns=({"name": "node", "type": "string", "required": True}, *describing(network)),
+            example=({"node": first},),
+            facts=figures,
+            metadata={"metrics": facts["metrics"]},
+        )
     return ModelCard(
         kind="classification",
         columns=({"name": "node", "type": "string", "required": True}, *describing(network)),

@@ -10,7 +10,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.formats.npy import write_header
-from superworkflow.tasks.lib.gnn.model.config import read_shape
+from superworkflow.tasks.lib.gnn.model.config import REGRESSION, read_shape
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
@@ -24,12 +24,32 @@ LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
 
 
 def run(job: StageRun[PublishPredictionsParams]) -> Output:
-    """Write the bundle, of classes or of links.
+    """Write the bundle, of classes, numbers or links.
 
     Raises:
         UserError: there are no predictions, or a node has two.
     """
-    return _publish_links(job) if LINK_FACTORS in job.inputs["predictions"] else _publish_classes(job)
+    predictions = job.inputs["predictions"]
+    if LINK_FACTORS in predictions:
+        return _publish_links(job)
+    with predictions.parquet("predictions.parquet") as file:
+        is_number = pa.types.is_floating(file.schema_arrow.field("predicted").type)
+    return _publish_numbers(job) if is_number else _publish_classes(job)
+
+
+def _publish_numbers(job: StageRun[PublishPredictionsParams]) -> Output:
+    """Write predicted numbers: `nodes.npy` and `node_offsets.npy` as of classes, and `values.npy` float64 `[n]`."""
+    predictions, out = job.inputs["predictions"], job.output
+    nodes, values = _in_order(predictions, "predictions.parquet", ["predicted"])[0].columns
+    write_names(out, nodes.combine_chunks())
+    out.array("values.npy", values.to_numpy().astype(np.float64))
+    write_new_nodes(job, 0)
+    scores = job.inputs.get("scores")
+    out.json("bundle.json", {
+        "format": BUNDLE_FORMAT, "task": REGRESSION, "nodes": len(nodes), "predictions": predictions.digest,
+        "metrics": scores.json("metrics.json") if scores else {},
+    })  # fmt: skip
+    return Output(rows=len(nodes), stats={"nodes": len(nodes)})
 
 
 def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:

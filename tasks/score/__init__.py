@@ -11,6 +11,10 @@ Probabilities of all classes are judged on 8,000,000 / classes nodes of a split 
 not. `calibration_error` is the mean difference, over 15 bins of equal width, between the probability of the predicted
 class and the share of nodes where it is right, by the nodes in a bin (Guo et al., ICML 2017); not of several labels.
 
+Of numbers the figures are `rmse`, `mae` and `r2`: the root of the mean squared error and the mean absolute error, in
+the labels' unit, and 1 less the squared errors over those of the split's mean. `errors.parquet` has the 100 nodes of
+each split with the largest errors, columns `split`, `node`, `label`, `predicted`.
+
 Where the figures of simpler methods are given, one that is better than the network's is a warning.
 
 Files: `metrics.json`; `classes.parquet`, a row for each split and class with `precision`, `recall`, `f1`, `support`,
@@ -28,6 +32,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
+from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 MOST_RANKED = 8_000_000
 """Probabilities of a split that are judged, at most."""
@@ -58,6 +63,14 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.score.run:run",
     estimate=estimate,
-    help="accuracy, F1, ROC-AUC and calibration of predictions",
-    metrics=("accuracy", "micro_f1", "macro_f1", "roc_auc", "average_precision", "calibration_error"),
+    help="accuracy, F1, ROC-AUC and calibration of predictions, or errors of numbers",
+    metrics=(
+        "accuracy",
+        "micro_f1",
+        "macro_f1",
+        "roc_auc",
+        "average_precision",
+        "calibration_error",
+        *NUMBER_FIGURES,
+    ),
 )

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
@@ -18,8 +17,7 @@ from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibr
 from superworkflow.tasks.lib.metrics.f1 import class_scores
 from superworkflow.tasks.score import MOST_RANKED
 from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, several_scores
-
-JUDGED = ("validation", "test")
+from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, nothing_to_judge
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -30,12 +28,14 @@ def run(job: StageRun[StageParams]) -> Output:
     """
     predictions = job.inputs["predictions"]
     with predictions.parquet("predictions.parquet") as file:
-        several = pa.types.is_list(file.schema_arrow.field("label").type)
-        columns = ["node", "ranked" if several else "predicted", "label", "split"]
-        table = file.read(columns)
+        kind = file.schema_arrow.field("label").type
+        several, numbers = pa.types.is_list(kind), pa.types.is_floating(kind)
+        table = file.read(["node", "ranked" if several else "predicted", "label", "split"])
     table = table.append_column("row", pa.array(np.arange(len(table))))
     if "seen" in job.inputs:
         table = table.filter(pc.invert(pc.is_in(table["node"], value_set=_trained_on(job.inputs["seen"]))))
+    if numbers:
+        return judge_numbers(job, table)
     classes, likely = predictions.json("classes.json"), predictions.array("probabilities.npy")
     if likely.ndim != 2 or likely.shape[1] != len(classes):
         raise damaged(predictions, "probabilities.npy", f"a probability for each of {len(classes)} classes")
@@ -66,8 +66,7 @@ def run(job: StageRun[StageParams]) -> Output:
             tables["calibration"].append(_labelled(split, bins))
             metrics[f"calibration_error@{split}"] = calibration_error(bins)
     if not metrics:
-        raise UserError("no node is left to judge the predictions by", where=predictions.uri,
-                        remedy="Put labelled nodes into the splits validation and test")  # fmt: skip
+        raise nothing_to_judge(predictions.uri)
     job.output.json("metrics.json", metrics)
     for name, parts in tables.items():
         if parts:

@@ -6,13 +6,15 @@ File: `metrics.json`, of each split (a simpler method that is better is a warnin
 - `mrr`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every node of the target's set,
   and among those of its target with every node of the source's set. Pairs that are links themselves, held out or not,
   are left out, and so is a node with itself (filtered; Bordes et al., NeurIPS 2013). Of equal scores half rank before
-  it. In the graph of a bipartite edge list these are the nodes of the other side. The mean of the reciprocal ranks, and
-  the share of ranks up to `k`.
+  it. In the graph of a bipartite edge list these are the nodes of the other side. Where pairs to compare with were
+  given, all figures are by these, and links are ranked among them (`among`), as they are, without a filter. The mean of
+  the reciprocal ranks, and the share of ranks up to `k`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field
 
@@ -25,6 +27,12 @@ from superworkflow.infra.contract.stage import Input, Stage
 class ScoreLinksParams(StageParams):
     """Parameters of scoring links."""
 
+    among: Literal["auto", "source", "all"] = Field(
+        default="auto",
+        description="With given pairs that are no links, those that a link is ranked among: source, those of its "
+        "source; all, those of its split; auto takes source where each source, or each link, has equally many, and no "
+        "other node any.",
+    )
     k: int = Field(default=10, ge=1, le=1_000_000, description="Ranks that count as hits, 1 to 1,000,000.")
     ranked: int = Field(
         default=10_000,

@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.score_links import ScoreLinksParams
+from superworkflow.tasks.score_links.candidates import candidate_ranks, has_own
 
 load_kernels_fast()
 Vectors = NDArray[np.float32]
@@ -51,16 +52,21 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     sides = sides_of_nodes(graph, edges)
     metrics: dict[str, float] = {}
     for split in HELD_OUT:
-        links, others = held_out.links[split], held_out.others[split]
+        links, others = held_out.links[split], held_out.negatives(split)
         if not len(links):
             continue
         scored = [scores_of(sources, targets, factors, pairs) for pairs in (links, others)]
         metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
         ranked = links[: params.ranked]
-        ranks = np.concatenate([
-            filtered_ranks(sources * factors, targets, ranked, true_links, one_set, sides),
-            filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set, sides),
-        ])  # fmt: skip
+        if split in held_out.candidates:
+            by_source = params.among == "source" or (params.among == "auto" and has_own(links, others))
+            job.progress.log(f"{split} links are ranked among the given pairs{' of their sources' * by_source}")
+            ranks = candidate_ranks(scored[0][: params.ranked], ranked, scored[1], others, by_source)
+        else:
+            ranks = np.concatenate([
+                filtered_ranks(sources * factors, targets, ranked, true_links, one_set, sides),
+                filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set, sides),
+            ])  # fmt: skip
         metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
     job.output.json("metrics.json", metrics)
     judged = sum(map(len, held_out.links.values()))

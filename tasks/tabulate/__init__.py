@@ -1,7 +1,8 @@
-"""Stage `tabulate`: predictions of classes as one table for people, with the probabilities of all classes.
+"""Stage `tabulate`: predictions of nodes as one table for people, with the probabilities of all classes.
 
 File: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and for each class
-`probability_<class>` float32. Where nodes have several classes `predicted` and `probability` are lists.
+`probability_<class>` float32. Where nodes have several classes `predicted` and `probability` are lists. Predicted
+numbers are the columns `node` and `predicted` alone.
 """
 
 from __future__ import annotations

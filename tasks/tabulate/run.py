@@ -19,23 +19,27 @@ def run(job: StageRun[StageParams]) -> Output:
     """Write the table; see `tasks.tabulate`.
 
     Raises:
-        UserError: the predictions are not of classes.
+        UserError: the predictions are of links.
     """
     predictions = job.inputs["predictions"]
-    if CLASSES not in predictions:
-        raise UserError("no predictions of classes", where=predictions.uri,
+    with predictions.parquet(TABLE) as file:
+        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
+        count = file.metadata.num_rows
+    if "node" not in columns:
+        raise UserError("no predictions of nodes", where=predictions.uri,
                         remedy="Give the output of stage infer for a network that classifies nodes")  # fmt: skip
-    classes, likely = predictions.json(CLASSES), predictions.array("probabilities.npy")
+    classes: list[str] = predictions.json(CLASSES) if CLASSES in predictions else []
+    likely = predictions.array("probabilities.npy") if classes else np.empty((count, 0), np.float32)
     names = [f"probability_{name}" for name in classes]
     done = 0
     with predictions.parquet(TABLE) as file, job.output.file(TABLE) as path:
-        fields = [file.schema_arrow.field(name) for name in COLUMNS]
+        fields = [file.schema_arrow.field(name) for name in columns]
         schema = pa.schema([*fields, *(pa.field(name, pa.float32()) for name in names)])
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for batch in file.iter_batches(_ROWS, columns=COLUMNS):
-                columns = np.asarray(likely[done : done + len(batch)], np.float32).T
-                own = [pa.array(np.ascontiguousarray(each)) for each in columns]
-                writer.write_table(pa.Table.from_arrays([*(batch[name] for name in COLUMNS), *own], schema=schema))
+            for batch in file.iter_batches(_ROWS, columns=columns):
+                chances = np.asarray(likely[done : done + len(batch)], np.float32).T
+                own = [pa.array(np.ascontiguousarray(each)) for each in chances]
+                writer.write_table(pa.Table.from_arrays([*(batch[name] for name in columns), *own], schema=schema))
                 done += len(batch)
                 job.progress.update(done, len(likely), "nodes")
     return Output(rows=done, stats={"nodes": done, "classes": len(classes)})

@@ -1,12 +1,12 @@
-"""Stage `train`: a graph neural network that classifies nodes or predicts links, trained in mini-batches.
+"""Stage `train`: a graph neural network that predicts classes or numbers of nodes, or links, in mini-batches.
 
 A step's batch is a function of (seed, epoch, step): `tasks.lib.gnn`. Whatever prepares batches ahead, and whenever an
 attempt was killed, the same blocks are drawn; with one thread the same weights come out, bit by bit.
 
-Where stage holdout_links has held links out of the graph they are what is learned, else classes of nodes. Loss is
-cross entropy, of links binary: of these and of pairs that are drawn anew in each step, a function of (seed, epoch,
-step, link). The edges of a step's links pass no messages in that step; as these are at most an eighth of all links,
-others do.
+Where stage holdout_links has held links out of the graph they are what is learned, else classes or numbers of nodes.
+Loss is cross entropy; of numbers the squared error, in deviations of the training nodes; of links binary cross entropy
+of these and of pairs that are drawn anew in each step, a function of (seed, epoch, step, link). The edges of a step's
+links pass no messages in that step; as these are at most an eighth of all links, others do.
 
 Dense weights are trained by Adam, embeddings of nodes without features by its sparse form or by Adagrad. The weights
 that are kept are those of the epoch with the lowest loss on what is validated on, or with the best figure there.
@@ -157,7 +157,7 @@ class TrainParams(SplitParams):
     dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
         default=AUTO,
         description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95. auto: 0.5; "
-        "of links 0.3 with features and 0 without.",
+        "of numbers 0, of links 0.3 with features and 0 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
     decoder: Literal["dot", "distmult"] = Field(
@@ -222,7 +222,7 @@ class TrainParams(SplitParams):
                 f"{names} act between layers, and there is one: set `layers` to 2 or more, or leave them out"
             )
         if self.code and names:
-            raise ValueError(f"a module of one's own does without {names}: leave them out, and write them in the module")
+            raise ValueError(f"a module of one's own has no {names}: leave them out, and write them in it")
         if self.model in ATTENTION and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
         if self.weight and self.weighted == "sums" and self.model in ATTENTION:
@@ -245,7 +245,7 @@ class TrainParams(SplitParams):
             learned: the network learns embeddings of nodes without features.
         """
         batch = most if self.batch == ALL else min(int(self.batch), most)
-        usual = schedule(links, items, batch, learned)._asdict()
+        usual = schedule(links, items, batch, learned, self.task == "regression")._asdict()
         chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
         return ConcreteTrainParams.model_validate(self.model_dump() | chosen)
 

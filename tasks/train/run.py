@@ -24,11 +24,13 @@ from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
-from superworkflow.tasks.lib.gnn.objective.label_lists import has_several, many_targets_of
-from superworkflow.tasks.lib.gnn.objective.labels import targets_of
+from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.node_regression import Regression
+from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
+from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.latest_draws import times_of
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
@@ -132,15 +134,18 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
 
 
 def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
-    """Objective of training: links where some were held out of the graph, else classes of nodes.
+    """Objective of training: links where some were held out of the graph, else what nodes have.
 
     Raises:
         UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.
     """
     if not has_links(graph.dataset):
-        if has_several(graph, params.label):
-            return MultiLabel(many_targets_of(graph, params.label, params.shares, params.seed))
-        return Classification(targets_of(graph, params.label, params.shares, params.seed))
+        targets = node_targets_of(graph, params)
+        if isinstance(targets, NumberTargets):
+            return Regression(targets)
+        if isinstance(targets, ManyTargets):
+            return MultiLabel(targets)
+        return Classification(targets, certain=params.task == "classification")
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
     if params.batch == ALL:

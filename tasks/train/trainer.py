@@ -113,7 +113,7 @@ class Trainer:
         progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.source, self.group = network, task, params, source, group
-        self.warnings: list[InputWarning] = []
+        self.warnings: list[InputWarning] = [*task.doubts]
         self._progress = progress
         network.precision = params.products
         self.position, self.best = TrainingPosition(), TrainedWeights({}, {})
@@ -154,7 +154,7 @@ class Trainer:
             self._end_epoch()
             self._save_if_due()
         if self.best.network:
-            self.warnings = divergence(self.task, position, len(self._validate), self.params.learning_rate)
+            self.warnings += divergence(self.task, position, len(self._validate), self.params.learning_rate)
             self.network.load_arrays(self.best.network)
             self.group.load_rows(self.best.rows)
 

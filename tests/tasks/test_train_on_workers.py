@@ -62,6 +62,7 @@ FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
         "gat": {"model": "gat", "heads": 4, "fanouts": "3,3", "sampler": "labor", "batch": 7},
         "embeddings": {"fanouts": "all,2", "batch": 8},
         "typed": {"label": "paper.venue", "model": "rgcn", "fanouts": "4,3", "batch": 7, "embeddings_by": "adagrad"},
+        "numbers": {"label": "paper.venue", "task": "regression", "fanouts": "4,3", "batch": 7},
         "links": {"fanouts": "4,all", "batch": 40, "negatives": 2},
         "links, gcn": {"model": "gcn", "fanouts": "4,3", "batch": 40, "decoder": "distmult"},
         "links, typed": {"fanouts": "3,3", "batch": 9, "negatives_by": "degree"}}  # fmt: skip
@@ -195,6 +196,7 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     names = {
         "embeddings": "bare",
         "typed": "two",
+        "numbers": "two",
         "links": "links",
         "links, gcn": "links",
         "links, typed": "typed links",
@@ -211,7 +213,7 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     with alone.parquet("losses.parquet") as file:
         losses = file.read(["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
-    figure = "validation_auc" if "links" in kind else "validation_accuracy"
+    figure = "validation_auc" if "links" in kind else "validation_r2" if kind == "numbers" else "validation_accuracy"
     assert results[0]["facts"].keys() == alone.stats.keys()
     assert results[0]["facts"][figure] == pytest.approx(alone.stats[figure], abs=0.05)
     assert {file["path"] for file in results[0]["files"]} == {file.path for file in alone.manifest.files}
@@ -378,11 +380,14 @@ def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
     assert results == {case: [[False, False], [False, False], True] for case in cases}
 
 
-@pytest.mark.parametrize("kind", ["one", "two", "typed links"])
+@pytest.mark.parametrize("kind", ["one", "two", "numbers", "typed links"])
 def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
     """GCN, and a typed graph whose authors have learned embeddings; means are bit-equal."""
-    source = made[kind]
-    model = {"one": {"model": "gcn"}, "two": {"label": "paper.venue"}, "typed links": {"batch": 9}}[kind]
+    source = made["two" if kind == "numbers" else kind]
+    model = {
+        "one": {"model": "gcn"}, "two": {"label": "paper.venue"}, "typed links": {"batch": 9},
+        "numbers": {"label": "paper.venue", "task": "regression"},
+    }[kind]  # fmt: skip
     network = run_stage(
         STAGE, {"hidden": 16, "epochs": 1, "fanouts": "3,3", **model}, source.inputs(), tmp_path / "train"
     )
@@ -395,7 +400,7 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
     assert {entry["path"] for entry in results["files"]} == {entry.path for entry in alone.manifest.files}
     assert results["stats"] == {name: alone.stats[name] for name in results["stats"]}
     inner = [entry.path for entry in alone.manifest.files if entry.path.startswith("rows-")]
-    assert len(inner) == {"one": 0, "two": 1, "typed links": 2}[kind]
+    assert len(inner) == {"one": 0, "two": 1, "numbers": 1, "typed links": 2}[kind]
     for entry in alone.manifest.files:
         if entry.path in (*inner, "probabilities.npy"):
             assert np.load(tmp_path / "together" / entry.path) == pytest.approx(alone.array(entry.path), abs=1e-5)
@@ -403,7 +408,7 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
             one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
             for name in one.column_names:
                 first, second = one[name].to_pylist(), other[name].to_pylist()
-                if name in ("vector", "probability", "score"):
+                if name in ("vector", "probability", "score") or one[name].type == "double":
                     assert np.array(second) == pytest.approx(np.array(first), abs=1e-5)
                 else:
                     assert first == second

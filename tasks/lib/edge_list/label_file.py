@@ -21,7 +21,7 @@ from superworkflow.infra.storage.part_files import differ, part_files, part_uri,
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
-from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
+from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_below_zero, is_blank, is_missing
 
 NOTE = f"rows have no label ({NO_LABEL}) and are left out"
 FEW = 0.01
@@ -74,7 +74,9 @@ class LabelFile(NamedTuple):
     partition: Mapping[str, str] = MappingProxyType({})
 
 
-def read_labels(source: Source, scratch: Path, splits: bool = False) -> tuple[LabelRows, list[InputWarning]]:
+def read_labels(
+    source: Source, scratch: Path, splits: bool = False, below_zero: bool = False
+) -> tuple[LabelRows, list[InputWarning]]:
     """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`."""
     names = part_files(source)
     files = [
@@ -83,7 +85,7 @@ def read_labels(source: Source, scratch: Path, splits: bool = False) -> tuple[La
         )
         for name in names
     ]
-    rows = parse_files(files, source.uri, splits)
+    rows = parse_files(files, source.uri, splits, below_zero)
     return rows, label_warnings(rows, source.uri)
 
 
@@ -92,7 +94,7 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     return parse_files([LabelFile(path, where)], where, splits)
 
 
-def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False) -> LabelRows:
+def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, below_zero: bool = False) -> LabelRows:
     """Read files of labels of one form, each with or without its own header.
 
     Args:
@@ -100,6 +102,7 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False) ->
             recognised by its names. Or Parquet, in which a list has the labels of a node, and lines are rows.
         where: how messages call the file, or the folder of them.
         splits: rows may have a third column, `split`.
+        below_zero: whole numbers below 0 are labels, such as numbers to predict.
 
     Raises:
         UserError: with the line, its content and what to do.
@@ -139,7 +142,7 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False) ->
                 raise UserError(what, where=f"{name}:{number}", value=line, remedy=_FORMAT)
             if not fields[node_at]:
                 raise UserError("the node is empty", where=f"{name}:{number}", value=line, remedy=_FORMAT)
-            if is_missing(fields[label_at]):
+            if is_blank(fields[label_at]) or (not below_zero and is_below_zero(fields[label_at])):
                 missing += 1
                 continue
             split = fields[split_at] if split_at >= 0 else ""
@@ -169,6 +172,8 @@ def check_several(rows: LabelRows, where: str, parameter: str) -> None:
     first: dict[str, int] = {}
     second: dict[str, int] = {}
     for i, node in enumerate(rows.nodes):
+        if is_missing(rows.labels[i]):
+            continue
         if rows.labels[first.setdefault(node, i)] != rows.labels[i]:
             second.setdefault(node, i)
     if second and len(second) < FEW * len(first):

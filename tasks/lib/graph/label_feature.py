@@ -27,6 +27,8 @@ def label_feature(graph: HeteroGraph, label: str, where: str, default: str = "")
     if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
         raise UserError(
             "a label is a whole number or text for each node, or a ragged list of them", where=where,
-            value=f"{name}: {feature.dtype}{list(feature.shape)}", remedy="Give a feature of whole numbers or text",
+            value=f"{name}: {feature.dtype}{list(feature.shape)}",
+            remedy="Give a feature of whole numbers or text; decimals to predict as text (DT_STRING), since networks "
+            "read other ones",
         )  # fmt: skip
     return node_set, feature

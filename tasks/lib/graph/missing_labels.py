@@ -17,7 +17,17 @@ _BELOW_ZERO = re.compile(r"-0*[1-9]\d*(\.0*)?")
 def is_missing(label: str | bytes) -> bool:
     """True if a label's text means that there is none, in upper or lower case."""
     text = label.decode("utf-8", "replace") if isinstance(label, bytes) else label
-    return text.lower() in _WORDS or _BELOW_ZERO.fullmatch(text) is not None
+    return is_blank(text) or is_below_zero(text)
+
+
+def is_blank(label: str) -> bool:
+    """True if a text means that there is no value, whether values are classes or numbers."""
+    return label.lower() in _WORDS
+
+
+def is_below_zero(label: str) -> bool:
+    """True for a whole number below 0: no class, but a number to predict."""
+    return _BELOW_ZERO.fullmatch(label) is not None
 
 
 def missing(labels: Any) -> NDArray[np.bool_]:

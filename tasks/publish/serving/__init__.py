@@ -10,6 +10,7 @@ only. A request is a table with one row per question, and parameters:
 | --- | --- | --- |
 | embeddings | `node` or `vector` (list of numbers) | `node` and `vector`, or `node`, `neighbors` and `scores` |
 | classes | `node`; of new nodes `features` and `neighbors` | `node`, `predicted`, `probability`, `probabilities` |
+| numbers | `node`; of new nodes `features` and `neighbors` | `node`, `predicted` |
 | links | `source`, `target`; `source_features`, … | `source`, `target`, `score`, `probability` |
 
 Nodes are text or whole numbers. The last column of an answer, `error`, is empty or says why its row has no answer, such
@@ -33,11 +34,15 @@ import json
 from pathlib import Path
 
 from .embeddings import EmbeddingModel
-from .predictions import LinkModel, PredictionModel
+from .predictions import LinkModel, NumberModel, PredictionModel
 
 
-def load(folder: Path) -> EmbeddingModel | PredictionModel | LinkModel:
+def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkModel:
     """The model of a bundle."""
     facts = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    kind = LinkModel if facts.get("task") == "link_prediction" else PredictionModel
-    return EmbeddingModel(folder, facts) if "dimensions" in facts else kind(folder, facts)
+    if "dimensions" in facts:
+        return EmbeddingModel(folder, facts)
+    task = facts.get("task")
+    if task == "link_prediction":
+        return LinkModel(folder, facts)
+    return NumberModel(folder, facts) if task == "node_regression" else PredictionModel(folder, facts)

@@ -1,4 +1,4 @@
-"""The served models of predictions: classes of nodes, and links between them."""
+"""The served models of predictions: classes and numbers of nodes, and links between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DESCRIBING = ("features", "neighbors", "weights", "node_set")
 """Columns of a request that describe a new node."""
 
 
-class PredictionModel:
+class NodeModel:
     """Answers questions about the nodes of one bundle, and about new ones.
 
     Args:
@@ -28,15 +28,15 @@ class PredictionModel:
         facts: content of its `bundle.json`.
     """
 
+    columns: tuple[str, ...]
+    """Columns of an answer between the node and the error."""
+
     def __init__(self, folder: Path, facts: Mapping[str, Any]):
         self.facts, self.names = facts, Names(folder)
         network = _network_of(folder)
         self._node_set = network.document["head"]["node_sets"][0] if network is not None else ""
         self._document = network.document if network is not None else None
         self._nodes = NodeReader(folder, {self._node_set: self.names}, network, facts.get("no_new_nodes", ""))
-        self._classes, self._probabilities = mapped(folder, "classes"), mapped(folder, "probabilities")
-        self._offsets = _if_there(folder, "class_offsets")
-        self._all = _if_there(folder, "class_probabilities")
 
     def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
         """Answer a table of questions; see the package's text.
@@ -47,7 +47,7 @@ class PredictionModel:
         queries = queries_of(table, "node", "", self._node_set, self._document)
         found = self._nodes.answers(queries)
         answers = [
-            (None, None, None)
+            (None,) * len(self.columns)
             if error or (row < 0 and (scores is None or not len(scores)))
             else self._answer(int(row), scores)
             for row, scores, error in zip(found.rows, found.made, found.errors, strict=True)
@@ -56,10 +56,43 @@ class PredictionModel:
             "node": [each.name for each in queries],
             **{
                 name: answer_column(answer[place] for answer in answers)
-                for place, name in enumerate(("predicted", "probability", "probabilities"))
+                for place, name in enumerate(self.columns)
             },
             "error": found.errors,
         })  # fmt: skip
+
+    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, ...]:
+        """Values of the columns for a node of the bundle, by row, or a new one, by what the network makes of it."""
+        raise NotImplementedError
+
+
+class NumberModel(NodeModel):
+    """Answers with predicted numbers; see `NodeModel`."""
+
+    columns = ("predicted",)
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        super().__init__(folder, facts)
+        self._values = mapped(folder, "values")
+
+    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, ...]:
+        if scores is None:
+            return (float(self._values[row]),)
+        assert self._document is not None
+        head = self._document["head"]
+        return (float(scores[0]) * head["scale"] + head["mean"],)
+
+
+class PredictionModel(NodeModel):
+    """Answers with predicted classes; see `NodeModel`."""
+
+    columns = ("predicted", "probability", "probabilities")
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        super().__init__(folder, facts)
+        self._classes, self._probabilities = mapped(folder, "classes"), mapped(folder, "probabilities")
+        self._offsets = _if_there(folder, "class_offsets")
+        self._all = _if_there(folder, "class_probabilities")
 
     def _answer(self, row: int, scores: Floats | None) -> tuple[Any, Any, Any]:
         """Class, probability, and probabilities of all classes; lists of both where nodes have several classes."""

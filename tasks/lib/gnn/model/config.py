@@ -17,7 +17,7 @@ NETWORK_FILE = "network.json"
 MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
 ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
 """Models of graphs with one node set and one edge set, and models with heads of attention."""
-CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
 DECODERS = ("dot", "distmult")
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
 
@@ -32,14 +32,15 @@ class Head:
     """Output of a network's last layer, and its task.
 
     Args:
-        task: `CLASSIFICATION` or `LINKS`.
+        task: `CLASSIFICATION`, `REGRESSION` or `LINKS`.
         node_sets: node sets whose rows the layer makes.
         width: width of these rows.
         classes: for `CLASSIFICATION`, names of the classes.
-        label: for `CLASSIFICATION`, the learned feature as SET.FEATURE.
+        label: for `CLASSIFICATION` and `REGRESSION`, the learned feature as SET.FEATURE.
         edges: for `LINKS`, the predicted edge set.
         decoder: for `LINKS`, one of `DECODERS`, which score two nodes' rows.
         several: for `CLASSIFICATION`, nodes may have several classes: sigmoids instead of a softmax.
+        mean, scale: for `REGRESSION`, a number is the row's value times `scale`, plus `mean`.
     """
 
     task: str
@@ -50,6 +51,8 @@ class Head:
     edges: str = ""
     decoder: str = ""
     several: bool = False
+    mean: float = 0.0
+    scale: float = 1.0
 
     def fault(self) -> str:
         """Description of a fault; empty if there is none."""
@@ -62,6 +65,9 @@ class Head:
             return "neither one class a node nor several"
         if self.task == LINKS:
             return "" if self.decoder in DECODERS else "no such decoder"
+        if self.task == REGRESSION:
+            usable = math.isfinite(self.mean) and math.isfinite(self.scale) and self.scale > 0
+            return "" if usable and self.width == 1 else "no scale of numbers"
         if self.task != CLASSIFICATION:
             return "no such task"
         return "" if self.width == len(self.classes) > 1 else "classes without names"

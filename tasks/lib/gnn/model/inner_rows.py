@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig
 
 
 def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
     """Files of stage infer with what the layers from the second on read, by number of the layer and node set.
 
-    Those that the last layer of a classifier reads of the classified nodes are its `embeddings.parquet` instead.
+    Those that the last layer of a classifier or regression reads of its nodes are its `embeddings.parquet` instead.
     """
     numbers = shape.numbers()
     if shape.code:  # its layers are its own
@@ -24,6 +24,4 @@ def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
 def is_embedding(shape: NetworkConfig, layer: int, node_set: str) -> bool:
     """True if `embeddings.parquet` has what a layer, from 0, reads of a node set."""
     head = shape.head
-    return (
-        0 < layer == shape.layers - 1 and not shape.joins and head.task == CLASSIFICATION and node_set in head.node_sets
-    )
+    return 0 < layer == shape.layers - 1 and not shape.joins and head.task != LINKS and node_set in head.node_sets

@@ -1,1 +1,1 @@
-"""Training objectives: node classification, several labels, link prediction."""
+"""Training objectives: node classification, several labels, node regression, link prediction."""

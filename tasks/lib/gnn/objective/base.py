@@ -7,7 +7,7 @@ loss from the rows that the network makes of these nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.model.config import Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
@@ -70,6 +71,10 @@ class Objective(Protocol):
     @property
     def is_constant(self) -> bool:
         """True if the same items make the same example in every step."""
+
+    @property
+    def doubts(self) -> Sequence[InputWarning]:
+        """Warnings about the items."""
 
     def items(self, split: str) -> NDArray[np.int64]:
         """Numbers of the items of one of `splits.SPLITS`, ascending."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.objective.real_labels import check_classes
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
@@ -57,7 +58,9 @@ class Targets(NodeTargets):
     classes: NDArray[np.int64]
 
 
-def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> Targets:
+def targets_of(
+    graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int, certain: bool = True
+) -> Targets:  # fmt: skip
     """Targets of a graph.
 
     Args:
@@ -65,6 +68,7 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
         label: a feature as SET.FEATURE; empty for the label of a graph from an edge list.
         shares: shares of each class's nodes to train and to validate on, if the set has no feature `split`.
         seed: seed of the split.
+        certain: labels are classes even if they look like numbers to predict.
 
     Raises:
         UserError: there is no such feature, it cannot be a label, or a class has no node to train on.
@@ -73,6 +77,8 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
     found, codes = _coded(graph, feature, node_set)
     where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
     names = sorted(found, key=by_number)
+    if not certain:
+        check_classes(names, int((codes >= 0).sum()), where)
     if len(names) < 2:
         raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
                         remedy="Give labels of at least two kinds")  # fmt: skip
@@ -80,7 +86,7 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
     classes = np.array([*(number[name] for name in found), NONE], np.int64)[codes]
     splits = given_splits(graph, node_set)
     if splits is None:
-        splits = _divided(classes, len(names), shares, seed)
+        splits = divided(classes, len(names), shares, seed)
     splits[~has] = NONE
     trained = np.bincount(classes[splits == 0], minlength=len(names))
     if not trained.all():
@@ -136,6 +142,18 @@ def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[st
 
 def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
     """`_coded` of texts, in Arrow, without a Python object for each node."""
+    texts, codes = text_codes(values, feature, where)
+    present = [text for text in texts if not is_missing(text)]
+    places = {text: place for place, text in enumerate(present)}
+    return present, np.array([*(places.get(text, NONE) for text in texts), NONE], np.int64)[codes]
+
+
+def text_codes(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Texts of a feature that occur, and the index of each node's text, -1 for null.
+
+    Raises:
+        UserError: a text is not UTF-8.
+    """
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if feature.shape:
         column = pc.list_element(column, 0)
@@ -143,10 +161,7 @@ def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], 
         coded = pc.dictionary_encode(column.cast(pa.large_string()))
     except pa.ArrowInvalid:
         raise UserError("a text is not UTF-8", where=where, remedy="Give text in UTF-8") from None
-    texts, codes = coded.dictionary.to_pylist(), pc.fill_null(coded.indices, NONE).to_numpy().astype(np.int64)
-    present = [text for text in texts if not is_missing(text)]
-    places = {text: place for place, text in enumerate(present)}
-    return present, np.array([*(places.get(text, NONE) for text in texts), NONE], np.int64)[codes]
+    return coded.dictionary.to_pylist(), pc.fill_null(coded.indices, NONE).to_numpy().astype(np.int64)
 
 
 def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
@@ -163,7 +178,7 @@ def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
     return np.array([*map(SPLITS.index, names), NONE], np.int8)[codes]
 
 
-def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
+def divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
     """Splits of each class by a hash of the nodes' numbers, with at least one node to train on."""
     splits = np.full(len(classes), NONE, np.int8)
     keys = np.empty(len(classes), np.uint64)

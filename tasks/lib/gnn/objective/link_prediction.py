@@ -46,6 +46,7 @@ class LinkPrediction:
 
     figure = "auc"
     is_constant = False
+    doubts = ()
 
     def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by_degree: bool, seed: int):
         self.held_out = read_held_out(graph)

@@ -11,7 +11,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
 from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
-from superworkflow.tasks.lib.gnn.objective.node_classification import NodeTask, wanted_of
+from superworkflow.tasks.lib.gnn.objective.node_classification import NodeTask, class_head, wanted_of
 from superworkflow.tasks.lib.graph.heterograph import take
 
 
@@ -26,7 +26,7 @@ class MultiLabel(NodeTask):
     """Share of a node's k labels among the k labels of highest score."""
 
     def __init__(self, targets: ManyTargets):
-        super().__init__(targets, several=True)
+        super().__init__(targets, class_head(targets, several=True))
         self.targets = targets
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:

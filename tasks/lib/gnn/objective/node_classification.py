@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,10 +11,12 @@ from torch.nn import functional
 
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, Targets
+from superworkflow.tasks.lib.gnn.objective.real_labels import class_doubts
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 
 
@@ -23,17 +25,14 @@ class NodeTask:
 
     Args:
         targets: their labels and splits.
-        several: nodes may have several labels.
+        head: the network's.
     """
 
     is_constant = True
+    doubts: Sequence[InputWarning] = ()
 
-    def __init__(self, targets: NodeTargets, several: bool):
-        self._targets = targets
-        self.head = Head(
-            CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label,
-            several=several,
-        )  # fmt: skip
+    def __init__(self, targets: NodeTargets, head: Head):
+        self._targets, self.head = targets, head
 
     def items(self, split: str) -> NDArray[np.int64]:
         return self._targets.nodes(split)
@@ -52,7 +51,8 @@ class NodeTask:
 
     def facts(self) -> dict[str, Stat]:
         counts = {f"{split}_nodes": len(self.items(split)) for split in SPLITS}
-        return {"nodes": len(self._targets.splits), "classes": len(self._targets.names), **counts}
+        classes = {"classes": len(self._targets.names)} if self._targets.names else {}
+        return {"nodes": len(self._targets.splits), **classes, **counts}
 
 
 class Classification(NodeTask):
@@ -60,13 +60,16 @@ class Classification(NodeTask):
 
     Args:
         targets: their classes and splits.
+        certain: labels are classes even if they look like numbers to predict.
     """
 
     figure = "accuracy"
 
-    def __init__(self, targets: Targets):
-        super().__init__(targets, several=False)
+    def __init__(self, targets: Targets, certain: bool = True):
+        super().__init__(targets, class_head(targets, several=False))
         self.targets = targets
+        if not certain:
+            self.doubts = class_doubts(targets.names, int((targets.classes >= 0).sum()), targets.label)
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
@@ -81,6 +84,14 @@ class Classification(NodeTask):
         classes = wanted_of(example, scores)
         loss = float(functional.cross_entropy(scores, classes, reduction="sum"))
         return Evaluation(loss, float((scores.argmax(1) == classes).sum()))
+
+
+def class_head(targets: NodeTargets, several: bool) -> Head:
+    """Head of a network that makes a score for each class."""
+    return Head(
+        CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label,
+        several=several,
+    )  # fmt: skip
 
 
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from superworkflow.infra.contract.params import StageParams
@@ -12,8 +14,13 @@ class SplitParams(StageParams):
 
     label: str = Field(
         default="",
-        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0, an empty "
-        "text, nan, None and null mean no label. Not needed with an edge list.",
+        description="What is learned, as SET.FEATURE: numbers or texts of a node set; an empty text, nan, None, null "
+        "and, of classes, a number below 0 mean no label. Not needed with an edge list.",
+    )
+    task: Literal["auto", "classification", "regression"] = Field(
+        default="auto",
+        description="What is learned of nodes. classification: each different label is a class. regression: labels are "
+        "numbers, also below 0. auto: classes; labels with many different decimals are refused.",
     )
     train_share: float = Field(
         default=0.6, gt=0, le=1,

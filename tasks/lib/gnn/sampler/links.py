@@ -7,7 +7,7 @@ symmetric: edges in both directions are one link, its smaller node comes first, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,27 @@ class HeldOut:
         edges: name of the set.
         links: by split of `HELD_OUT`, sources and targets, int64 [links, 2].
         others: by split, equally many pairs that no edge of the whole graph joins.
+        candidates: by split, all pairs among which links are to be found, where they are given; sources and targets.
     """
 
     edges: str
     links: Mapping[str, Pairs]
     others: Mapping[str, Pairs]
+    candidates: Mapping[str, Pairs] = field(default_factory=dict)
+
+    def negatives(self, split: str) -> Pairs:
+        """Pairs that links are compared with."""
+        return self.candidates.get(split, self.others[split])
 
     def write(self, output: FileWriter) -> None:
-        """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`."""
+        """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`, and of given ones
+        `candidates-<split>.npy`."""
         output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges})
         for split in HELD_OUT:
             output.array(f"links-{split}.npy", self.links[split])
             output.array(f"non-links-{split}.npy", self.others[split])
+            if split in self.candidates:
+                output.array(f"candidates-{split}.npy", self.candidates[split])
 
 
 def has_links(dataset: Dataset) -> bool:
@@ -73,9 +82,11 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     edges = graph.edge_sets[name]
     sizes = [graph.node_sets[each].count for each in (edges.source, edges.target)]
     found: dict[str, Pairs] = {}
-    for kind in ("links", "non-links"):
+    for kind in ("links", "non-links", "candidates"):
         for split in HELD_OUT:
             file = f"{kind}-{split}.npy"
+            if kind == "candidates" and file not in dataset:
+                continue
             pairs: NDArray[Any] = dataset.array(file, mmap=False) if file in dataset else np.empty(0)
             if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
                 raise damaged(dataset, file, "pairs are int64 [pairs, 2]")
@@ -85,7 +96,8 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     if any(len(found[f"links-{split}"]) != len(found[f"non-links-{split}"]) for split in HELD_OUT):
         raise damaged(dataset, LINKS_FILE, "there are not as many links as pairs without one")
     links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
-    return HeldOut(name, links, others)
+    given = {split: found[f"candidates-{split}"] for split in HELD_OUT if f"candidates-{split}" in found}
+    return HeldOut(name, links, others, given)
 
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:

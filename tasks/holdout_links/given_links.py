@@ -1,0 +1,151 @@
+"""Links to validate and test that a user gives, perhaps with pairs that are no links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.storage.part_files import part_files, part_uri
+from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+
+COLUMNS, LABEL = ("source", "target", "split"), "label"
+_FORM = "Give a header source,target,split or source,target,split,label, where label is 1 for a link and 0 for none"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class GivenLinks:
+    """Links and other pairs of a file.
+
+    Args:
+        links: by split of `HELD_OUT`, sources and targets as the file has them, int64 [links, 2].
+        candidates: by split, pairs that are no links; no entry for a split without them.
+        trained: links of the split train, int64 [links, 2].
+    """
+
+    links: Mapping[str, Pairs]
+    candidates: Mapping[str, Pairs]
+    trained: Pairs
+
+
+def read_given(job: StageRun[HoldoutLinksParams], graph: HeteroGraph, edges: EdgeSet) -> GivenLinks:
+    """Read the source `links`.
+
+    Raises:
+        UserError: a row is no link or pair of nodes of the graph, occurs in two splits, or nothing is to be tested.
+    """
+    source = job.sources["links"]
+    table = pa.concat_tables([
+        _table(str(source.local(job.scratch, name)), part_uri(source, name)) for name in part_files(source)
+    ])  # fmt: skip
+    pairs = np.stack([
+        _nodes(table[column], graph, node_set, source.uri)
+        for column, node_set in zip(COLUMNS[:2], (edges.source, edges.target), strict=True)
+    ], 1)  # fmt: skip
+    splits = _splits(table["split"], source.uri)
+    linked = _linked(table[LABEL], source.uri) if LABEL in table.column_names else np.ones(len(pairs), np.bool_)
+    one_set = edges.source == edges.target
+    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1]) if one_set else np.empty(0, np.int64)
+    if len(loops):
+        raise _fault("a node is linked with itself", source.uri, loops, table["source"], "Leave such rows out")
+    if (unused := np.flatnonzero((splits == "train") & ~linked)).size:
+        raise _fault(
+            "pairs that are no links are for validation and test", source.uri, unused, table["split"],
+            "Leave such rows of the split train out: train draws pairs by itself (train.negatives)",
+        )  # fmt: skip
+    _check_once(pairs, splits, linked, one_set, table, source.uri)
+    links = {split: pairs[linked & (splits == split)] for split in HELD_OUT}
+    if not len(links["test"]):
+        raise UserError("there are no links to test", where=source.uri, value=f"{len(pairs)} rows",
+                        remedy="Give rows with the split test")  # fmt: skip
+    others = {split: pairs[~linked & (splits == split)] for split in HELD_OUT}
+    if lone := next((split for split in HELD_OUT if len(others[split]) and not len(links[split])), ""):
+        raise UserError(f"the split {lone} has pairs that are no links, and no links", where=source.uri,
+                        value=len(others[lone]), remedy=f"Give links of the split {lone}")  # fmt: skip
+    return GivenLinks(links, {split: each for split, each in others.items() if len(each)},
+                      pairs[linked & (splits == "train")])  # fmt: skip
+
+
+def _table(path: str, where: str) -> pa.Table:
+    """Columns of one file: Parquet, or CSV with a header, perhaps gzipped."""
+    with open(path, "rb") as stream:
+        begin = stream.read(4)
+    try:
+        if begin == b"PAR1":
+            table = pq.read_table(path)
+        else:
+            compression = "gzip" if begin[:2] == b"\x1f\x8b" else None
+            with pa.input_stream(path, compression=compression) as text:
+                kinds = dict.fromkeys((*COLUMNS, LABEL), pa.string())
+                table = pa_csv.read_csv(text, convert_options=pa_csv.ConvertOptions(column_types=kinds))
+    except pa.ArrowInvalid as error:
+        raise UserError(f"no table of links: {str(error).splitlines()[0]}", where=where, remedy=_FORM) from None
+    lacking = [name for name in COLUMNS if name not in table.column_names]
+    if lacking:
+        raise UserError("the table of links has other columns", where=where,
+                        value=", ".join(table.column_names)[:200], remedy=_FORM)  # fmt: skip
+    names = [name for name in (*COLUMNS, LABEL) if name in table.column_names]
+    return pa.table({name: table[name].cast(pa.string()) for name in names})
+
+
+def _nodes(names: pa.ChunkedArray, graph: HeteroGraph, node_set: str, where: str) -> NDArray[np.int64]:
+    ids = graph.ids(node_set).combine_chunks().cast(pa.string())
+    found = pc.index_in(names, value_set=ids)
+    if found.null_count:
+        strangers = np.flatnonzero(found.is_null().to_numpy())
+        remedy = f"Name nodes as the graph does, which has {ids[0].as_py()!r}, or leave such rows out"
+        raise _fault("there are links of nodes that are not in the graph", where, strangers, names, remedy)
+    numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _splits(texts: pa.ChunkedArray, where: str) -> NDArray[Any]:
+    coded = texts.combine_chunks().dictionary_encode()
+    names = [BY_NAME.get((text or "").lower(), "") for text in coded.dictionary.to_pylist()]
+    splits: NDArray[Any] = np.array([*names, ""], object)[coded.indices.fill_null(len(names)).to_numpy()]
+    if (faulty := np.flatnonzero(splits == "")).size:
+        raise _fault("no such split", where, faulty, texts, "Valid: train, validation, test")
+    return splits
+
+
+def _linked(texts: pa.ChunkedArray, where: str) -> NDArray[np.bool_]:
+    values = texts.combine_chunks()
+    is_link, is_none = (pc.is_in(values, value_set=pa.array(each)) for each in (["1", "1.0"], ["0", "0.0"]))
+    if (faulty := np.flatnonzero(~(pc.or_(is_link, is_none).to_numpy(zero_copy_only=False)))).size:
+        raise _fault("a label of a link is neither 1 nor 0", where, faulty, texts, _FORM)
+    found: NDArray[np.bool_] = is_link.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _check_once(
+    pairs: Pairs, splits: NDArray[Any], linked: NDArray[np.bool_], one_set: bool, table: pa.Table, where: str
+) -> None:  # fmt: skip
+    """Refuse a link that occurs in two splits, or is given as none too."""
+    ends = np.sort(pairs, axis=1) if one_set else pairs
+    keys = (ends[:, 0].astype(np.uint64) << np.uint64(32)) | ends[:, 1].astype(np.uint64)
+    order = np.argsort(keys[linked], kind="stable")
+    sorted_keys, sorted_splits, rows = keys[linked][order], splits[linked][order], np.flatnonzero(linked)[order]
+    twice = np.flatnonzero((sorted_keys[1:] == sorted_keys[:-1]) & (sorted_splits[1:] != sorted_splits[:-1]))
+    if len(twice):
+        raise _fault("a link is in two splits", where, rows[twice + 1], table["source"], "Give each link one split")
+    both = np.flatnonzero(~linked & np.isin(keys, sorted_keys))
+    if len(both):
+        raise _fault("a pair is given as a link and as none", where, both, table["source"], "Give each pair one label")
+
+
+def _fault(what: str, where: str, rows: NDArray[np.int64], values: pa.ChunkedArray, remedy: str) -> UserError:
+    shown = ", ".join(f"{values[int(row)].as_py()!r} in row {row + 1}" for row in rows[:_SHOWN])
+    return UserError(f"{what}: {shown}", where=where, value=f"{len(rows)} rows", remedy=remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Drift, Picture
@@ -13,9 +14,19 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, probe, records, sample, set_drift
 
 
-def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) -> None:
-    """Heterograph, sample, records; with a label also probe, which scores the sampled subgraphs."""
-    typed = flow.stage(heterograph.STAGE, graph=graph)
+def diagram(
+    flow: Diagram, graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None,
+    spec: Source, seeds: Source | None,
+) -> None:  # fmt: skip
+    """Heterograph, sample, records; with a label also probe, which scores the sampled subgraphs.
+
+    Raises:
+        UserError: there is no graph, or there are two.
+    """
+    if (graph is None) == (edges is None):
+        raise UserError("subgraphs needs exactly one graph", where="graph" if graph is None else "edges",
+                        remedy="Give either --graph FILE or --edges FILE")  # fmt: skip
+    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
     subgraphs = flow.stage(sample.STAGE, graph=typed, spec=spec, seeds=seeds)
     flow.stage(records.STAGE, graph=typed, subgraphs=subgraphs)
     if flow.parameter("probe.label"):
@@ -38,11 +49,15 @@ SUPERWORKFLOW = Superworkflow(
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), or its folder",
+        "edges": "an edge list or triples instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally "
+        "gzipped; or a folder of part files; the spec names sets `node` and `edge`, or those of the relations",
+        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each",
+        "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
         "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
         "seeds": "table of seeds: `id`, optionally `split` and `timestamp`, or a folder of part files; by default all "
         "nodes of the spec's set",
     },
-    optional=frozenset({"seeds"}),
+    optional=frozenset({"graph", "edges", "features", "labels", "seeds"}),
     diagram=diagram,
     flags={"label": Flag("probe.label", "score the subgraphs by a classifier of this feature of the seeds",
                          "SET.FEATURE")},

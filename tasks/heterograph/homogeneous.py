@@ -1,8 +1,9 @@
 """A graph of one kind of nodes and edges, from what is at hand of it: an edge list, features, labels.
 
-The edge list is read as the stage `index` reads it, without direction: loops are dropped, equal edges merged. The set
-`edge` has each edge in both directions, so that a node's row holds its neighbours. Weights, of equal edges their sum,
-become the feature `weight` of edges.
+The edge list is read as the stage `index` reads it: loops are dropped, equal edges merged. Without direction the set
+`edge` has each edge in both directions, so that a node's row holds its neighbours; with `directed` it has the edges as
+they are, and `reverse_edge` the other way round. Weights, of equal edges their sum, become the feature `weight` of
+edges. With `time` no edges are merged: each row has its own `timestamp`.
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
 of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
@@ -29,8 +30,18 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
+from superworkflow.tasks.heterograph import (
+    EDGE_SET,
+    FEATURES,
+    LABEL,
+    NODE_SET,
+    SPLIT,
+    TIMESTAMP,
+    WEIGHT,
+    HeterographParams,
+)
 from superworkflow.tasks.heterograph.csr import renumber
+from superworkflow.tasks.heterograph.edge_rows import TimedRows, write_edge_sets
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
@@ -38,6 +49,7 @@ from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.diagnose import no_edges
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
@@ -67,6 +79,10 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     """
     graph, dialect = _edges(job)
     labels, edges, weights = graph.labels, graph.edges, graph.weights
+    values: dict[str, tuple[str, NDArray[Any]]] = {} if weights is None else {WEIGHT: ("float", weights)}
+    if isinstance(graph, TimedRows):
+        values[TIMESTAMP] = ("int64", graph.times)
+    own_rows = job.params.directed or TIMESTAMP in values
     naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
     del graph
     ids = Ids(job.threads)
@@ -86,9 +102,16 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         where = job.sources["edges"].uri
         raise UserError(what, where=where, value=len(edges), remedy="Give a schema of several sets")
     renumber(edges, node, node)
-    _write_rows(job, edges, weights, nodes)
-    weighted = [] if weights is None else [Feature(WEIGHT, "float", ())]
-    del edges, weights
+    merged = 0
+    if own_rows:
+        edge_sets = write_edge_sets(job, edges, values, nodes)
+        left = sum(each.count for each in edge_sets)
+        arcs, merged = left, arcs - left
+    else:
+        _write_rows(job, edges, weights, nodes)
+        weighted = [] if weights is None else [Feature(WEIGHT, "float", ())]
+        edge_sets = [EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))]
+    del edges, weights, values
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
@@ -100,12 +123,11 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     described, labelled, of_labels = write_labels(job, names, features, len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
-    edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
-    write_graph_file(job.output, [node_set], [edge_set])
+    write_graph_file(job.output, [node_set], edge_sets)
     job.progress.update(4, 4, "parts")
-    stats = stats_of([node_set], [edge_set]) | {
-        "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written, **naming, **scaled,
+    stats = stats_of([node_set], edge_sets) | {
+        "node_sets": 1, "edge_sets": len(edge_sets), "reversed_edges": arcs // 2, "dangling_edges": 0,
+        "parallel_edges": merged, "bytes": job.output.bytes_written, **naming, **scaled,
         **warning_stats([*dialect.warnings, *doubts, *of_labels]),
     }  # fmt: skip
     if labelled is not None:
@@ -134,30 +156,36 @@ def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _c
 
 def _edges(
     job: StageRun[HeterographParams],
-) -> tuple[Indexed, Dialect]:
+) -> tuple[Indexed | TimedRows, Dialect]:
     """The edge list as `index` reads it, and how, with warnings that fit this stage."""
-    source = job.sources["edges"]
-    given = IndexParams(engine="compiled", missing=job.params.missing, bipartite=job.params.bipartite)
+    source, params = job.sources["edges"], job.params
+    given = IndexParams(
+        engine="compiled", missing=params.missing, bipartite=params.bipartite, directed=params.directed,
+        time=params.time, from_time=params.from_time, until=params.until,
+    )  # fmt: skip
     reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
     try:
         files = unpacked_parquet(edge_files(source, given, job.scratch), job.scratch)
     except UserError as error:
         raise _without_parameters(error) from None
+    if params.time is not None:
+        files = [file._replace(dialect=file.dialect.with_times()) for file in files]
     dialect = files[0].dialect
     dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     try:
-        graph = index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
+        graph: Indexed | TimedRows = (
+            index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
+            if params.time is None
+            else TimedRows(job, files, source.uri)
+        )
     except UserError as error:
         raise _without_parameters(error) from None
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
-        raise UserError(
-            "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
-            where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
-        )  # fmt: skip
+        raise no_edges(graph.rows, dialect, source.uri)
     return graph, dialect
 
 
@@ -178,11 +206,16 @@ def _without_parameters(error: UserError) -> UserError:
 
 def _own(remedy: str) -> str:
     """A remedy whose parameters of `index` that this stage has too are named as its own."""
-    return re.sub(r"\bindex\.(missing|bipartite)\b", r"heterograph.\1", remedy)
+    return re.sub(r"\bindex\.(missing|bipartite|time|from_time|until|directed)\b", r"heterograph.\1", remedy)
 
 
 def _without_parameter(warning: InputWarning) -> InputWarning:
     """The warning, if a parameter of `index` would settle it, with what does so here."""
+    if timed := re.match(r"Set index\.time=(.+?) and index", warning.settle):
+        settle = (
+            f"Set heterograph.time={timed[1]} to keep the times, or heterograph.from_time or heterograph.until to cut"
+        )
+        return replace(warning, settle=settle)
     settle = _own(warning.settle)
     if "index." not in settle:
         return replace(warning, settle=settle)

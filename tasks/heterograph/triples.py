@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +14,13 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
+from superworkflow.tasks.heterograph import NODE_SET, TIMESTAMP, HeterographParams
+from superworkflow.tasks.heterograph.edge_rows import edge_rows
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import unpacked_parquet
 from superworkflow.tasks.lib.edge_list.detect import Dialect
-from superworkflow.tasks.lib.edge_list.diagnose import bad_row
-from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files, text_rows_of
+from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 from superworkflow.tasks.lib.graph.schema import (
     EDGE_TYPE,
     REVERSED,
@@ -31,6 +29,7 @@ from superworkflow.tasks.lib.graph.schema import (
     GraphSchema,
     Metadata,
     NodeSetSchema,
+    SchemaFeature,
     schema_text,
 )
 
@@ -46,14 +45,20 @@ def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
         UserError: the file cannot be read, has no triples, or more than `MOST_RELATIONS` relations.
     """
     given = job.sources["edges"]
-    files = unpacked_parquet(edge_files(given, IndexParams(format="triples"), job.scratch), job.scratch)
+    params = job.params
+    reading = IndexParams(format="triples", time=params.time, from_time=params.from_time, until=params.until)
+    files = unpacked_parquet(edge_files(given, reading, job.scratch), job.scratch)
     dialect = files[0].dialect
     column = _relation(dialect)
     files = [file._replace(dialect=replace(file.dialect, relation=column)) for file in files]
+    timed = params.time is not None
+    if timed:
+        files = [file._replace(dialect=file.dialect.with_times()) for file in files]
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     parts: dict[str, list[pa.Table]] = defaultdict(list)
-    for table in _tables(files, given.uri, job):
+    for columns, _ in edge_rows(job, files, given.uri):
+        table = pa.table(columns, ["source", "target", "relation", TIMESTAMP][: len(columns)])
         for name in pc.unique(table.column("relation")).to_pylist():
             parts[name].append(table.filter(pc.equal(table.column("relation"), name)).drop_columns("relation"))
         if len(parts) > MOST_RELATIONS:
@@ -63,13 +68,14 @@ def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
                 remedy="Keep the relations with most triples, or give related ones one name",
             )  # fmt: skip
     names = _safe_names(sorted(parts, key=str.encode))
+    features = (SchemaFeature(TIMESTAMP, "int64"),) if timed else ()
     edges: dict[str, EdgeSetSchema] = {}
     for number, (relation, name) in enumerate(names.items()):
         file = f"relation-{number}.parquet"
         pq.write_table(pa.concat_tables(parts.pop(relation)), folder / file)
-        edges[name] = EdgeSetSchema(name, NODE_SET, NODE_SET, (), Metadata(file))
+        edges[name] = EdgeSetSchema(name, NODE_SET, NODE_SET, features, Metadata(file))
         back = f"{REVERSE}{name}"
-        edges[back] = EdgeSetSchema(back, NODE_SET, NODE_SET, (), Metadata(file, None, ((EDGE_TYPE, REVERSED),)))
+        edges[back] = EdgeSetSchema(back, NODE_SET, NODE_SET, features, Metadata(file, None, ((EDGE_TYPE, REVERSED),)))
     schema = GraphSchema({NODE_SET: NodeSetSchema(NODE_SET)}, edges)
     (folder / SCHEMA_FILE).write_text(schema_text(schema), encoding="utf-8")
     made = Source.of(folder / SCHEMA_FILE)
@@ -83,24 +89,6 @@ def _relation(dialect: Dialect) -> int:
     named = (lower.index(name) for name in _USUAL if name in lower)
     free = next(column for column in range(3) if column not in dialect.columns[:2])
     return next((column for column in named if column not in dialect.columns[:2]), free)
-
-
-def _tables(files: Sequence[EdgeFile], where: str, job: StageRun[HeterographParams]) -> Iterator[pa.Table]:
-    names = ["source", "target", "relation"]
-    try:
-        if files[0].dialect.kind == "parquet":
-            from superworkflow.tasks.lib.edge_list import duckdb_reader
-
-            connection = duckdb_reader.connect(256 << 20, job.threads, job.scratch)
-            for path, dialect, _ in files:
-                for columns, _ in duckdb_reader.label_batches(connection, str(path), dialect):
-                    yield pa.table(columns, names)
-            connection.close()
-        else:
-            for columns, _ in text_rows_of(files):
-                yield pa.table(columns, names)
-    except BadRow:
-        raise bad_row(files, where) from None
 
 
 def _safe_names(relations: list[str]) -> dict[str, str]:

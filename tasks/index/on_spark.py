@@ -26,7 +26,7 @@ from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
 from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, whole_file
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 from superworkflow.tasks.lib.edge_list.detect import Dialect
-from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, no_edges, too_heavy
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, detect_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 
@@ -89,10 +89,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, files: li
     edges = kept(numbered)
     before = edges.count()
     if not before:
-        raise UserError(
-            "no edges are left: every row is a self-loop" if found.rows else "the file has no rows",
-            where=source.uri, value=f"{found.rows} rows", remedy="Give a file with edges between different nodes",
-        )  # fmt: skip
+        raise no_edges(found.rows, dialect, source.uri)
     duplicates = found.rows - found.self_loops - before
     if duplicates and params.duplicates == "error":
         raise _named(session, Faulty(source.uri, files, params.directed, duplicates))

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from superworkflow.tasks.index.trim import kept_edges
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect
-from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
+from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, no_edges, too_heavy, too_little_memory
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files, text_rows_of
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
@@ -88,10 +87,7 @@ def _index(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) ->
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
-        raise UserError(
-            "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
-            where=where, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
-        )  # fmt: skip
+        raise no_edges(graph.rows, dialect, where)
     duplicates = graph.rows - graph.self_loops - len(graph.edges)
     if duplicates and params.duplicates == "error":
         raise duplicate_edge(files, params.directed, where, duplicates)
@@ -159,12 +155,13 @@ def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], wher
 
     try:
         engine = DuckExecutionEngine(connection=connection)
-        if dialect.kind == "parquet":
+        if dialect.kind == "parquet" and not dialect.reads_times:
             for i, file in enumerate(files):
                 query = duckdb_reader.rows_query(connection, str(file.path), file.dialect)
                 connection.execute(f"{'INSERT INTO edge_rows' if i else 'CREATE TABLE edge_rows AS'} {query}")
         else:
-            duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, text_rows_of(files))
+            read = text_rows_of(files) if dialect.kind != "parquet" else duckdb_reader.rows_of(connection, files)
+            duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, read)
         rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
             engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep,
@@ -209,7 +206,8 @@ def _suits_kernels(job: StageRun[IndexParams], files: Sequence[EdgeFile]) -> boo
 def _encode(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Encoder:
     size, before, dialect = _size(files), 0, files[0].dialect
     try:
-        if dialect.kind != "parquet" and (dialect.negative == "error" or not dialect.weighted):
+        plain = dialect.negative == "error" or not dialect.weighted
+        if dialect.kind != "parquet" and plain and not dialect.reads_times:
             encoder = Encoder(job.threads, dialect.weighted)
             for path, each, name in files:
                 encode_file(

@@ -112,9 +112,10 @@ def _text_rows(location: Location, dialect: Dialect, part: FilePart, folder: Pat
 
 
 def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: Path) -> Iterator[list[Any]]:
-    """The same of a Parquet file; a row that lacks something has a null there.
+    """The same of a Parquet file.
 
     Raises:
+        BadRow: a row is bad.
         UserError: the file is damaged.
     """
     import duckdb
@@ -125,7 +126,8 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
         path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)
     else:
         path = folder / "rows"
-        names = [dialect.names[column] for column in dialect.columns if column >= 0]
+        chosen = dialect.chosen
+        names = [dialect.names[column] for column in chosen]
         groups = list(range(part.first, part.last))
         try:
             with location.open() as stream:
@@ -137,14 +139,14 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
                 f"the file cannot be read: {error}", where=location.uri, remedy="Write it again; it is damaged"
             ) from None
         pq.write_table(table.select(names), path)
-        places = tuple(index if column >= 0 else -1 for index, column in enumerate(dialect.columns))
+        places = tuple(chosen.index(column) if column >= 0 else -1 for column in dialect.columns)
         dialect = replace(dialect, columns=cast("tuple[int, int, int]", places), names=tuple(names))
+        if dialect.times is not None and dialect.times.read:
+            dialect = replace(dialect, times=replace(dialect.times, column=chosen.index(dialect.times.column)))
     connection = duckdb_reader.connect(_READER_MEMORY, 1, folder)
     try:
-        query = duckdb_reader.rows_query(connection, str(path), dialect)
-        for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-            if batch.num_rows:
-                yield batch.cast(arrow_schema(dialect.weighted)).columns
+        for columns, weights in duckdb_reader.label_batches(connection, str(path), dialect):
+            yield columns if weights is None else [*columns, pa.array(weights)]
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error:

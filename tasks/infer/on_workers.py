@@ -25,7 +25,16 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
-from superworkflow.tasks.infer.run import files_of, layer, shape_on, splits_of, write_inner, write_results
+from superworkflow.tasks.infer.run import (
+    RowsByNodeSet,
+    files_of,
+    layer,
+    read_joined,
+    shape_on,
+    splits_of,
+    write_inner,
+    write_results,
+)
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
@@ -91,7 +100,9 @@ def infer(
         if worker.rank == 0:
             worker.update(done, total, unit)
 
-    rows = hidden = _first_rows(mine, trained, shape)
+    rows: RowsByNodeSet = _first_rows(mine, trained, shape)
+    hidden = rows
+    outputs: list[RowsByNodeSet] = []
     keep_memory()
     files = inner_rows(shape) if params.inner_rows else {}
     writer = TaskWriter(Location.of(output))
@@ -103,6 +114,9 @@ def infer(
                     write_inner(writer, files, number, {name: whole})
             near = {name: mine.near(store, name, rows[name]) for name in level.senders}
             hidden, rows = rows, layer(network, data, number, near, own, params.batch, report)
+            outputs.append(rows if shape.joins else {})
+        if shape.joins:
+            rows, hidden = read_joined(network, outputs, params.batch)
     with tempfile.TemporaryDirectory() as folder:
         made = {name: _whole(store, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
         read = made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -290,10 +290,14 @@ def all_rows(
     keep_memory()
     network.eval()
     made: dict[str, NDArray[np.float32]] = _first_rows(network, data)
+    outputs: list[RowsByNodeSet] = []
     for number in range(network.shape.layers):
         read = made  # the only reference: rows of earlier layers are freed
         keep(number, read)
         made = layer(network, data, number, read, network.shape.nodes, batch, report)
+        outputs.append(made if network.shape.joins else {})
+    if network.shape.joins:
+        return read_joined(network, outputs, batch)
     return made, read if network.shape.layers > 1 else made
 
 
@@ -342,6 +346,28 @@ def layer(
             done += len(nodes)
             report(number * total + done, shape.layers * total, "nodes")
     return made
+
+
+def read_joined(
+    network: Network, outputs: Sequence[RowsByNodeSet], batch: int
+) -> tuple[dict[str, NDArray[np.float32]], RowsByNodeSet]:
+    """Outputs of the head of jumping knowledge, and the joined rows that it reads, by node set.
+
+    Args:
+        network: the trained network.
+        outputs: rows of some nodes after each layer; those of the head's node sets are read.
+        batch: nodes at a time.
+    """
+    made, joined = dict[str, NDArray[np.float32]](), dict[str, NDArray[np.float32]]()
+    for name in network.shape.head.node_sets:
+        count = len(outputs[-1][name])
+        joined[name] = np.empty((count, network.shape.joined_width), np.float32)
+        made[name] = np.empty((count, network.shape.head.width), np.float32)
+        for first in range(0, count, batch):
+            piece = slice(first, first + batch)
+            rows = network.join([torch.from_numpy(each[name][piece]).to(network.device) for each in outputs])
+            joined[name][piece], made[name][piece] = rows.cpu().numpy(), network.read(rows).cpu().numpy()
+    return made, joined
 
 
 def multiplies_first(senders: int, receivers: int, edges: int, width: int, out: int) -> bool:

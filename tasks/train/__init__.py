@@ -28,7 +28,7 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
-from superworkflow.tasks.lib.gnn.model.config import reads_means
+from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
 
@@ -39,9 +39,9 @@ MOST_FANOUT = 1 << 20
 class TrainParams(SplitParams):
     """Parameters of training."""
 
-    model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
+    model: Literal["sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat"] = Field(
         default="sage",
-        description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set.",
+        description="sage, rgcn and rgat take any graph; gcn, gat, gatv2 and gin one of one node set and one edge set.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["sage", "gcn", "gat"]}},
     )
     aggregator: Literal["mean", "pool"] = Field(
@@ -56,10 +56,16 @@ class TrainParams(SplitParams):
             "search": {"type": "categorical", "choices": ["5,all", "10,all", "25,all"], "by_default": False}
         },
     )
-    sampler: Literal["neighbor", "labor"] = Field(
+    sampler: Literal["neighbor", "labor", "latest"] = Field(
         default="neighbor",
         description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
-        "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023).",
+        "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023). latest: the "
+        "edges of the largest `time`, of equal ones the later row (in process); edge sets without it as neighbor does.",
+    )
+    time: str = Field(
+        default="timestamp",
+        description="Feature of edges by which the sampler latest takes them, one whole number each; `timestamp` with "
+        "an edge list whose `heterograph.time` is set.",
     )
     weight: str = Field(
         default="",
@@ -76,7 +82,33 @@ class TrainParams(SplitParams):
         default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
         json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
     )  # fmt: skip
-    heads: int = Field(default=8, ge=1, le=64, description="Heads of gat's hidden layers, 1 to 64; divide `hidden`.")
+    norm: Literal["none", "layer", "batch"] = Field(
+        default="none",
+        description="Normalization of hidden layers' outputs, before the activation. layer: each node's row. batch: "
+        "each column over the rows of the step, on workers over those of all.",
+        json_schema_extra={
+            "search": {"type": "categorical", "choices": ["none", "layer", "batch"], "by_default": False}
+        },
+    )
+    residual: bool = Field(
+        default=False,
+        description="Hidden layers add their input to their output, by a matrix where widths differ.",
+        json_schema_extra={"search": {"type": "categorical", "choices": [False, True], "by_default": False}},
+    )
+    jumping_knowledge: Literal["none", "last", "cat", "max"] = Field(
+        default="none",
+        description="A linear head on the outputs of layers that are all hidden: of the last, of all concatenated, "
+        "or the largest of each column. none: the last layer makes the output itself.",
+        json_schema_extra={
+            "search": {"type": "categorical", "choices": ["none", "last", "cat", "max"], "by_default": False}
+        },
+    )
+    heads: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="Heads of the hidden layers of gat, gatv2 and rgat, 1 to 64; divide `hidden`.",
+    )
     bases: int = Field(
         default=0, ge=0, le=256, description="Matrices of which rgcn's are sums, 0 to 256; 0: one for each edge set."
     )
@@ -118,7 +150,7 @@ class TrainParams(SplitParams):
     )  # fmt: skip
     dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95. auto: 0.5; "
+        description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95. auto: 0.5; "
         "of links 0.3 with features and 0 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
@@ -171,12 +203,21 @@ class TrainParams(SplitParams):
             raise ValueError(
                 f"{len(self.sizes)} fan-outs ({self.fanouts}) for {self.layers} layers: give `fanouts` one for each"
             )
-        if self.model == "gat" and self.hidden % self.heads:
+        between = {"norm": self.norm != "none", "residual": self.residual,
+                   "jumping_knowledge": self.jumping_knowledge != "none"}  # fmt: skip
+        if self.layers == 1 and any(between.values()):
+            names = " and ".join(name for name, given in between.items() if given)
+            raise ValueError(
+                f"{names} act between layers, and there is one: set `layers` to 2 or more, or leave them out"
+            )
+        if self.model in ATTENTION and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
-        if self.weight and self.weighted == "sums" and self.model == "gat":
-            raise ValueError("gat learns what an edge counts: leave `weight` out, or set `weighted` to draws")
+        if self.weight and self.weighted == "sums" and self.model in ATTENTION:
+            raise ValueError(f"{self.model} learns what an edge counts: leave `weight` out, or set `weighted` to draws")
         if self.weight and self.weighted == "draws" and self.sampler == "labor":
             raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
+        if self.weight and self.weighted == "draws" and self.sampler == "latest":
+            raise ValueError("latest takes edges by time, not by weight: set `sampler` to neighbor")
         if self.train_share + self.validation_share > 1:
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
@@ -253,7 +294,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     flops = (
         sum(4.0 * rows[params.layers - i - 1] * widths[i] * params.hidden for i in range(params.layers)) * 3
     )  # forward, and twice that backward
-    moved = drawn * params.hidden * (8 if params.model == "gat" else 2) + rows[-1] * width
+    moved = drawn * params.hidden * (8 if params.model in ATTENTION else 2) + rows[-1] * width
     step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
     steps = params.concrete(bool(links), trained, batch, False).epochs * -(-trained // batch)
     validation = 1.3

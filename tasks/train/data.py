@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
-from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, Head, NetworkConfig
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -25,10 +25,10 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
             where=graph.dataset.uri, value=", ".join(head.node_sets),
             remedy="Add the edge set the other way round, as reversed",
         )  # fmt: skip
-    if params.model in ("gcn", "gat") and (len(relations) > 1 or len(graph.node_sets) > 1):
+    if params.model in ONE_KIND and (len(relations) > 1 or len(graph.node_sets) > 1):
         raise UserError(
             f"{params.model} takes a graph of one node set and one edge set", where="train.model", value=params.model,
-            remedy="Set train.model=sage or rgcn",
+            remedy="Set train.model=sage, rgcn or rgat",
         )  # fmt: skip
     return NetworkConfig(
         params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
@@ -36,4 +36,5 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
         {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
+        params.norm, params.residual, params.jumping_knowledge,
     )  # fmt: skip

@@ -79,6 +79,9 @@ class DistributedGroup:
         self.optimizers = optimizers_of(self._dense, self.tables.rows.values(), params)
         self.paces = StragglerStats(exchange, worker)
         self._kept, self._clock, self._all_save = GroupKept(worker, folder), CheckpointClock(), False
+        self.targets = 0
+        if network.shape.norm == "batch":
+            network.peers = self
 
     @property
     def sent(self) -> dict[str, int]:
@@ -87,6 +90,18 @@ class DistributedGroup:
         for kind, size in self._exchange.sent.items():
             counts[kind] = counts.get(kind, 0) + size
         return counts
+
+    def shares(self, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `norms.BatchPeers`."""
+        with self.paces.waiting():
+            numbers, counts = np.unique(self._exchange.everyone(nodes, "nodes of batch norm"), return_counts=True)
+        return np.asarray(1 / counts[np.searchsorted(numbers, nodes)])
+
+    def total(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `norms.BatchPeers`; bit-equal on all workers."""
+        with self.paces.waiting():
+            whole = self._exchange.everyone(values, "sums of batch norm", alike=True)
+        return np.asarray(whole.reshape(self._exchange.size, -1).sum(axis=0))
 
     def read(self, inputs: NetworkInputs) -> NetworkInputs:
         assert isinstance(inputs, BatchInputs)

@@ -4,10 +4,11 @@ The file loads with ``model.load_state_dict(safetensors.torch.load_file(path))``
 
     GraphSAGE(width, hidden, layers, out)        # of the aggregator pool: aggr="max", project=True
     GCN(width, hidden, layers, out)
-    GAT(width, hidden, layers, out, heads=heads, act="elu")
+    GAT(width, hidden, layers, out, heads=heads, act="elu")    # of gatv2: v2=True
 
-where messages go along ``edge_index = [senders, receivers]``. The last layer of our `gat` has one head; that of `GAT`
-is given as many equal ones, of which it takes the mean.
+with ``norm=BatchNorm(hidden)`` or ``LayerNorm(hidden, mode="node")``, and ``jk="cat"``, where the network has these.
+Messages go along ``edge_index = [senders, receivers]``. The last layer of our `gat` and `gatv2` has one head; that of
+`GAT` is given as many equal ones, of which it takes the mean.
 """
 
 from __future__ import annotations
@@ -39,10 +40,16 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
         UserError: torch_geometric has no model of this kind.
     """
     shape = read_shape(dataset)
-    if shape.model == "rgcn" or len(shape.relations) > 1 or shape.embedded():
+    if shape.residual or shape.model == "gin":
+        raise UserError(
+            "torch_geometric's models have no residuals, and its GIN norms at other places", where="export",
+            value="train.residual=true" if shape.residual else shape.model,
+            remedy="Export a sage, gcn, gat or gatv2 that was trained without train.residual",
+        )  # fmt: skip
+    if shape.model in ("rgcn", "rgat") or len(shape.relations) > 1 or shape.embedded():
         raise UserError(
             "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",
-            value=shape.model, remedy="Export a sage, gcn or gat of a graph of one kind whose nodes have features",
+            value=shape.model, remedy="Export another model of a graph of one kind whose nodes have features",
         )  # fmt: skip
     temporary = path.with_name(path.name + ".partial")
     write_tensors(temporary, pyg_weights(read_tensors(dataset.local(_WEIGHTS_FILE)), shape), {"format": "pt"})
@@ -64,10 +71,26 @@ def pyg_weights(own: Mapping[str, NDArray[Any]], shape: NetworkConfig) -> Weight
         elif shape.model == "gcn":
             found[f"{theirs}lin.weight"] = own[f"{mine}linear.weight"]
             found[f"{theirs}bias"] = own[f"{mine}linear.bias"]
+        elif shape.model == "gatv2":
+            copies = 1 if shape.is_hidden(layer) else shape.heads
+            found[f"{theirs}att"] = np.tile(own[f"{mine}scores"], (copies, 1))[None]
+            found[f"{theirs}bias"] = own[f"{mine}bias"]
+            for name, end in (("lin_l", "of_senders"), ("lin_r", "of_receivers")):
+                found[f"{theirs}{name}.weight"] = np.tile(own[f"{mine}{end}.weight"], (copies, 1))
+                found[f"{theirs}{name}.bias"] = np.tile(own[f"{mine}{end}.bias"], copies)
         else:
-            copies = shape.heads if layer == shape.layers - 1 else 1
+            copies = 1 if shape.is_hidden(layer) else shape.heads
             found[f"{theirs}att_src"] = np.tile(own[f"{mine}of_senders"], (copies, 1))[None]
             found[f"{theirs}att_dst"] = np.tile(own[f"{mine}of_receivers"], (copies, 1))[None]
             found[f"{theirs}lin.weight"] = np.tile(own[f"{mine}linear.weight"], (copies, 1))
             found[f"{theirs}bias"] = own[f"{mine}bias"]
+    inner = "module." if shape.norm == "batch" else ""
+    for name, values in own.items():
+        if name.startswith("norms."):
+            _, place, _, part = name.split(".")
+            found[f"norms.{place}.{inner}{part}"] = values
+            if part == "running_mean":
+                found[f"norms.{place}.{inner}num_batches_tracked"] = np.zeros((), np.int64)
+        elif name.startswith("head."):
+            found[name.replace("head", "lin")] = values
     return found

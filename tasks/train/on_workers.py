@@ -17,6 +17,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
@@ -61,6 +62,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     Raises:
         UserError: the graph in parts is missing, belongs to another graph, or has fewer parts than there are workers.
     """
+    if job.params.sampler == "latest":
+        raise UserError("the latest edges are drawn in process alone", where="train.sampler", value="latest",
+                        remedy="Set train.sampler to neighbor or labor, or the engine to in-process")  # fmt: skip
     graph, shards = job.inputs["graph"], shards_of(job)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)

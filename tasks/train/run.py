@@ -30,6 +30,7 @@ from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.sampler.latest_draws import times_of
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
@@ -70,13 +71,16 @@ def run(job: StageRun[TrainParams]) -> Output:
     job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
     drawn_by = params.weight if params.weighted == "draws" else ""
     weights = weights_of(graph, shape.levels()[0].relations, drawn_by) if drawn_by else {}
+    times = times_of(graph, shape.levels()[0].relations, params.time) if params.sampler == "latest" else {}
     with torch_threads(job.threads):
         network = Network(shape, params.seed).to(params.device)
         summed = frozenset(data.inputs.sums or ())
         direct = network.direct(0, data.inputs) - summed
         draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", summed, params.seed, direct)
         ahead = LookAhead(
-            lambda: NeighborSampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
+            lambda: NeighborSampler(data.rows, shape.nodes, draws, weights, times),
+            max(1, job.threads - 1),
+            params.lookahead,
         )
         group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log)
         trainer = Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, job.progress)

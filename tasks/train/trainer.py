@@ -172,6 +172,8 @@ class Trainer:
         spent, value, count = self.source.spent, 0.0, len(example.wanted[0])
         for optimizer in self.group.optimizers:
             optimizer.zero_grad()
+        if self.network.peers is not None:
+            self.network.peers.targets = count
         with spent.on("update"):
             inputs = self.group.read(inputs)
         if count:
@@ -179,6 +181,9 @@ class Trainer:
                 loss = self.task.loss(self.network, self.network(batch, inputs, self.params.dropout), example)
                 value = float(loss.detach())
                 loss.backward()  # type: ignore[no-untyped-call]
+        elif self.network.peers is not None:  # the others need this worker to sum statistics, of no rows
+            rows = self.network(batch, inputs, self.params.dropout)
+            torch.stack([each.sum() for each in rows.values()]).sum().backward()  # type: ignore[no-untyped-call]
         with spent.on("update"):
             value = self.group.reduce(inputs, value, count)
             if not math.isfinite(value):
@@ -231,9 +236,11 @@ class Trainer:
     def _judged(self, batches: Iterator[Prepared], count: int) -> tuple[float, float]:
         """Mean loss and figure of batches that have `count` items."""
         loss, figure = 0.0, 0.0
+        self.network.eval()
         for example, batch, inputs in batches:
             found = self._judge(example, batch, inputs)
             loss, figure = loss + found.loss, figure + found.figure
+        self.network.train()
         loss, figure = self.group.sum(loss, figure)
         return loss / count, figure / count
 

@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     spread_edges,
     sum_edges,
 )
+from superworkflow.tasks.lib.gnn.sampler.latest_draws import draw_latest
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import (
     count_weighted,
     draw_by_weight,
@@ -39,6 +40,29 @@ def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -
     indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
     indices = np.concatenate([*lists, np.empty(0)]).astype(np.int32)
     return read_only(indptr), read_only(indices)
+
+
+@given(
+    receivers=st.integers(1, 9), most=st.sampled_from([0, 1, 5, 200]), size=st.sampled_from([1, 2, 3, 40]),
+    kinds=st.sampled_from([1, 3, 1000]), seed=st.integers(0, 2**32), share=st.sampled_from([0, 0.1, 0.9]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_draws_of_the_latest(receivers, most, size, kinds, seed, share):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, receivers, 70, most)
+    times = read_only(rng.integers(0, kinds, len(indices)) + np.iinfo(np.int64).max - kinds + 1)
+    nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
+    starts = np.empty(len(nodes) + 1, np.int64)
+    lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
+    count_draws(indptr, indices, nodes, size, False, np.uint64(0), lost, starts, None)
+    work = DrawScratch(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+    left = np.empty(int(np.diff(indptr).max(initial=0)), np.int64)
+    positions = np.empty(starts[-1], np.int64)
+    draw_latest(indptr, times, nodes, size, lost, starts, work, left, positions)
+    for i, node in enumerate(nodes):
+        row = np.setdiff1d(np.arange(indptr[node], indptr[node + 1]), lost)
+        wanted = np.sort(row[np.lexsort((row, times[row]))][-size:])
+        assert positions[starts[i] : starts[i + 1]].tolist() == wanted.tolist()
 
 
 @given(

@@ -13,7 +13,20 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch.nn.functional import cross_entropy
 from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR
-from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE, HeteroConv, SAGEConv
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    MLP,
+    BatchNorm,
+    DeepGCNLayer,
+    GATConv,
+    GCNConv,
+    GINConv,
+    GraphSAGE,
+    HeteroConv,
+    LayerNorm,
+    SAGEConv,
+)
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
@@ -31,19 +44,28 @@ from tests.tasks.inclusion import inclusion_p_value
 from tests.tasks.index_helpers import run_stage
 
 CLOSE, LOSS = 1e-5, 1e-4
+HEADS_MEAN = ("gat", "gatv2")
+"""Models whose last layer is the mean of equal heads in PyG."""
 HIDDEN, STEPS, DRAWS, P_VALUE = 16, 50, 10_000, 1e-4
 MODELS = {
     "sage": {}, "pool": {"aggregator": "pool"}, "gcn": {"model": "gcn"}, "gat": {"model": "gat", "heads": 4},
+    "gatv2": {"model": "gatv2", "heads": 4},
+    "sage, batch norm": {"norm": "batch", "jumping_knowledge": "cat"},
+    "gcn, layer norm": {"model": "gcn", "norm": "layer", "jumping_knowledge": "last"},
+    "gat, layer norm": {"model": "gat", "heads": 4, "norm": "layer", "jumping_knowledge": "max"},
 }  # fmt: skip
 
 
 def theirs(name: str, shape, weights: dict) -> torch.nn.Module:
     """PyG's model with our weights: every name and shape is its own."""
     sizes = shape.widths["node"], HIDDEN, shape.layers, shape.head.width
+    norm = {"none": None, "batch": BatchNorm(HIDDEN), "layer": LayerNorm(HIDDEN, mode="node")}[shape.norm]
+    more = {"norm": norm, "jk": None if shape.jumping_knowledge == "none" else shape.jumping_knowledge}
     made = {
-        "sage": lambda: GraphSAGE(*sizes), "pool": lambda: GraphSAGE(*sizes, aggr="max", project=True),
-        "gcn": lambda: GCN(*sizes), "gat": lambda: GAT(*sizes, heads=4, act="elu"),
-    }[name]()  # fmt: skip
+        "sage": lambda: GraphSAGE(*sizes, **more), "pool": lambda: GraphSAGE(*sizes, aggr="max", project=True),
+        "gcn": lambda: GCN(*sizes, **more), "gat": lambda: GAT(*sizes, heads=4, act="elu", **more),
+        "gatv2": lambda: GAT(*sizes, v2=True, heads=4, act="elu"),
+    }[name.split(",")[0]]()  # fmt: skip
     made.load_state_dict({key: torch.from_numpy(np.array(each)) for key, each in weights.items()}, strict=True)
     return made
 
@@ -74,7 +96,7 @@ def check_models(dataset: Dataset) -> None:
         mine = pyg_weights({key: each.grad.numpy() for key, each in network.named_parameters()}, shape)
         for key, each in model.named_parameters():
             wanted = each.grad.numpy()
-            if name == "gat" and key.startswith("convs.1.") and key != "convs.1.bias":
+            if name in HEADS_MEAN and key.startswith("convs.1.") and key != "convs.1.bias":
                 wanted = wanted * 4  # of four equal heads each has a quarter
             assert np.abs(mine[key] - wanted).max() < CLOSE, (name, key)
         print(f"{name}: rows and gradients are those of PyG's model with the same weights, loaded strictly")
@@ -119,6 +141,49 @@ def check_blocks(dataset: Dataset) -> None:
         print(f"{name}: a layer on a drawn block is that of PyG and of DGL")
 
 
+def check_residual(dataset: Dataset) -> None:
+    """A hidden layer with norm and residual, by PyG's `DeepGCNLayer`."""
+    params = {"model": "gcn", "norm": "layer", "residual": True, "layers": 3}
+    graph, targets, shape, data = prepared(dataset, TrainParams(hidden=HIDDEN, fanouts="all,all,all", **params))
+    network = Network(shape, 8)
+    nodes = np.arange(len(targets.classes))
+    block = sampler_of(shape, data, everything(3)).batch({"node": nodes}, 0, 0, 0).blocks[1]
+    rows = torch.randn(len(nodes), HIDDEN, generator=torch.Generator().manual_seed(1))
+    own = network.layer(1, block, {"node": rows}, data.inputs)["node"]
+    conv = GCNConv(HIDDEN, HIDDEN)
+    linear = network.layers[1].linear
+    conv.load_state_dict({"lin.weight": linear.weight, "bias": linear.bias}, strict=True)
+    layer = DeepGCNLayer(conv, LayerNorm(HIDDEN, mode="node"), torch.nn.ReLU(), block="res", dropout=0.0)
+    assert (own - layer(rows, edges_of(graph))).abs().max() < CLOSE
+    print("residual: a hidden layer is PyG's DeepGCNLayer")
+
+
+def check_gin(dataset: Dataset) -> None:
+    """Rows and gradients of GIN, by PyG's `GINConv` of an `MLP`."""
+    graph, targets, shape, data = prepared(dataset, TrainParams(hidden=HIDDEN, fanouts="all,all", model="gin"))
+    network, nodes = Network(shape, 9), np.arange(len(targets.classes))
+    batch = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0)
+    (own,) = network(batch, data.inputs).values()
+    rows, mlps = torch.from_numpy(np.array(data.inputs.features["node"])), []
+    for number, layer in enumerate(network.layers):
+        sizes = [shape.width_in(number, "node"), HIDDEN, shape.width_out(number)]
+        mlps.append(MLP(sizes, norm=LayerNorm(HIDDEN, mode="node")))
+        names = {"first": "lins.0", "norm": "norms.0", "second": "lins.1"}
+        state = {f"{names[key.split('.')[0]]}.{key.split('.')[1]}": each for key, each in layer.state_dict().items()}
+        conv = GINConv(mlps[-1])  # which initializes the weights
+        mlps[-1].load_state_dict(state, strict=True)
+        rows = conv(rows, edges_of(graph))
+        rows = torch.relu(rows) if number == 0 else rows
+    assert (own - rows).abs().max() < CLOSE
+    classes = torch.from_numpy(targets.classes)
+    cross_entropy(own, classes).backward()
+    cross_entropy(rows, classes).backward()
+    for layer, mlp in zip(network.layers, mlps, strict=True):
+        for end, lin in (("first", mlp.lins[0]), ("norm", mlp.norms[0]), ("second", mlp.lins[1])):
+            assert (getattr(layer, end).weight.grad - lin.weight.grad).abs().max() < CLOSE, end
+    print("gin: rows and gradients are those of PyG's GINConv")
+
+
 def check_typed(dataset: Dataset) -> None:
     """The last layer of R-GCN without bases, by a convolution of PyG's for each edge set."""
     values = TrainParams(hidden=HIDDEN, fanouts="all", layers=1, model="rgcn", label="paper.venue")
@@ -144,11 +209,43 @@ def check_typed(dataset: Dataset) -> None:
     print("rgcn: rows are those of PyG's HeteroConv")
 
 
+def check_typed_attention(dataset: Dataset) -> None:
+    """A hidden layer of R-GAT with four heads, by a `GATConv` of PyG's for each edge set and a matrix of the node's."""
+    params = {"model": "rgat", "heads": 4, "label": "paper.venue"}
+    graph, targets, shape, data = prepared(dataset, TrainParams(hidden=HIDDEN, fanouts="all,all", **params))
+    network = Network(shape, 7)
+    nodes = np.arange(len(targets.classes))
+    block = sampler_of(shape, data, everything(2)).batch({"paper": nodes}, 0, 0, 0).blocks[0]
+    assert all(len(block.senders[name]) == each.count for name, each in graph.node_sets.items())
+    table = network.embeddings[network.embedded["author"]].weight
+    rows = {"paper": torch.from_numpy(np.array(data.inputs.features["paper"])), "author": table}
+    given = {name: rows[name][torch.from_numpy(block.senders[name])] for name in rows}
+    own, layer = network.layer(0, block, given, data.inputs), network.layers[0]
+    convs, edges = {}, {}
+    for relation in layer.level.relations:
+        widths, mine = (rows[relation.senders].shape[1], rows[relation.receivers].shape[1]), layer.relations
+        conv = GATConv(widths, HIDDEN // 4, heads=4, add_self_loops=False, bias=False)
+        part = mine[str(relation.number)]
+        conv.load_state_dict(
+            {"lin_src.weight": part.linear.weight, "lin_dst.weight": part.receiving.weight,
+             "att_src": part.of_senders[None], "att_dst": part.of_receivers[None]}, strict=True,
+        )  # fmt: skip
+        key = relation.senders, relation.name, relation.receivers
+        convs[key], edges[key] = conv, edges_of(graph, relation.name)
+    found = HeteroConv(convs, aggr="sum")(rows, edges)
+    for name, key in layer.sets.items():
+        receivers = torch.from_numpy(block.receivers[name])
+        wanted = torch.nn.functional.elu(found[name] + layer.own[key](rows[name]))[receivers]
+        assert (own[name] - wanted).abs().max() < CLOSE, name
+    print("rgat: rows are those of PyG's HeteroConv of GATConv")
+
+
 def check_losses(dataset: Dataset, folder: Path) -> None:
     """Batches of all neighbours without dropout, and what was trained is exported and predicts the same."""
     for name, params in MODELS.items():
         given = {"graph": str(dataset.location.local_path)}
         params = {"hidden": HIDDEN, "fanouts": "all,all", "dropout": 0.0, "batch": 3, "epochs": 5, **params}
+        params |= {"weight_decay": 0.0, "learning_rate": 0.01}
         made = run_stage(load_stage("train"), params, given, folder / f"train-{name}", cpu=1)
         with made.parquet("losses.parquet") as file:
             found = file.read(["loss"])["loss"].to_pylist()[:STEPS]
@@ -156,7 +253,8 @@ def check_losses(dataset: Dataset, folder: Path) -> None:
         model = theirs(name, shape, pyg_weights(Network(shape, 42).arrays(), shape))
         features, edges = torch.from_numpy(np.array(data.inputs.features["node"])), edges_of(graph)
         classes, steps = torch.from_numpy(targets.classes), []
-        if name != "gat":  # whose last layer has four equal heads there, which Adam moves as one
+        if name not in HEADS_MEAN and shape.norm != "batch":  # batches of a few nodes; and models whose last layer has
+            # four equal heads there, which Adam moves as one
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
             for epoch in range(5):
                 order = order_of(targets.nodes("train"), 42, epoch)
@@ -234,7 +332,11 @@ if __name__ == "__main__":
     plain = one_kind(where / "one")
     check_models(plain)
     check_blocks(plain)
-    check_typed(two_kinds(where / "two"))
+    check_residual(plain)
+    check_gin(plain)
+    typed = two_kinds(where / "two")
+    check_typed(typed)
+    check_typed_attention(typed)
     check_scores()
     check_draws()
     check_losses(plain, where)

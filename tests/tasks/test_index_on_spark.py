@@ -94,6 +94,21 @@ def test_row_groups_of_parquet(tmp_path: Path) -> None:
 
 @needs_spark
 @pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_between_two_times(tmp_path: Path, kind: str) -> None:
+    path, times = tmp_path / f"edges.{kind}", [f"2004-0{1 + row % 9}-01T00:00:00Z" for row in range(3001)]
+    columns = [*map(list, zip(*edge_rows(3000), strict=True)), times]
+    if kind == "parquet":
+        pq.write_table(pa.table(columns, ["from", "to", "weight", "time"]), path, row_group_size=1000)
+    else:
+        rows = "".join(f"{u},{v},{w},{t}\n" for u, v, w, t in zip(*columns, strict=True))
+        path.write_text(f"from,to,weight,time\n{rows}")
+    made = same(path, tmp_path, from_time="2004-03-01", until="2004-06-01")
+    assert made.stats["rows_read"] == sum("2004-03" <= time < "2004-06" for time in times)
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
 def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
     (tmp_path / "edges.tsv").write_text("".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(9000)))
     s3_store.root.join("edges.tsv").upload(tmp_path / "edges.tsv")

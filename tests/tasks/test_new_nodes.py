@@ -29,9 +29,15 @@ MODELS: list[dict[str, Any]] = [
     {"model": "sage", "layers": 1, "fanouts": "5"},
     {"model": "sage", "aggregator": "pool"}, {"model": "gcn"}, {"model": "gat", "heads": 2}, {"model": "rgcn"},
     {"model": "sage", "weight": "weight"}, {"model": "sage", "aggregator": "pool", "weight": "weight"},
-    {"model": "gcn", "weight": "weight"},
+    {"model": "gcn", "weight": "weight"}, {"model": "gcn", "norm": "batch", "residual": True},
+    {"model": "sage", "norm": "batch", "residual": True, "jumping_knowledge": "cat"},
+    {"model": "gatv2", "heads": 2}, {"model": "gin"}, {"model": "gin", "weight": "weight"},
+    {"model": "gat", "heads": 2, "norm": "layer", "residual": True, "jumping_knowledge": "max"},
 ]  # fmt: skip
-TYPED: list[dict[str, Any]] = [{"model": "rgcn"}, {"model": "rgcn", "bases": 2, "layers": 3, "fanouts": "5,5,5"}, {}]
+TYPED: list[dict[str, Any]] = [
+    {"model": "rgcn"}, {"model": "rgcn", "bases": 2, "layers": 3, "fanouts": "5,5,5"}, {},
+    {"model": "rgat", "heads": 2}, {"model": "rgcn", "norm": "layer", "residual": True, "jumping_knowledge": "last"},
+]  # fmt: skip
 
 
 def path_of(dataset: Dataset) -> str:

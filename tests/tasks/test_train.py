@@ -384,6 +384,7 @@ def test_refused(tmp_path, features, params, words):
         ({"fanouts": "10,some"}, "'some' is no fan-out"),
         ({"model": "gat", "hidden": 20}, "8 heads do not divide a hidden width of 20"),
         ({"batch": 0}, "1 to 1048576, or all"),
+        ({"layers": 1, "fanouts": "all", "norm": "batch", "residual": True}, "norm and residual act between layers"),
     ],
 )
 def test_parameters_that_do_not_fit(params, words):

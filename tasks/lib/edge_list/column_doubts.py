@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from superworkflow.tasks.lib.edge_list.edge_times import date_range
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.other_formats import is_number
 from superworkflow.tasks.lib.edge_list.sampled_rows import SampledRows, counts_rows, unix_time
@@ -88,7 +89,7 @@ def _unused(sample: SampledRows, number: int, text: bool) -> InputWarning | None
         number: of the column.
         text: also for one of text.
     """
-    if number in sample.columns:
+    if number in (*sample.columns, sample.time):
         return None
     if kind := sample.kinds.get(number):
         return InputWarning("a column is not used", sample.column(number), f"type {kind}", _SETTLE)
@@ -96,9 +97,14 @@ def _unused(sample: SampledRows, number: int, text: bool) -> InputWarning | None
     if not all(values):
         return None
     column = f"index.weight={sample.names[number] if number < len(sample.names) else number + 1}"
+    time = column.replace("weight", "time", 1)
     if days := unix_time(values):
         return InputWarning("a column of Unix times is not used", sample.column(number), days,
-                            f"Set {column} to use them as weights")  # fmt: skip
+                            f"Set {time} and index.from_time or index.until to cut by date, or {column} to use them as "
+                            "weights")  # fmt: skip
+    if days := date_range(values):
+        return InputWarning("a column of dates is not used", sample.column(number), days,
+                            f"Set {time} and index.from_time or index.until to cut by date")  # fmt: skip
     if all(map(is_number, values)) and all(map(math.isfinite, map(float, values))):
         if counts_rows(values):
             return None

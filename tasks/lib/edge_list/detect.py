@@ -18,6 +18,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
 from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, Sides, doubt_first_row, doubt_sides, sides_of
 from superworkflow.tasks.lib.edge_list.doubts import doubts
+from superworkflow.tasks.lib.edge_list.edge_times import EdgeTimes, settle_times
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.other_formats import (
@@ -103,6 +104,12 @@ class ReadParams(Protocol):
     def source_prefix(self) -> str | None: ...
     @property
     def target_prefix(self) -> str | None: ...
+    @property
+    def time(self) -> str | None: ...
+    @property
+    def from_time(self) -> str | None: ...
+    @property
+    def until(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,7 @@ class Dialect:
         sides: prefixes of the names of sources and targets, if these are two sets of nodes.
         warnings: doubts about how the file is read.
         relation: number of the column of relations, which a reader of triples sets; -1 for none.
+        times: of the rows, if they are asked for.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -136,6 +144,7 @@ class Dialect:
     sides: Sides | None = None
     warnings: tuple[InputWarning, ...] = ()
     relation: int = -1
+    times: EdgeTimes | None = None
 
     @property
     def weighted(self) -> bool:
@@ -144,12 +153,18 @@ class Dialect:
     @property
     def min_columns(self) -> int:
         """Columns that every row must have."""
-        return max(*self.columns, self.relation) + 1
+        return max(self.chosen) + 1
+
+    @property
+    def reads_times(self) -> bool:
+        """True if rows are read with their times."""
+        return self.times is not None and self.times.read
 
     @property
     def chosen(self) -> list[int]:
-        """Numbers of the columns to read: source, target, and the weight or the relation."""
-        return [column for column in (*self.columns, self.relation) if column >= 0]
+        """Numbers of the columns to read: source, target, the weight or the relation, and the time."""
+        time = self.times.column if self.times is not None and self.times.read else -1
+        return [column for column in (*self.columns, self.relation, time) if column >= 0]
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line (of a csv file: without quoted line ends)."""
@@ -158,6 +173,10 @@ class Dialect:
         if self.kind == "tsv" or '"' not in line:
             return line.split(self.separator)
         return next(csv.reader([line], delimiter=self.separator), [])
+
+    def with_times(self) -> Dialect:
+        """The dialect whose rows come with their times, if it knows the column."""
+        return self if self.times is None else replace(self, times=replace(self.times, kept=True))
 
     def name_stats(self, dropped: int, sources: int) -> dict[str, str | int | bool]:
         """Stats of how nodes are named, where that is not as in the file.
@@ -183,6 +202,9 @@ class Dialect:
         header = "with header" if self.names else "no header"
         roles = ", ".join(f"{role} = {name}" for role, name in zip(("source", "target", "weight"), shown, strict=False))
         packed = ", gzipped" if self.gzipped else ""
+        if self.times is not None and self.times.read:
+            place = self.times.column
+            roles += f", time = {self.names[place] if self.names else f'column {place + 1}'}"
         sides = f"; two sets of nodes, named {self.sides[0]}… and {self.sides[1]}…" if self.sides else ""
         return f"reading {self.kind}{packed}, {header}; {roles}{sides}"
 
@@ -219,12 +241,12 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
     kind, separator = _kind(params, sample, where)
     plain = Dialect(kind, separator, gzipped)  # type: ignore[arg-type]
     rows, first_lines = _rows(plain, lines, whole)
-    named = any(name and not name.isdecimal() for name in (params.source, params.target, params.weight))
+    named = any(name and not name.isdecimal() for name in (params.source, params.target, params.weight, params.time))
     header = params.header if params.header != "auto" else named or _is_header(rows)
     if named and not header:
         raise UserError(
             "columns are named, but the file is said to have no header", where="index.header", value=False,
-            remedy="Drop index.header, or index.source, index.target and index.weight",
+            remedy="Drop index.header, or index.source, index.target, index.weight and index.time",
         )  # fmt: skip
     names = tuple(name.strip() for name in rows[0]) if header else ()
     if is_open and not header:
@@ -241,7 +263,7 @@ def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_
         raise _row_names(where, rows[1])
     if is_open:
         refuse_separators(data, separator, bool(header), where)
-        if not any((params.source, params.target, params.weight)):
+        if not any((params.source, params.target, params.weight, params.time)):
             refuse_shape(data, lines, whole, names, where)
     columns = _columns(params, names, rows, where)
     if header:
@@ -265,6 +287,9 @@ def _settled(
 ) -> Dialect:
     """The dialect with what the parameters say of rows, the sides of a bipartite file, and the doubts."""
     doubted = params.missing == "auto"
+    times = _times(params, dialect, rows, where)
+    if times is not None and times.column == dialect.columns[2]:
+        dialect = replace(dialect, columns=(*dialect.columns[:2], -1))
     first, second = (dialect.names[number] if dialect.names else "" for number in dialect.columns[:2])
     guessed = (
         len(dialect.names) > 2
@@ -272,7 +297,8 @@ def _settled(
         and not (_usual(first) in _SOURCES and _usual(second) in _TARGETS)
         and not (ID_SUFFIX.search(first) and ID_SUFFIX.search(second))
     )
-    sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted, guessed, kinds)
+    sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted, guessed, kinds,
+                         -1 if times is None else times.column)  # fmt: skip
     prefixes = params.source_prefix, params.target_prefix
     sides = sides_of(params.bipartite, prefixes, comments, (first, second))
     found = list(doubts(sample))
@@ -281,7 +307,26 @@ def _settled(
     if not dialect.names and params.header == "auto":
         found += filter(None, [doubt_first_row(rows, dialect.columns, where)])
     missing = "keep" if doubted else params.missing
-    return replace(dialect, negative=params.negative, missing=missing, sides=sides, warnings=tuple(found))
+    return replace(dialect, negative=params.negative, missing=missing, sides=sides, warnings=tuple(found), times=times)
+
+
+def _times(params: ReadParams, dialect: Dialect, rows: Sequence[Sequence[str]], where: str) -> EdgeTimes | None:
+    """The column of times, if a parameter asks for it.
+
+    Raises:
+        UserError: there is none, it is used as another one, or it holds no times.
+    """
+    bounds = params.from_time, params.until
+    if params.time is None and bounds == (None, None):
+        return None
+    names, wanted = dialect.names, None
+    if params.time not in (None, "auto"):
+        wanted = column_number("time", str(params.time), names, len(names) or min(map(len, rows), default=0), where)
+        weighs = wanted == dialect.columns[2] and (params.weight is not None or params.weighted is True)
+        if wanted in dialect.columns[:2] or weighs:
+            raise UserError("one column is used twice", where="index.time", value=params.time,
+                            remedy="Name the column of times, which is neither an end nor the weight")  # fmt: skip
+    return settle_times(wanted, bounds, names, rows, dialect.columns, where)
 
 
 def _has_row_names(rows: list[list[str]]) -> bool:
@@ -401,7 +446,8 @@ def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -
                     "the file has several columns of the same name", where=where, value=names[column],
                     remedy="Give each column a name of its own",
                 )  # fmt: skip
-        rows = _parquet_sample(file, columns)
+        timed = (params.time, params.from_time, params.until) != (None, None, None)
+        rows = _parquet_sample(file, columns, timed)
         kinds = {
             number: str(field.type)
             for number, field in enumerate(file.schema_arrow)
@@ -411,19 +457,21 @@ def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -
     return _settled(read, rows, (), params, where, kinds)
 
 
-def _parquet_sample(file: pq.ParquetFile, columns: tuple[int, int, int]) -> list[list[str]]:
-    """The first rows that have both ids, as text; columns other than ids and numbers are empty."""
+def _parquet_sample(file: pq.ParquetFile, columns: tuple[int, int, int], timed: bool) -> list[list[str]]:
+    """The first rows that have both ids, as text; columns other than ids, numbers and, if `timed`, dates are empty."""
     schema = file.schema_arrow
     names = schema.names
     numbers = [
         number
         for number, name in enumerate(names)
-        if _is_number(schema.field(number).type) and names.count(name) == 1 and name.lower() not in _ROW_NAMES
+        if (_is_number(schema.field(number).type) or (timed and _is_date(schema.field(number).type)))
+        and names.count(name) == 1
+        and name.lower() not in _ROW_NAMES
     ]
     sampled = {number: names[number] for number in {*numbers, *columns} - {-1}}
     try:
         batch = next(file.iter_batches(SAMPLE_ROWS, columns=list(sampled.values())), None)
-        values = {number: batch.column(name).to_pylist() for number, name in sampled.items()} if batch else {}
+        values = {number: _values(batch.column(name)) for number, name in sampled.items()} if batch else {}
     except (pa.ArrowException, OSError, ValueError):  # what is damaged is said when the rows are read
         return []
     rows = [[""] * len(names) for _ in range(batch.num_rows if batch else 0)]
@@ -431,6 +479,11 @@ def _parquet_sample(file: pq.ParquetFile, columns: tuple[int, int, int]) -> list
         for row, value in zip(rows, column, strict=True):
             row[number] = _text(value)
     return [row for row in rows if row[columns[0]] and row[columns[1]]]
+
+
+def _values(column: pa.Array) -> list[object]:
+    dated: list[object] = (column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
+    return dated
 
 
 def _text(value: object) -> str:
@@ -441,6 +494,10 @@ def _text(value: object) -> str:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_temporal, pa.types.is_string, pa.types.is_large_string))
 
 
 def _is_id(kind: pa.DataType) -> bool:
@@ -529,15 +586,7 @@ def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], 
 
     def place(parameter: str, wanted: str | None, usual: tuple[str, ...]) -> int | None:
         if wanted is not None:
-            if wanted not in names and wanted.isdecimal() and 0 < int(wanted) <= width:
-                return int(wanted) - 1
-            if wanted not in names:
-                shown = ", ".join(names) if names else f"no header, and {width} columns, counted from 1"
-                raise UserError(
-                    f"the file has no such column; it has: {shown}", where=f"{where}, index.{parameter}",
-                    value=wanted, remedy=f"Set index.{parameter} to one of these",
-                )  # fmt: skip
-            return names.index(wanted)
+            return column_number(parameter, wanted, names, width, where)
         return next((lower.index(name) for name in usual if name in lower), None)
 
     if params.format == "triples":
@@ -566,6 +615,23 @@ def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], 
             value=(params.source, params.target, params.weight), remedy="Name three different columns",
         )  # fmt: skip
     return source, target, -1 if weight is None else weight
+
+
+def column_number(parameter: str, wanted: str, names: Sequence[str], width: int, where: str) -> int:
+    """Number from 0 of a column that a parameter of `index` names, or gives by its number from 1.
+
+    Raises:
+        UserError: there is no such column.
+    """
+    if wanted in names:
+        return names.index(wanted)
+    if wanted.isdecimal() and 0 < int(wanted) <= width:
+        return int(wanted) - 1
+    shown = ", ".join(names) if names else f"no header, and {width} columns, counted from 1"
+    raise UserError(
+        f"the file has no such column; it has: {shown}", where=f"{where}, index.{parameter}",
+        value=wanted, remedy=f"Set index.{parameter} to one of these",
+    )  # fmt: skip
 
 
 def _usual(name: str) -> str:

@@ -17,6 +17,7 @@ from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.storage.text_file import numbered_lines
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect, lone_return_in
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile
+from superworkflow.tasks.lib.edge_list.edge_times import NO_TIME
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.text_rows import open_rows
 
@@ -94,6 +95,10 @@ def duplicate_edge(files: Iterable[EdgeFile], directed: bool, where: str, count:
     value = f"{count} rows"
     rows = ((file, *each) for file in files for each in _rows(file.path, file.dialect, file.where))
     for (_, dialect, name), place, row, _ in rows:
+        if dialect.times is not None and dialect.times.read:
+            time = dialect.times.numbers(pa.array([str(row[dialect.times.column])]))
+            if time is None or not dialect.times.inside(time)[0]:
+                continue
         pair = row[dialect.columns[0]], row[dialect.columns[1]]
         if dialect.missing == "drop" and any(map(is_missing, pair)):
             continue
@@ -113,6 +118,16 @@ def duplicate_edge(files: Iterable[EdgeFile], directed: bool, where: str, count:
     )  # fmt: skip
 
 
+def no_edges(rows: int, dialect: Dialect, where: str) -> UserError:
+    """The error for a file none of whose rows is an edge."""
+    found, remedy = "the file has no rows", "Give a file with edges between different nodes"
+    if rows:
+        found = "no edges are left: every row is a self-loop"
+    elif dialect.times is not None and dialect.times.read:
+        found, remedy = "no row is between from_time and until", "Widen them, or leave one out"
+    return UserError(found, where=where, value=f"{rows} rows", remedy=remedy)
+
+
 def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError | None:
     source, target, weight = dialect.columns
     if len(row) < dialect.min_columns:
@@ -120,6 +135,13 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
             f"the row has too few columns: {len(row)} where {dialect.min_columns} are needed", where=place,
             value=text[:_SHOWN], remedy="Complete or remove the row, or set index.format or index.delimiter",
         )  # fmt: skip
+    if dialect.times is not None and dialect.times.read:
+        given = row[dialect.times.column]
+        time = dialect.times.numbers(pa.array([None if given is None else str(given)], pa.string()))
+        if time is None:
+            return UserError(NO_TIME, where=place, value=given, remedy="Complete or remove the row")
+        if not dialect.times.inside(time)[0]:
+            return None
     if dialect.relation >= 0 and row[dialect.relation] in ("", None):
         return UserError(
             "the row has an empty relation", where=place, value=text[:_SHOWN], remedy="Complete or remove the row"
@@ -173,7 +195,7 @@ def _is_weight(value: Any, negative: str) -> bool:
 def _rows(path: Path, dialect: Dialect, where: str) -> Iterator[tuple[str, list[Any], str]]:
     """Place, fields and text of each data row."""
     if dialect.kind == "parquet":
-        names = [dialect.names[column] for column in dialect.columns if column >= 0]
+        names = [dialect.names[column] for column in dialect.chosen]
         number = 0
         for batch in pq.ParquetFile(path).iter_batches(columns=names):
             for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile
 from superworkflow.tasks.lib.edge_list.missing_ids import missing_sql
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows, cut_rows
 
 _BATCH_ROWS = 1 << 20
 
@@ -34,7 +35,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
-    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number).
+    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number), time.
 
     Rows that are dropped for a missing id have two empty names; other rows without one have nulls.
     """
@@ -60,6 +61,8 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
             number = f"abs({signed})"
         dropped = f"WHEN {gone} THEN 1 " if dialect.missing == "drop" else ""
         chosen += f", CASE {dropped}WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
+    if dialect.times is not None and dialect.times.read:
+        chosen += f", CAST({_identifier(names[dialect.times.column])} AS VARCHAR) AS time"
     return f"SELECT {chosen} FROM {table}"
 
 
@@ -72,10 +75,17 @@ def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[Pars
     for batch in connection.sql(rows_query(connection, path, dialect)).to_arrow_reader(_BATCH_ROWS):
         if not batch.num_rows:
             continue
-        if any(column.null_count for column in batch.columns):
+        columns, kept = cut_rows(batch.columns, dialect)
+        if any(column.null_count for column in columns):
             raise BadRow
-        weights = batch.column(2).to_numpy() if dialect.weighted else None
-        yield [batch.column(place) for place in range(3 if dialect.relation >= 0 else 2)], weights
+        weights = columns.pop().to_numpy() if dialect.weighted else None
+        yield [*columns, *kept], weights
+
+
+def rows_of(connection: Any, files: Sequence[EdgeFile]) -> Iterator[ParsedRows]:
+    """Rows of Parquet files, read by a cursor of their own, so that the connection may write what comes."""
+    for path, dialect, _ in files:
+        yield from label_batches(connection.cursor(), str(path), dialect)
 
 
 def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[ParsedRows]) -> None:

@@ -49,6 +49,9 @@ class _Settled:
     bipartite: bool | str = False
     source_prefix: str | None = None
     target_prefix: str | None = None
+    time: str | None = None
+    from_time: str | None = None
+    until: str | None = None
 
 
 def edge_files(source: Source, params: ReadParams, scratch: Path) -> list[EdgeFile]:

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-_SECONDS = (631_152_000, 4_102_444_800)
-"""Unix times from 1990 to 2099."""
-_UNITS = (1, 1000, 1_000_000, 1_000_000_000)
+from superworkflow.tasks.lib.edge_list.time_bounds import unix_unit
 
 
 class SampledRows(NamedTuple):
@@ -26,6 +24,7 @@ class SampledRows(NamedTuple):
         missing: names of missing values are read as nodes, and no parameter has asked for that.
         guessed: the first two columns are read, since no parameter and no usual name says which to read.
         kinds: type of each column that the rows leave empty, by its number.
+        time: number of the column of times that is used; -1 for none.
     """
 
     rows: Sequence[Sequence[str]]
@@ -37,6 +36,7 @@ class SampledRows(NamedTuple):
     missing: bool = True
     guessed: bool = False
     kinds: Mapping[int, str] = MappingProxyType({})
+    time: int = -1
 
     def name(self, number: int) -> str:
         """Name of a column, or its number from 1."""
@@ -50,17 +50,22 @@ class SampledRows(NamedTuple):
         return [row[number] for row in self.rows if len(row) > number]
 
 
-def unix_time(values: Sequence[str]) -> str | None:
-    """Range of the dates if all values are Unix times, in seconds or finer units; None otherwise."""
+def unix_range(values: Sequence[str]) -> tuple[float, float] | None:
+    """First and last instant, in seconds, if all values are Unix times, in seconds or finer units; None otherwise."""
     if not values or not all(re.fullmatch(r"[0-9]{9,19}(\.[0-9]+)?", value.strip()) for value in values):
         return None
     numbers = [float(value) for value in values]
-    for unit in _UNITS:
-        first, last = min(numbers) / unit, max(numbers) / unit
-        if first >= _SECONDS[0] and last <= _SECONDS[1]:
-            days = [datetime.fromtimestamp(seconds, UTC).date().isoformat() for seconds in (first, last)]
-            return f"{days[0]} to {days[1]}"
-    return None
+    unit = unix_unit(min(numbers), max(numbers))
+    return None if unit is None else (min(numbers) / unit, max(numbers) / unit)
+
+
+def unix_time(values: Sequence[str]) -> str | None:
+    """Range of the dates if all values are Unix times; None otherwise."""
+    found = unix_range(values)
+    if found is None:
+        return None
+    days = [datetime.fromtimestamp(seconds, UTC).date().isoformat() for seconds in found]
+    return f"{days[0]} to {days[1]}"
 
 
 def counts_rows(values: Sequence[str]) -> bool:

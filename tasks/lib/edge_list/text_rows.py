@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, short_lines
 from superworkflow.tasks.lib.edge_list.bipartite import prefixed
 from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect
+from superworkflow.tasks.lib.edge_list.edge_times import cut
 from superworkflow.tasks.lib.edge_list.missing_ids import missing
 
 ParsedRows = tuple[list[Any], NDArray[np.float32] | None]
-"""Arrow strings of source, target and, of triples, relation; and weights if there are any."""
+"""Arrow strings of source, target and, of triples, relation, and times (int64) if they are kept; weights if any."""
 
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
@@ -230,11 +231,16 @@ def _lines(text: bytes, stream: BinaryIO) -> Iterator[str]:
 def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     """Labels that are not empty and UTF-8, and weights that are positive, or as the dialect says.
 
-    Rows that are dropped for a missing id have two empty labels.
+    Rows that are dropped for a missing id have two empty labels. What is wrong in rows of other times does not matter.
 
     Raises:
         BadRow: others.
     """
+    columns, kept = cut_rows(columns, dialect)
+    if not len(columns[0]):
+        return [*columns[: 3 if dialect.relation >= 0 else 2], *kept], np.empty(
+            0, np.float32
+        ) if dialect.weighted else None
     for column in columns if dialect.relation >= 0 else columns[:2]:
         try:
             column.validate(full=True)
@@ -243,11 +249,11 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     if dialect.relation >= 0:
         if any(pc.min(pc.binary_length(column)).as_py() == 0 for column in columns):
             raise BadRow
-        return columns, None
+        return [*columns, *kept], None
     if len(columns) > 2 and dialect.negative != "error":
         signed = pc.match_substring_regex(columns[2], r"^[ \t]*-")
         if dialect.negative == "drop":
-            columns = [column.filter(pc.invert(signed)) for column in columns]
+            columns, kept = ([each.filter(pc.invert(signed)) for each in part] for part in (columns, kept))
         else:
             columns = [*columns[:2], pc.replace_substring_regex(columns[2], r"^([ \t]*)-", r"\1+")]
     if dialect.missing != "keep":
@@ -261,7 +267,24 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     labels = columns[:2]
     if dialect.sides is not None:
         labels = [prefixed(column, prefix) for column, prefix in zip(labels, dialect.sides, strict=True)]
-    return labels, weights
+    return [*labels, *kept], weights
+
+
+def cut_rows(columns: list[Any], dialect: Dialect) -> tuple[list[Any], list[Any]]:
+    """The rows whose times are asked for: the columns but times, and these as whole numbers if they are kept.
+
+    Args:
+        columns: of all rows; the last holds times if the dialect reads them.
+        dialect: how rows are read.
+
+    Raises:
+        BadRow: a time is none.
+    """
+    if dialect.times is None or not dialect.times.read:
+        return columns, []
+    if (inside := cut(columns, dialect.times)) is None:
+        raise BadRow
+    return inside[0], [inside[1]] if dialect.times.kept else []
 
 
 def _numbers(column: Any) -> NDArray[np.float32]:

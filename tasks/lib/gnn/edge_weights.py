@@ -36,8 +36,10 @@ def weights_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> 
     return found
 
 
-def weighted_sets(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> list[Relation]:
-    """Edge sets that have this feature.
+def weighted_sets(
+    graph: HeteroGraph, relations: Iterable[Relation], name: str, parameter: str = WHERE
+) -> list[Relation]:
+    """Edge sets that have the feature that a parameter names.
 
     Raises:
         UserError: no edge set has it, or it is not one number for each edge.
@@ -50,12 +52,12 @@ def weighted_sets(graph: HeteroGraph, relations: Iterable[Relation], name: str) 
         feature = features[name]
         if not is_single(feature):
             where = f"{graph.dataset.uri}, {relation.name}.{name}"
-            raise UserError("a weight is one number for each edge", where=where,
+            raise UserError("a weight or time is one number for each edge", where=where,
                             value=f"{feature.dtype}{list(feature.shape)}", remedy="Name another feature")  # fmt: skip
         found.append(relation)
     if not found:
         valid = sorted({each.name for edges in graph.edge_sets.values() for each in edges.features})
-        raise UserError("edges have no such feature", where=WHERE, value=name,
+        raise UserError("edges have no such feature", where=parameter, value=name,
                         remedy=f"They have: {', '.join(valid)[:500] or 'none'}")  # fmt: skip
     return found
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .attention import Floats
 from .names import Names, is_missing, name_of
-from .network import Floats, NewNodes, StoredNetwork
+from .network import NewNodes, StoredNetwork
 
 _SHOWN = 5
 Edge = tuple[str, float]

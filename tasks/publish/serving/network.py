@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .attention import Floats, attended, by_head, leaky, reduced
 from .names import mapped
 
-Floats = NDArray[np.float32]
-_SLOPE = 0.2
+Link = tuple[int, str, str, str]
+"""An edge set: its number, its name, the node sets of receivers and of senders."""
+_SMALL = 1e-5
 _HEADER = 8
 
 
@@ -76,23 +78,46 @@ class StoredNetwork:
 
     def rows(self, new: NewNodes) -> dict[str, Floats]:
         """Outputs of the last layer for the new nodes by node set, float32 [new nodes, width]."""
-        made = dict(new.inputs)
+        made, outputs, joining = dict(new.inputs), [], self.document["jumping_knowledge"]
         for number, level in enumerate(self.document["levels"]):
             made = {name: self._layer(number, level, name, made, new) for name in level["receivers"]}
-        return made
+            outputs.append(made)
+        if joining == "none":
+            return made
+        kept = {name: [each[name] for each in outputs] for name in self.document["head"]["node_sets"]}
+        return {name: self._linear("head", _joined(joining, rows)) for name, rows in kept.items()}
 
     def _layer(
         self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
     ) -> Floats:
         """Rows of the new nodes of a set after a layer."""
-        last = number == self.document["layers"] - 1
-        if self.document["model"] == "gcn":
+        document, model = self.document, self.document["model"]
+        act = "elu" if model in ("gat", "gatv2", "rgat") else "relu"
+        if model in ("sage", "rgcn", "rgat"):
+            made = (self._rgat if model == "rgat" else self._sage)(number, level, name, rows, new)
+        else:
             (relation,) = level["relations"]
-            return _activated(self._gcn(number, relation, rows[name], rows, new), "" if last else "relu")
-        if self.document["model"] == "gat":
-            (relation,) = level["relations"]
-            return _activated(self._gat(number, relation, rows[name], rows, new), "" if last else "elu")
-        return _activated(self._sage(number, level, name, rows, new), "" if last else "relu")
+            layer = {"gcn": self._gcn, "gin": self._gin}.get(model, self._gat)
+            made = layer(number, relation, rows[name], rows, new)
+        if number == document["layers"] - 1 and document["jumping_knowledge"] == "none":
+            return made
+        place = f"{number}.{level['receivers'].index(name)}"
+        made = _activated(self._normalized(f"norms.{place}", made, document["norm"]), act)
+        if document["residual"]:
+            matrix = self._tensors.get(f"shortcuts.{place}.weight")
+            made = made + (rows[name] if matrix is None else rows[name] @ matrix.T)
+        return made
+
+    def _normalized(self, name: str, rows: Floats, kind: str) -> Floats:
+        if kind == "none":
+            return rows
+        if kind == "layer":
+            mean, variance = rows.mean(1, keepdims=True), rows.var(1, keepdims=True)
+        else:
+            mean, variance = self._tensors[f"{name}.running_mean"], self._tensors[f"{name}.running_var"]
+        scaled: Floats = (rows - mean) / np.sqrt(variance + np.float32(_SMALL))
+        scaled *= self._tensors[f"{name}.weight"]
+        return np.asarray(scaled + self._tensors[f"{name}.bias"])
 
     def _sage(
         self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
@@ -108,9 +133,9 @@ class StoredNetwork:
             if edge_set in new.weights:
                 values = values * new.weights[edge_set][:, None]
             if pools:
-                read = _reduced(np.maximum, values, starts)
+                read = reduced(np.maximum, values, starts)
             else:
-                read = _reduced(np.add, values, starts) / np.maximum(np.diff(starts), 1).astype(np.float32)[:, None]
+                read = reduced(np.add, values, starts) / np.maximum(np.diff(starts), 1).astype(np.float32)[:, None]
             out += read @ self._matrix(number, place, edge_set).T
         return out
 
@@ -121,12 +146,10 @@ class StoredNetwork:
         mixed: Floats = np.tensordot(self._tensors[f"layers.{number}.parts"][place], bases, 1)
         return mixed
 
-    def _gcn(
-        self, number: int, relation: tuple[int, str, str, str], own: Floats, rows: Mapping[str, Floats], new: NewNodes
-    ) -> Floats:
+    def _gcn(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
         edge_set, starts, senders = relation[0], new.starts[relation[0]], new.senders[relation[0]]
         weights = new.weights.get(edge_set, np.ones(len(senders), np.float32))
-        degrees = _reduced(np.add, weights[:, None], starts)[:, 0]
+        degrees = reduced(np.add, weights[:, None], starts)[:, 0]
         assert self._degrees is not None
         theirs = np.empty(len(senders), np.float32)
         there = senders >= 0
@@ -134,28 +157,50 @@ class StoredNetwork:
         scale = (1 / np.sqrt(degrees + 1))[:, None].astype(np.float32)
         shares = (weights / np.sqrt(theirs + 1))[:, None].astype(np.float32)
         values: Floats = self._neighbours(number, edge_set, relation[3], rows, new) * shares
-        total: Floats = (_reduced(np.add, values, starts) + own * scale) * scale
+        total: Floats = (reduced(np.add, values, starts) + own * scale) * scale
         return self._linear(f"layers.{number}.linear", total)
 
-    def _gat(
-        self, number: int, relation: tuple[int, str, str, str], own: Floats, rows: Mapping[str, Floats], new: NewNodes
+    def _gin(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
+        edge_set, layer = relation[0], f"layers.{number}"
+        values = self._neighbours(number, edge_set, relation[3], rows, new)
+        if edge_set in new.weights:
+            values = values * new.weights[edge_set][:, None]
+        hidden = self._linear(f"{layer}.first", own + reduced(np.add, values, new.starts[edge_set]))
+        return self._linear(f"{layer}.second", _activated(self._normalized(f"{layer}.norm", hidden, "layer"), "relu"))
+
+    def _gat(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
+        layer, found = f"layers.{number}", self._tensors
+        near = self._neighbours(number, relation[0], relation[3], rows, new)
+        counts = np.diff(new.starts[relation[0]])
+        if self.document["model"] == "gat":
+            of_senders, of_receivers = (found[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
+            mine, near = (by_head(each @ found[f"{layer}.linear.weight"].T, of_senders) for each in (own, near))
+            received = (mine * of_receivers).sum(-1)
+            of_self = leaky((mine * of_senders).sum(-1) + received)
+            of_edges = leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0))
+        else:
+            scores = found[f"{layer}.scores"]
+            mine, near = (by_head(self._linear(f"{layer}.of_senders", each), scores) for each in (own, near))
+            receiving = by_head(self._linear(f"{layer}.of_receivers", own), scores)
+            of_self = (leaky(mine + receiving) * scores).sum(-1)
+            of_edges = (leaky(near + np.repeat(receiving, counts, axis=0)) * scores).sum(-1)
+        summed = attended(near, of_edges, new.starts[relation[0]], (mine, of_self))
+        return np.asarray(summed + found[f"{layer}.bias"])
+
+    def _rgat(
+        self, number: int, level: Mapping[str, Any], name: str, rows: Mapping[str, Floats], new: NewNodes
     ) -> Floats:
-        edge_set, starts, layer = relation[0], new.starts[relation[0]], f"layers.{number}"
-        of_senders, of_receivers = (self._tensors[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
-        heads, width = of_senders.shape
-        mine = (own @ self._tensors[f"{layer}.linear.weight"].T).reshape(-1, heads, width)
-        near = self._neighbours(number, edge_set, relation[3], rows, new) @ self._tensors[f"{layer}.linear.weight"].T
-        near = near.reshape(-1, heads, width)
-        counts, received = np.diff(starts), (mine * of_receivers).sum(-1)
-        of_self = _leaky((mine * of_senders).sum(-1) + received)
-        of_edges = _leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0))
-        largest = np.maximum(of_self, _reduced(np.maximum, of_edges, starts, -np.inf))
-        of_self, of_edges = np.exp(of_self - largest), np.exp(of_edges - np.repeat(largest, counts, axis=0))
-        total = of_self + _reduced(np.add, of_edges, starts)
-        summed = _reduced(np.add, (near * of_edges[:, :, None]).reshape(-1, heads * width), starts).reshape(mine.shape)
-        shared = ((summed + mine * of_self[:, :, None]) / total[:, :, None]).reshape(-1, heads * width)
-        found: Floats = shared + self._tensors[f"{layer}.bias"]
-        return found
+        out = self._linear(f"layers.{number}.own.{level['receivers'].index(name)}", rows[name])
+        for edge_set, _, receivers, senders in level["relations"]:
+            if receivers == name:
+                layer, starts = f"layers.{number}.relations.{edge_set}", new.starts[edge_set]
+                of_senders, of_receivers = (self._tensors[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
+                near = self._neighbours(number, edge_set, senders, rows, new)
+                near = by_head(near @ self._tensors[f"{layer}.linear.weight"].T, of_senders)
+                mine = by_head(rows[name] @ self._tensors[f"{layer}.receiving.weight"].T, of_senders)
+                received = np.repeat((mine * of_receivers).sum(-1), np.diff(starts), axis=0)
+                out = out + attended(near, leaky((near * of_senders).sum(-1) + received), starts)
+        return out
 
     def _linear(self, name: str, rows: Floats) -> Floats:
         made: Floats = rows @ self._tensors[f"{name}.weight"].T + self._tensors[f"{name}.bias"]
@@ -190,13 +235,11 @@ def tensors_of(path: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _reduced(operation: np.ufunc, values: Floats, starts: NDArray[np.int64], empty: float = 0.0) -> Floats:
-    """Values [edges, width] reduced over the edges of each receiver, [receivers, width]; `empty` where it has none."""
-    out = np.full((len(starts) - 1, values.shape[1]), empty, np.float32)
-    has = np.diff(starts) > 0
-    if has.any():
-        out[has] = operation.reduceat(values, starts[:-1][has], axis=0)
-    return out
+def _joined(kind: str, rows: list[Floats]) -> Floats:
+    """Rows after each layer as jumping knowledge joins them."""
+    if kind == "cat":
+        return np.concatenate(rows, axis=1)
+    return rows[-1] if kind == "last" else np.asarray(np.max(np.stack(rows), axis=0))
 
 
 def _activated(values: Floats, name: str) -> Floats:
@@ -205,7 +248,3 @@ def _activated(values: Floats, name: str) -> Floats:
     if name == "elu":
         return np.where(values > 0, values, np.expm1(np.minimum(values, 0)))
     return values
-
-
-def _leaky(values: Floats) -> Floats:
-    return np.where(values > 0, values, np.float32(_SLOPE) * values)

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .attention import Floats
 from .inductive import NodeQuery, NodeReader
 from .names import Names, answer_column, is_missing, mapped
-from .network import Floats, StoredNetwork
+from .network import StoredNetwork
 
 _DESCRIBING = ("features", "neighbors", "weights", "node_set")
 """Columns of a request that describe a new node."""

@@ -14,9 +14,12 @@ from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 
 FORMAT = 2
 NETWORK_FILE = "network.json"
-MODELS = ("sage", "gcn", "gat", "rgcn")
+MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
+ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
+"""Models of graphs with one node set and one edge set, and models with heads of attention."""
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 DECODERS = ("dot", "distmult")
+NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
 
 
 def reads_means(model: str, aggregator: str) -> bool:
@@ -73,7 +76,7 @@ class NetworkConfig:
         aggregator: `mean` or `pool`, for sage.
         layers: number of layers.
         hidden: width of all layers but the last.
-        heads: number of heads of gat's hidden layers.
+        heads: number of heads of the hidden layers of gat, gatv2 and rgat.
         bases: number of rgcn's bases; 0 for a matrix for each relation.
         head: output of the last layer.
         nodes: sizes of the node sets.
@@ -83,6 +86,10 @@ class NetworkConfig:
         scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
             `mean` and `scale` of each value; `categories`, the texts of columns of categories, by name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
+        norm: one of `NORMS`, of the hidden layers' outputs, before the activation.
+        residual: hidden layers add their input to their output.
+        jumping_knowledge: one of `JOININGS`; but for `none` all layers are hidden ones, whose joined outputs a linear
+            head reads (Xu et al., ICML 2018).
     """
 
     model: str
@@ -98,6 +105,9 @@ class NetworkConfig:
     weight: str = ""
     columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     scaling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    norm: str = "none"
+    residual: bool = False
+    jumping_knowledge: str = "none"
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -116,7 +126,26 @@ class NetworkConfig:
 
     def width_out(self, layer: int) -> int:
         """Width of the rows that a layer makes."""
-        return self.head.width if layer == self.layers - 1 else self.hidden
+        return self.hidden if self.is_hidden(layer) else self.head.width
+
+    def is_hidden(self, layer: int) -> bool:
+        """True if a layer, from 0, has an activation after it: the others make the network's output."""
+        return layer < self.layers - 1 or self.joins
+
+    @property
+    def joins(self) -> bool:
+        """True if a linear head reads the outputs of all layers."""
+        return self.jumping_knowledge != "none"
+
+    @property
+    def joined_width(self) -> int:
+        """Width of what that head reads."""
+        return self.hidden * (self.layers if self.jumping_knowledge == "cat" else 1)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if nothing but the activation comes after a hidden layer, which the layer then may apply itself."""
+        return self.norm == "none" and not self.residual and not self.joins
 
     @property
     def reads_means(self) -> bool:
@@ -174,6 +203,8 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             check_scaling(found, shape.widths[name])
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
+        if shape.norm not in NORMS or shape.jumping_knowledge not in JOININGS or shape.residual not in (False, True):
+            raise ValueError("no such norm, residual or jumping knowledge")
         if shape.model not in MODELS or shape.head.fault():
             raise ValueError(shape.head.fault() or "no such model")
         sets = {

@@ -22,4 +22,6 @@ def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
 def is_embedding(shape: NetworkConfig, layer: int, node_set: str) -> bool:
     """True if `embeddings.parquet` has what a layer, from 0, reads of a node set."""
     head = shape.head
-    return 0 < layer == shape.layers - 1 and head.task == CLASSIFICATION and node_set in head.node_sets
+    return (
+        0 < layer == shape.layers - 1 and not shape.joins and head.task == CLASSIFICATION and node_set in head.node_sets
+    )

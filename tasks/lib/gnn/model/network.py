@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,24 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
+from superworkflow.tasks.lib.gnn.model.attention import GatLayer, Gatv2Layer, RgatLayer
 from superworkflow.tasks.lib.gnn.model.concat import ComputedPart, ConstantPart, RowMeansPart, RowsPart
-from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import ATTENTION, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
-from superworkflow.tasks.lib.gnn.model.layers import GatLayer, GcnLayer, LayerInputs, SageLayer
+from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerInputs, SageLayer
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
+from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 
 WEIGHTS_FILE = "model.safetensors"
-_LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLayer}
+_LAYERS: Mapping[str, Callable[..., nn.Module]] = {
+    "sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gin": GinLayer, "gat": GatLayer, "gatv2": Gatv2Layer,
+    "rgat": RgatLayer,
+}  # fmt: skip
 
 
 @dataclass
@@ -68,12 +73,14 @@ class Network(nn.Module):
         seed: seed of the first weights.
         tables: hold the embeddings of nodes without features; else they come with the inputs.
 
-    `precision` is the precision of the layers' products; see `linear.product`.
+    `precision` is the precision of the layers' products; see `linear.product`. `peers` are the workers that train it
+    together, by whose rows batches are normalized.
     """
 
     def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):
         super().__init__()
         self.shape, self.precision = shape, FLOAT32
+        self.peers: BatchPeers | None = None
         self._relations = {each.number: each for each in shape.relations}
         self._numbers = shape.numbers()
         self._only = shape.head.node_sets[0]  # where the model takes no more than one
@@ -81,6 +88,15 @@ class Network(nn.Module):
             torch.manual_seed(random_streams.state(seed, random_streams.EMBEDDING) >> 1)
             levels = shape.levels()
             self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
+            self.head = nn.Linear(shape.joined_width, shape.head.width) if shape.joins else None
+            hidden = [level for number, level in enumerate(levels) if shape.is_hidden(number)]
+            self.norms, self.shortcuts = nn.ModuleList(), nn.ModuleList()
+            for number, level in enumerate(hidden):
+                if shape.norm != "none":
+                    self.norms.append(nn.ModuleList(norm_of(shape.norm, shape.hidden) for _ in level.receivers))
+                widths = [shape.width_in(number, name) for name in level.receivers]
+                if shape.residual:
+                    self.shortcuts.append(nn.ModuleList(_shortcut(width, shape.hidden) for width in widths))
         self.embedded = {name: str(number) for number, name in enumerate(shape.embedded())}
         self.embeddings = nn.ModuleDict()
         for name, key in self.embedded.items() if tables else ():
@@ -97,10 +113,27 @@ class Network(nn.Module):
 
     def forward(self, batch: MiniBatch, inputs: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
         """Rows of the targets by node set, float32 [targets, width of the head]."""
-        rows = self.first_rows(batch.blocks[0], inputs)
+        rows, kept = self.first_rows(batch.blocks[0], inputs), []
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, inputs, dropout)
-        return rows
+            kept.append(rows)
+        if not self.shape.joins:
+            return rows
+        ends = batch.blocks[-1].receivers  # which come first among the receivers of every layer
+        return {name: self.read(self.join([rows[name][: len(ends[name])] for rows in kept])) for name in ends}
+
+    def join(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Rows of some nodes after each layer, joined as the head reads them: float32 [nodes, joined width]."""
+        kind = self.shape.jumping_knowledge
+        if kind == "cat":
+            return torch.cat(list(rows), 1)
+        return rows[-1] if kind == "last" else torch.stack(list(rows)).amax(0)
+
+    def read(self, joined: torch.Tensor) -> torch.Tensor:
+        """Output of the head, which reads joined rows."""
+        assert self.head is not None
+        made: torch.Tensor = self.head(joined)
+        return made
 
     def first_rows(self, block: Block, inputs: NetworkInputs) -> dict[str, torch.Tensor]:
         """Inputs of the first layer's senders, except those read from tables of all nodes."""
@@ -133,7 +166,7 @@ class Network(nn.Module):
     def layer(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
     ) -> dict[str, torch.Tensor]:
-        """One layer, with its activation unless it is the last.
+        """One layer; if it is a hidden one, with norm, activation and residual.
 
         Args:
             number: number of the layer, from 0.
@@ -142,12 +175,21 @@ class Network(nn.Module):
             inputs: degrees and, for the first layer, tables and sums.
             dropout: share of entries that are dropped.
         """
-        layer = self.layers[number]
-        made = dict(layer(self.inputs(number, block, rows, inputs, dropout)))
-        if number == self.shape.layers - 1 or isinstance(layer, SageLayer):
+        layer, given = self.layers[number], self.inputs(number, block, rows, inputs, dropout)
+        made: dict[str, torch.Tensor] = dict(layer(given))
+        if not self.shape.is_hidden(number) or getattr(layer, "activates", False):
             return made
-        act = nn.functional.elu if self.shape.model == "gat" else torch.relu
-        return {name: act(values) for name, values in made.items()}
+        act = nn.functional.elu if self.shape.model in ATTENTION else torch.relu
+        for place, name in enumerate(self.shape.levels()[number].receivers):
+            values = made[name]
+            if self.shape.norm != "none":
+                norm = self.norms[number][place]  # type: ignore[index]
+                more = (block.receivers[name], self.peers) if isinstance(norm, BatchNorm) else ()
+                values = norm(values, *more)
+            made[name] = act(values)
+            if self.shape.residual:
+                made[name] = made[name] + self.shortcuts[number][place](_own_rows(given, name, self.device))  # type: ignore[index]
+        return made
 
     def inputs(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
@@ -162,7 +204,7 @@ class Network(nn.Module):
         fixed = self._tables(block, rows, inputs, mask)
         for each, part in means.items():
             fixed[each] = part._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
-        sums, scales, attention = {}, None, None
+        sums, scales, attention = {}, None, {}
         if number == 0 and inputs.sums is not None:
             for relation in self.shape.levels()[0].relations:
                 if relation.number in inputs.sums and relation.number not in block.hops:
@@ -183,8 +225,9 @@ class Network(nn.Module):
                 lost.sums(nodes, inputs.weights.get(each)) for each, lost in block.lost.items()
             )
             scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
-        if self.shape.model == "gat" and dropout:
-            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
+        for each, hop in block.hops.items() if self.shape.model in ATTENTION and dropout else ():
+            key = (each,) if self.shape.model == "rgat" else ()
+            attention[each] = mask.attention(hop.positions, block.receivers[self._relations[each].receivers], *key)
         return LayerInputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={
@@ -234,6 +277,21 @@ class Network(nn.Module):
         """
         self.check(arrays)
         self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
+
+
+def _shortcut(width: int, out: int) -> nn.Module:
+    """Projection of a residual; none between equal widths (He et al., CVPR 2016)."""
+    return nn.Identity() if width == out else nn.Linear(width, out, bias=False)
+
+
+def _own_rows(given: LayerInputs, name: str, device: torch.device) -> torch.Tensor:
+    """Rows of the receivers that a layer reads, after dropout."""
+    if name in given.senders:
+        return given.row(name)
+    part = given.fixed[name]
+    out = np.empty((given.receivers[name], part.width), np.float32)
+    part.fill(out, 0)
+    return torch.from_numpy(out).to(device)
 
 
 def _is_table(values: object) -> bool:
@@ -313,12 +371,12 @@ class _Masks:
         return values * mask.to(self._device)
 
     def attention(
-        self, positions: NDArray[np.int64], nodes: NDArray[np.int64]
+        self, positions: NDArray[np.int64], nodes: NDArray[np.int64], *key: int
     ) -> tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
         """Dropout of the attention of edges, and of the nodes themselves."""
         return (
-            lambda share: self.rows(share, positions, 2, random_streams.ATTENTION),
-            lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION),
+            lambda share: self.rows(share, positions, 2, random_streams.ATTENTION, *key),
+            lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION, *key),
         )
 
 

@@ -21,6 +21,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     keys_of,
     leave,
 )
+from superworkflow.tasks.lib.gnn.sampler.latest_draws import ByTime
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -59,11 +60,13 @@ class NeighborSampler:
         draws: rules of the draws.
         weights: by number of an edge set, weights in proportion to which its edges are drawn, float32 [edges]; the
             other sets' edges are drawn uniformly.
+        times: by number of an edge set, times of its edges, int64 [edges], of which the latest are drawn.
     """
 
     def __init__(
         self, rows: Mapping[int, CsrRows], nodes: Mapping[str, int], draws: Draws,
         weights: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
+        times: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
     ):  # fmt: skip
         self._rows = {number: CsrRows(*map(read_only, each)) for number, each in rows.items()}
         self._draws = draws
@@ -71,6 +74,7 @@ class NeighborSampler:
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
         self._by_weight = ByWeight(self._rows, weights, draws.fanouts)
+        self._by_time = ByTime(self._rows, times, draws.fanouts)
 
     def batch(
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
@@ -109,7 +113,9 @@ class NeighborSampler:
             starts = np.empty(len(nodes) + 1, np.int64)
             size = draws.fanouts[hop]
             gone = lost[relation.number].positions if relation.number in lost else _NONE
-            if self._by_weight.draws(relation.number, size):
+            if self._by_time.draws(relation.number, size):
+                positions = self._by_time.positions(relation.number, nodes, size, gone, starts)
+            elif self._by_weight.draws(relation.number, size):
                 positions = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
             else:
                 how = size, draws.labor, state, gone, starts, None

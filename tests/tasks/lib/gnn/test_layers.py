@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from superworkflow.tasks.lib.gnn.model.config import ONE_KIND
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -22,7 +23,34 @@ def mean(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return matrix @ values / matrix.sum(1, keepdim=True).clamp(min=1)
 
 
+def after(
+    shape, weights: Weights, number: int, place: int, made: torch.Tensor, rows: torch.Tensor, act: Callable = torch.relu
+) -> torch.Tensor:
+    """A layer's output after norm, activation and residual, if it is hidden."""
+    if not shape.is_hidden(number):
+        return made
+    if shape.norm != "none":
+        dim = 0 if shape.norm == "batch" else 1
+        made = (made - made.mean(dim, keepdim=True)) / (made.var(dim, correction=0, keepdim=True) + 1e-5).sqrt()
+        made = made * weights[f"norms.{number}.{place}.weight"] + weights[f"norms.{number}.{place}.bias"]
+    made = act(made)
+    if shape.residual:
+        matrix = weights.get(f"shortcuts.{number}.{place}.weight")
+        made = made + (rows if matrix is None else rows @ matrix.T)
+    return made
+
+
+def joined(shape, weights: Weights, rows: list[torch.Tensor]) -> torch.Tensor:
+    """Output of a network from the rows of the targets after each layer."""
+    if shape.jumping_knowledge == "none":
+        return rows[-1]
+    found = torch.cat(rows, 1) if shape.jumping_knowledge == "cat" else rows[-1]
+    found = torch.maximum(*rows) if shape.jumping_knowledge == "max" else found
+    return found @ weights["head.weight"].T + weights["head.bias"]
+
+
 def dense_sage(graph: HeteroGraph, shape, weights: Weights, rows: Rows, pool: bool, bases: bool) -> torch.Tensor:
+    kept = []
     for number, level in enumerate(shape.levels()):
         prefix = f"layers.{number}."
         made = {}
@@ -41,24 +69,26 @@ def dense_sage(graph: HeteroGraph, shape, weights: Weights, rows: Rows, pool: bo
             if weight is None:
                 weight = (weights[f"{prefix}parts"][place][:, None, None] * weights[f"{prefix}bases"]).sum(0)
             made[relation.receivers] = made[relation.receivers] + message @ weight.T
-        rows = {name: torch.relu(values) for name, values in made.items()} if number < shape.layers - 1 else made
-    return rows[shape.head.node_sets[0]]
+        places = list(level.receivers)
+        rows = {name: after(shape, weights, number, places.index(name), made[name], rows[name]) for name in made}
+        kept.append(rows[shape.head.node_sets[0]])
+    return joined(shape, weights, kept)
 
 
 def dense_gcn(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
     matrix = adjacency(graph, "edge") + torch.eye(shape.nodes["node"])
     root = torch.diag(matrix.sum(1).rsqrt())
-    values = rows["node"]
+    values, kept = rows["node"], []
     for number in range(shape.layers):
-        values = root @ matrix @ root @ values @ weights[f"layers.{number}.linear.weight"].T
-        values = values + weights[f"layers.{number}.linear.bias"]
-        values = torch.relu(values) if number < shape.layers - 1 else values
-    return values
+        made = root @ matrix @ root @ values @ weights[f"layers.{number}.linear.weight"].T
+        values = after(shape, weights, number, 0, made + weights[f"layers.{number}.linear.bias"], values)
+        kept.append(values)
+    return joined(shape, weights, kept)
 
 
 def dense_gat(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
     there = (adjacency(graph, "edge") + torch.eye(shape.nodes["node"])) > 0
-    values = rows["node"]
+    values, kept = rows["node"], []
     for number in range(shape.layers):
         prefix = f"layers.{number}."
         of_senders, of_receivers = weights[f"{prefix}of_senders"], weights[f"{prefix}of_receivers"]
@@ -70,28 +100,104 @@ def dense_gat(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.
             scores = (z @ of_receivers[head])[:, None] + (z @ of_senders[head])[None]
             scores = torch.nn.functional.leaky_relu(scores, 0.2).masked_fill(~there, -torch.inf)
             parts.append(torch.softmax(scores, 1) @ z)
-        values = torch.cat(parts, 1) + weights[f"{prefix}bias"]
-        values = torch.nn.functional.elu(values) if number < shape.layers - 1 else values
-    return values
+        made = torch.cat(parts, 1) + weights[f"{prefix}bias"]
+        values = after(shape, weights, number, 0, made, values, torch.nn.functional.elu)
+        kept.append(values)
+    return joined(shape, weights, kept)
+
+
+def attended(scores: torch.Tensor, there: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Sums of values by a softmax of scores [receivers, senders] where there is an edge; 0 without one."""
+    scores = torch.nn.functional.leaky_relu(scores, 0.2) if scores.dim() == 2 else scores[0]
+    powers = torch.where(there, scores, -torch.inf).exp()
+    return powers @ values / powers.sum(1, keepdim=True).clamp(min=1e-30)
+
+
+def dense_gatv2(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
+    there = (adjacency(graph, "edge") + torch.eye(shape.nodes["node"])) > 0
+    values, kept = rows["node"], []
+    for number in range(shape.layers):
+        prefix = f"layers.{number}."
+        ends = [
+            (values @ weights[f"{prefix}{end}.weight"].T + weights[f"{prefix}{end}.bias"]).split(
+                weights[f"{prefix}scores"].shape[1], 1
+            )
+            for end in ("of_senders", "of_receivers")
+        ]
+        parts = []
+        for of_senders, of_receivers, vector in zip(*ends, weights[f"{prefix}scores"], strict=True):
+            both = torch.nn.functional.leaky_relu(of_receivers[:, None] + of_senders[None], 0.2)
+            parts.append(attended((both @ vector)[None], there, of_senders))
+        made = torch.cat(parts, 1) + weights[f"{prefix}bias"]
+        values = after(shape, weights, number, 0, made, values, torch.nn.functional.elu)
+        kept.append(values)
+    return joined(shape, weights, kept)
+
+
+def dense_gin(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
+    matrix = adjacency(graph, "edge") + torch.eye(shape.nodes["node"])
+    values, kept = rows["node"], []
+    for number in range(shape.layers):
+        prefix = f"layers.{number}."
+        made = matrix @ values
+        for name in ("first", "second"):
+            if name == "second":
+                norm = weights[f"{prefix}norm.weight"], weights[f"{prefix}norm.bias"]
+                made = torch.relu(torch.nn.functional.layer_norm(made, made.shape[1:], *norm))
+            made = made @ weights[f"{prefix}{name}.weight"].T + weights[f"{prefix}{name}.bias"]
+        values = after(shape, weights, number, 0, made, values)
+        kept.append(values)
+    return joined(shape, weights, kept)
+
+
+def dense_rgat(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
+    kept = []
+    for number, level in enumerate(shape.levels()):
+        made = {}
+        for place, name in enumerate(level.receivers):
+            prefix = f"layers.{number}.own.{place}."
+            made[name] = rows[name] @ weights[f"{prefix}weight"].T + weights[f"{prefix}bias"]
+        for relation in level.relations:
+            prefix = f"layers.{number}.relations.{relation.number}."
+            of_senders, of_receivers = weights[f"{prefix}of_senders"], weights[f"{prefix}of_receivers"]
+            values = (rows[relation.senders] @ weights[f"{prefix}linear.weight"].T).split(of_senders.shape[1], 1)
+            mine = (rows[relation.receivers] @ weights[f"{prefix}receiving.weight"].T).split(of_senders.shape[1], 1)
+            there = adjacency(graph, relation.name) > 0
+            parts = [
+                attended((mine[head] @ of_receivers[head])[:, None] + (values[head] @ of_senders[head])[None], there,
+                         values[head])
+                for head in range(len(of_senders))
+            ]  # fmt: skip
+            made[relation.receivers] = made[relation.receivers] + torch.cat(parts, 1)
+        act, places = torch.nn.functional.elu, list(level.receivers)
+        rows = {name: after(shape, weights, number, places.index(name), made[name], rows[name], act) for name in made}
+        kept.append(rows[shape.head.node_sets[0]])
+    return joined(shape, weights, kept)
 
 
 CASES = {
     "sage": {}, "pool": {"aggregator": "pool"}, "rgcn": {"model": "rgcn", "bases": 2}, "gcn": {"model": "gcn"},
     "gat": {"model": "gat", "heads": 4}, "deep": {"layers": 3, "fanouts": "all,all,all"},
-    "learned": {"model": "rgcn", "bases": 1},
+    "learned": {"model": "rgcn", "bases": 1}, "norm": {"norm": "layer", "residual": True},
+    "batch norm": {"norm": "batch", "residual": True, "jumping_knowledge": "cat"},
+    "gcn, norm": {"model": "gcn", "norm": "batch", "jumping_knowledge": "last"},
+    "gatv2": {"model": "gatv2", "heads": 4}, "gin": {"model": "gin"}, "rgat": {"model": "rgat", "heads": 4},
+    "gin, norm": {"model": "gin", "norm": "layer", "residual": True},
+    "gat, norm": {"model": "gat", "heads": 4, "norm": "layer", "residual": True, "jumping_knowledge": "max"},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_layers_and_gradients(tmp_path, case, typed):
-    if typed and case in ("gcn", "gat"):
+    if typed and CASES[case].get("model") in ONE_KIND:
         pytest.skip("takes graphs of one kind")
     made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph", features=case != "learned")
     values = {"hidden": 8, "fanouts": "all,all", "label": "paper.venue" if typed else "", **CASES[case]}
     graph, targets, shape, data = prepared(made, TrainParams(**values))
     network = Network(shape, 3)
-    nodes = np.sort(np.random.default_rng(0).permutation(len(targets.classes))[:17])
+    some = 17 if shape.norm != "batch" else len(targets.classes)  # whose statistics would be of some nodes too
+    nodes = np.sort(np.random.default_rng(0).permutation(len(targets.classes))[:some])
     batch = sampler_of(shape, data, everything(shape.layers)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     (found,) = network(batch, data.inputs).values()
     weights = {name: each.detach().clone().requires_grad_() for name, each in network.named_parameters()}
@@ -99,7 +205,10 @@ def test_layers_and_gradients(tmp_path, case, typed):
     for name in graph.node_sets:
         key = f"embeddings.{network.embedded.get(name)}.weight"
         rows[name] = weights[key] if key in weights else torch.from_numpy(np.array(data.inputs.features[name]))
-    dense: Callable = {"gcn": dense_gcn, "gat": dense_gat}.get(
+    denses = {
+        "gcn": dense_gcn, "gat": dense_gat, "gatv2": dense_gatv2, "gin": dense_gin, "rgat": dense_rgat,
+    }  # fmt: skip
+    dense: Callable = denses.get(
         shape.model, lambda *given: dense_sage(*given, pool=shape.aggregator == "pool", bases=shape.bases > 0)
     )
     wanted = dense(graph, shape, weights, rows)[nodes]

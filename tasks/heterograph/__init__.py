@@ -199,18 +199,22 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
     features, labels = inputs.get("features", {}), inputs.get("labels", {})
     edges = int(reading.stats["edges"] or 0)
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
-    values = int(features.get("unpacked_bytes") or features.get("bytes") or 0)
-    stored = values // 2 if params.precision == "float16" else values
+    given = int(features.get("unpacked_bytes") or features.get("bytes") or 0)
+    values = 4 * nodes * int(features["width"] or 0) if "width" in features else given
+    half, present = params.precision == "float16", int(features.get("present") or 0)
+    stored = values // 2 if half else values
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
     rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes
     weights = 8 * edges if reading.stats.get("weighted") else 0
     times = 16 * edges if params.time is not None else 0
     rows += 3 * times + (40 * edges if times or params.directed else 0)
     output = 8 * edges + weights + times + 20 * nodes + stored + 10 * labelled
-    work_s = 1.5e-7 * edges + 6e-7 * nodes + 3e-8 * values + 4e-6 * labelled
+    passes = 2 if half else 1  # what is halved is a file of float32 first
+    work_s = 1.5e-7 * edges + 6e-7 * nodes + 3e-8 * given + 3e-9 * passes * values + 4e-7 * present + 4e-6 * labelled
+    held = passes * min(values, _FILL_BYTES) + 40 * present
     sets = (EDGE_SET, REVERSE_EDGE_SET) if params.directed else (EDGE_SET,)
     return Estimate(
-        memory_bytes=max(reading.memory_bytes, rows) + 500 * labelled + min(values, _FILL_BYTES),
+        memory_bytes=max(reading.memory_bytes, rows) + 500 * labelled + held,
         cpu_s=reading.cpu_s + _START_S + work_s,
         output_bytes=output,
         stats={
@@ -257,11 +261,12 @@ STAGE = Stage(
             stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
         "features": Input(
-            "with an edge list, features of its nodes: CSV with a header, or Parquet; or a folder of part files",
+            "with an edge list, features of its nodes: CSV with a header, Parquet, or SciPy's sparse .npz; or a folder "
+            "of part files",
             optional=True,
             file=True,
             parts=True,
-            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
+            stats="superworkflow.tasks.heterograph.feature_stats:feature_stats",
         ),
         "network": Input(
             "train dataset: the network for which the graph is made; its scaling of features is applied", optional=True

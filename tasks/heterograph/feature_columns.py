@@ -22,6 +22,12 @@ from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, values_of
 from superworkflow.tasks.lib.graph.heterograph import Feature
 
+NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
+COLUMN_NAMES = ("column", "col", "feature", "feature_id", "word", "term")
+VALUE_NAMES = ("value", "val", "count", "weight")
+"""Names of the columns of nodes, and of columns and values of sparse features."""
+ZIP = b"PK\x03\x04"
+"""First bytes of a matrix that SciPy has saved."""
 MOST_CATEGORIES = 100
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>", "\\n")
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
@@ -155,6 +161,13 @@ def _without_nulls(lists: Any) -> Any:
     bounds = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False), out=bounds[1:])
     return pa.LargeListArray.from_arrays(pa.array(bounds), pc.fill_null(values.cast(pa.float64()), np.nan))
+
+
+def sparse_columns(names: list[str]) -> tuple[str, str, str] | None:
+    """The columns of nodes, columns and values among three, if their names show which is which."""
+    found = [next((name for name in names if name.lower() in each), "")
+             for each in (NODE_COLUMNS, COLUMN_NAMES, VALUE_NAMES)]  # fmt: skip
+    return (found[0], found[1], found[2]) if len(names) == 3 and all(found) else None
 
 
 def known(texts: Any) -> Any:

@@ -16,7 +16,7 @@ from superworkflow.infra.storage.part_files import differ, part_files, part_uri,
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
-from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers, known
+from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS, Survey, column_numbers, known
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
@@ -27,7 +27,6 @@ from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_w
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
-NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
 
 

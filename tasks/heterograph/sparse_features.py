@@ -22,17 +22,14 @@ from superworkflow.infra.storage.part_files import part_files
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import chosen_columns
-from superworkflow.tasks.heterograph.feature_columns import NUMBERS, NodeColumn, column_numbers
+from superworkflow.tasks.heterograph.feature_columns import NUMBERS, ZIP, NodeColumn, column_numbers, sparse_columns
 from superworkflow.tasks.heterograph.ids import Ids
-from superworkflow.tasks.heterograph.node_features import NODE_COLUMNS, NodeFeatures, column_names, table_of
+from superworkflow.tasks.heterograph.node_features import NodeFeatures, column_names, table_of
 from superworkflow.tasks.heterograph.scaling import rows_of_pieces
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
-COLUMN_NAMES = ("column", "col", "feature", "feature_id", "word", "term")
-VALUE_NAMES = ("value", "val", "count", "weight")
 MOST_COLUMNS = 1 << 20
-_ZIP = b"PK\x03\x04"
 _SHOWN = 3
 
 
@@ -45,19 +42,12 @@ def features_file(job: StageRun[HeterographParams], source: Source, ids: Ids) ->
     files = part_files(source)
     if not source.is_folder:
         with source.local(job.scratch, files[0]).open("rb") as stream:
-            if stream.read(len(_ZIP)) == _ZIP:
+            if stream.read(len(ZIP)) == ZIP:
                 return SavedMatrix(job, source, ids)
     sparse = job.params.sparse
     if sparse == "auto":
         sparse = sparse_columns(column_names(source, files, job)) is not None
     return (SparseFeatures if sparse else NodeFeatures)(job, source, ids)
-
-
-def sparse_columns(names: list[str]) -> tuple[str, str, str] | None:
-    """The columns of nodes, columns and values among three, if their names show which is which."""
-    found = [next((name for name in names if name.lower() in each), "")
-             for each in (NODE_COLUMNS, COLUMN_NAMES, VALUE_NAMES)]  # fmt: skip
-    return (found[0], found[1], found[2]) if len(names) == 3 and all(found) else None
 
 
 class SparseFeatures(NodeFeatures):

@@ -19,7 +19,7 @@ from tests.cluster.conftest import Settings
 TRIALS = int(os.environ.get("SUPERWORKFLOW_TEST_TRIALS", "2"))
 """All at once; with more, at most four."""
 _MOST_S = 280 * TRIALS
-SHARED, OWN = ("heterograph", "aggregate", "baselines"), ("train", "infer", "score")
+SHARED, OWN = ("heterograph", "node_labels", "aggregate", "baselines"), ("train", "infer", "score")
 
 
 @pytest.mark.timeout(_MOST_S + 60)

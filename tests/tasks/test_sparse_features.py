@@ -13,9 +13,12 @@ import pytest
 from scipy import sparse
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
-from superworkflow.tasks.heterograph import STAGE
+from superworkflow.tasks.heterograph import STAGE, HeterographParams
+from superworkflow.tasks.heterograph.feature_stats import feature_stats
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.index_helpers import run_stage
 
@@ -131,3 +134,19 @@ def test_three_columns_by_parameter_and_a_header_in_doubt(tmp_path):
     assert "Set heterograph.sparse=false" in doubted.stats["input_warning.1"]
     dense = made(tmp_path, str(tmp_path / "g.csv"), "dense", sparse=False)
     assert dense.json("columns.json") == {"node": [["feature", 1], ["value", 1]]}
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "npz", "dense"])
+def test_plans_know_the_width(tmp_path, form):
+    given = write(tmp_path, form, counts())
+    inputs = {"edges": str(tmp_path / "edges.csv"), "features": given}
+    stats = {name: STAGE.inputs[name].stats_of(Source.of(path)) for name, path in inputs.items()}
+    predicted = STAGE.estimate(HeterographParams(), stats, Resources())
+    assert predicted.stats["values.nodes.node"] == WIDTH
+    assert predicted.stats["nodes"] == pytest.approx(NODES, abs=3)
+
+
+def test_plans_count_categories(tmp_path):
+    text = "node,x,color,ok\n" + "".join(f"{i},{i / 3:.2f},c{i % 7},{'yes' if i % 2 else 'no'}\n" for i in range(50))
+    (tmp_path / "f.csv").write_text(text)
+    assert feature_stats(Source.of(tmp_path / "f.csv"), 1 << 20)["width"] == 9

@@ -187,7 +187,8 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric(
                 "score", f"{name}@{split}", "maximize" if name == "r2" else "minimize", headline=name == "rmse",
-                promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES, optional=True,
+                promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES,
+                needs={"train.task": "regression"}, optional=True,
             )
             for name in NUMBER_FIGURES for split in ("validation", "test")
         ),

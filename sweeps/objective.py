@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,18 +118,21 @@ def declared_metric(name: str, declared: Sequence[Metric]) -> Metric | None:
 
 
 def choose_quality(
-    superworkflow: Superworkflow, sources: Sequence[str], nodes: Collection[str] | None = None
+    superworkflow: Superworkflow, sources: Sequence[str], diagram: Diagram | None = None
 ) -> Metric | None:
     """The first headline metric of a superworkflow that the given sources suffice for.
 
     Args:
         superworkflow: declares the metrics.
         sources: names of the given sources.
-        nodes: of the diagram; headlines of these nodes are preferred.
+        diagram: headlines of its nodes are preferred, first those that need its parameters.
     """
     headlines = [metric for metric in superworkflow.metrics if metric.headline]
     found = [each for each in headlines if each.source is None or each.source in sources]
-    return next((each for each in found if nodes is None or each.node in nodes), found[0] if found else None)
+    if diagram is not None:
+        found = [each for each in found if all(diagram.parameter(name) == each.needs[name] for name in each.needs)]
+        found.sort(key=lambda each: not each.needs)
+    return next((each for each in found if diagram is None or each.node in diagram.nodes), found[0] if found else None)
 
 
 def judged_node(diagram: Diagram, objectives: Sequence[SweepObjective]) -> Node | None:

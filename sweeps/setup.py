@@ -71,7 +71,7 @@ def set_up(request: Request, wishes: Wishes) -> SweepSetup:
     Raises:
         UserError: the first invalid setting.
     """
-    quality = choose_quality(request.superworkflow, list(request.sources), request.diagram.nodes)
+    quality = choose_quality(request.superworkflow, list(request.sources), request.diagram)
     declared = request.superworkflow.metrics
     objectives = parse_objectives(wishes.objectives, quality, declared)
     judges = [declared_metric(each.name, declared) for each in objectives if each.node is not None] or [quality]

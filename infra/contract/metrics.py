@@ -37,6 +37,7 @@ class Metric:
         uncertainty: name of the figure that is this one's standard deviation, shown with it.
         source: source without which it is not computed.
         options: values of the superworkflow's options with which a trial computes no more than this figure needs.
+        needs: values of stages' parameters, by dotted name, with which alone the node reports it, and no others.
         optional: whether diagrams may do without the node.
         baselines: name of a node that reports the same figure of simpler methods, as `<method>_<name>`; these are shown
             with this one.
@@ -51,6 +52,7 @@ class Metric:
     uncertainty: str = ""
     source: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, Any] = field(default_factory=dict)
     optional: bool = False
     baselines: str = ""
     promotes: bool = False

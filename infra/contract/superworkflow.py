@@ -247,6 +247,8 @@ def _check_metric(
         raise UserError("no such source", where=where, value=metric.source, remedy=nearest(metric.source, valid))
     for option in metric.options:
         _check_parameter(f"{superworkflow.name}.{option}", params, where)
+    for dotted in metric.needs:
+        _check_parameter(dotted, params, where)
     if (node := nodes.get(metric.node)) is None:
         return
     for name in filter(None, (metric.name, metric.uncertainty)):

@@ -96,7 +96,7 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
 def test_links_from_edges_to_a_model(
     files: Path, tmp_path: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without labels; the model answers for pairs, and a sweep would improve what is reported of links."""
+    """Without labels; the model answers for pairs."""
     words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
     run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
     names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "score_links"]
@@ -115,10 +115,27 @@ def test_links_from_edges_to_a_model(
     assert "no `target` is given" in partly["error"][1]
     chosen = card(Dataset.open(Location.of(folder)))
     assert [column["name"] for column in chosen.columns][:3] == ["source", "target", "source_features"]
-    assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"
-    assert choose_quality(SUPERWORKFLOW, ["edges"], STAGES).full_name == "score.accuracy@validation"
     assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2
     assert "link prediction uses no labels of nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "figure"),
+    [
+        ([], "score.accuracy@validation"),
+        (["train.task=regression"], "score.rmse@validation"),
+        (["gnn.task=link_prediction"], "score_links.auc@validation"),
+    ],
+    ids=["classes", "numbers", "links"],
+)
+def test_what_a_sweep_improves(files: Path, tmp_path: Path, settings: list[str], figure: str) -> None:
+    """The figure that is reported of the task."""
+    names = ["edges"] if figure.startswith("score_links") else ["edges", "labels"]
+    sources = {name: str(files / f"{name}.csv") for name in names}
+    request = build_request(SUPERWORKFLOW, sources=sources, assignments=settings, store=str(tmp_path))
+    quality = choose_quality(SUPERWORKFLOW, names, request.diagram)
+    assert quality is not None
+    assert quality.full_name == figure
 
 
 def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

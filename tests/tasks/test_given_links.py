@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -15,7 +17,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.score_links.candidates import has_own
 from superworkflow.tasks.train import STAGE
-from tests.tasks.gnn_graphs import NODES, one_kind
+from tests.tasks.gnn_graphs import NODES, one_kind, two_kinds
 from tests.tasks.index_helpers import run_stage
 
 TRAIN = {"hidden": 16, "batch": 30, "epochs": 8, "fanouts": "4,all", "dropout": 0.0, "learning_rate": 0.01}
@@ -133,3 +135,19 @@ def test_other_columns(whole: Dataset, tmp_path: Path) -> None:
     inputs = {"graph": str(whole.location.local_path), "links": str(tmp_path / "links.csv")}
     with pytest.raises(UserError, match=r"other columns.*a, b.*Give a header source,target,split"):
         run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")
+
+
+def test_part_files_of_links_between_two_node_sets(tmp_path: Path) -> None:
+    """In Parquet, without labels; hidden links leave the set and its reverse."""
+    whole = two_kinds(tmp_path / "graph")
+    writes = links_of(HeteroGraph.open(whole).rows("writes"), False).tolist()
+    (tmp_path / "links").mkdir()
+    for number, (split, (author, paper)) in enumerate(zip(("validation", "test"), writes, strict=False)):
+        table = pa.table({"source": [f"a{author:02}"], "target": [f"p{paper:02}"], "split": [split]})
+        pq.write_table(table, tmp_path / "links" / f"part-{number:05}.parquet")
+    inputs = {"graph": str(whole.location.local_path), "links": str(tmp_path / "links")}
+    graph = HeteroGraph.open(run_stage(holdout_links.STAGE, {"edges": "writes"}, inputs, tmp_path / "held"))
+    found = read_held_out(graph)
+    assert [found.links[split].tolist() for split in ("validation", "test")] == [[writes[0]], [writes[1]]]
+    assert links_of(graph.rows("writes"), False).tolist() == writes[2:]
+    assert sorted(links_of(graph.rows("written"), False)[:, ::-1].tolist()) == writes[2:]

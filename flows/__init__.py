@@ -19,7 +19,13 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.tasks import stage_names
 
 _FLOWS: Registry[Superworkflow] = Registry(
-    "superworkflow", Superworkflow, __name__, __path__, "SUPERWORKFLOW", "superworkflow.flows", ("user_file",)
+    "superworkflow",
+    Superworkflow,
+    __name__,
+    __path__,
+    "SUPERWORKFLOW",
+    "superworkflow.flows",
+    ("user_file", "vertex_program"),
 )
 
 

@@ -19,9 +19,11 @@ from superworkflow.tasks import (
     aggregate,
     baselines,
     baselines_links,
+    feature_matrix,
     heterograph,
     holdout_links,
     infer,
+    node_labels,
     partition,
     publish_predictions,
     score,
@@ -53,12 +55,17 @@ def diagram(
 ) -> None:
     """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
 
+    With a schema, the columns of nodes that are features become one matrix for all stages after it.
+    Labels of an edge list are apart from the graph, so that other labels leave it and the means as they are.
     Baselines depend on the graph and its splits alone, so that all networks share them.
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
     links = flow.option("task") == LINKS
     check_sources(graph, edges, features, labels, links)
-    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
+    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features)
+    if graph is not None:
+        typed = flow.stage(feature_matrix.STAGE, graph=typed)
+    classes = None if labels is None else flow.stage(node_labels.STAGE, graph=typed, labels=labels)
     learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
     shards = None
     if flow.option("partitioned"):
@@ -67,13 +74,13 @@ def diagram(
     sums = None
     if flow.parameter("train.sums_features") and (graph or features):
         sums = flow.stage(aggregate.STAGE, graph=learned, shards=shards)
-    network = flow.stage(train.STAGE, graph=learned, sums=sums, shards=shards)
-    predictions = flow.stage(infer.STAGE, graph=learned, network=network, shards=shards)
+    network = flow.stage(train.STAGE, graph=learned, labels=classes, sums=sums, shards=shards)
+    predictions = flow.stage(infer.STAGE, graph=learned, labels=classes, network=network, shards=shards)
     if links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
-        simple = flow.stage(baselines.STAGE, graph=learned)
+        simple = flow.stage(baselines.STAGE, graph=learned, labels=classes)
         scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
     flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
 
@@ -86,8 +93,8 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
     if not {"train", "infer"} <= set(model) or read_shape(model["train"]).embedded():
         return None
     found = flow.stage(
-        infer.STAGE, name="champion-infer", graph=nodes["heterograph"], network=model["train"], splits=nodes["train"],
-        shards=nodes.get("shard"),
+        infer.STAGE, name="champion-infer", graph=nodes.get("feature_matrix", nodes["heterograph"]),
+        network=model["train"], splits=nodes["train"], shards=nodes.get("shard"), labels=nodes.get("node_labels"),
     )  # fmt: skip
     champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
     return champion, flow.stage(score.STAGE, name="challenger-score", predictions=nodes["infer"], seen=model["infer"])
@@ -119,8 +126,9 @@ def check_sources(
 
 
 STAGES = (
-    heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE,
-    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE,
+    shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE,
+    publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}

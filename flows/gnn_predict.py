@@ -10,7 +10,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import heterograph, infer, partition, shard, tabulate
+from superworkflow.tasks import feature_matrix, heterograph, infer, partition, shard, tabulate
 from superworkflow.tasks.lib.gnn.model.config import LINKS, read_shape
 
 
@@ -31,6 +31,8 @@ def diagram(
     check_graph(graph, edges, features)
     scaled = network if features is not None else None
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, network=scaled)
+    if graph is not None:
+        typed = flow.stage(feature_matrix.STAGE, graph=typed, network=network)
     shards = None
     if flow.option("partitioned"):
         shards = flow.stage(shard.STAGE, graph=typed, partition=flow.stage(partition.STAGE, graph=typed))
@@ -74,7 +76,7 @@ def check_graph(graph: Source | None, edges: Source | None, features: Source | N
 SUPERWORKFLOW = Superworkflow(
     name="gnn_predict",
     help="classes of the nodes of a new graph, by a network that gnn has trained",
-    stages=(heterograph.STAGE, partition.STAGE, shard.STAGE, infer.STAGE, tabulate.STAGE),
+    stages=(heterograph.STAGE, feature_matrix.STAGE, partition.STAGE, shard.STAGE, infer.STAGE, tabulate.STAGE),
     sources={
         "network": "the trained network, a dataset of stage train",
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",

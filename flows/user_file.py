@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import check_import
 from superworkflow.infra.base.suggest import nearest
@@ -12,6 +13,8 @@ from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.safe_names import is_word
 from superworkflow.tasks import load_stage, stage_names, stage_origins
+from superworkflow.tasks.lib.vertex.program import VertexProgram
+from superworkflow.tasks.lib.vertex.stage import program_stage
 
 
 def check_stages(superworkflow: Superworkflow, origin: str) -> None:
@@ -76,11 +79,13 @@ def superworkflow_in(code: CodeFile) -> Superworkflow:
     if len(found) > 1:
         raise UserError(f"defines several superworkflows: {', '.join(sorted(found.values()))}", where=code.uri,
                         remedy="Give each a file of its own")  # fmt: skip
-    if "SUPERWORKFLOW" not in found.values():
+    superworkflow = names.get("SUPERWORKFLOW")
+    if isinstance(program := names.get("PROGRAM"), VertexProgram) and "PROGRAM" in own and superworkflow is None:
+        superworkflow = _of_program(program, code)
+    if not isinstance(superworkflow, Superworkflow):
         raise UserError("defines no superworkflow", where=code.uri,
-                        remedy="Write SUPERWORKFLOW = Superworkflow(…); docs/your-own.md has an example")  # fmt: skip
-    superworkflow = names["SUPERWORKFLOW"]
-    assert isinstance(superworkflow, Superworkflow)
+                        remedy="Write SUPERWORKFLOW = Superworkflow(…), docs/your-own.md has an example; or PROGRAM = "
+                        "VertexProgram(…), as docs/vertex-programs.md says")  # fmt: skip
     if not is_word(superworkflow.name):
         raise _not_a_name(f"{code.uri}: superworkflow", superworkflow.name)
     if INPUT in superworkflow.sources:
@@ -94,6 +99,17 @@ def superworkflow_in(code: CodeFile) -> Superworkflow:
                 remedy="Name a module of an installed package",
             )  # fmt: skip
     return superworkflow
+
+
+_made: dict[str, Superworkflow] = {}
+"""Superworkflows of vertex programs by the module of their file: the same object whenever it is asked for."""
+
+
+def _of_program(program: VertexProgram, code: CodeFile) -> Superworkflow:
+    """The superworkflow of a file's vertex program."""
+    if code.module not in _made:
+        _made[code.module] = vertex_superworkflow(program, program_stage(program, f"{code.module}:PROGRAM"))
+    return _made[code.module]
 
 
 def _stages_of(superworkflow: Superworkflow) -> list[Stage[Any]]:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from superworkflow.infra.contract.superworkflow import Superworkflow as Superworkflow
     from superworkflow.infra.storage.dataset import Dataset as Dataset
     from superworkflow.infra.storage.source import Source as Source
+    from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
+    from superworkflow.tasks.lib.vertex.program import Sync as Sync
+    from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
 
 __version__ = "0.1.0"
 
@@ -50,6 +53,7 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

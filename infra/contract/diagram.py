@@ -110,7 +110,7 @@ class Diagram:
             stage: its definition.
             name: unique name, when the stage occurs more than once.
             params: prefix of its parameters, one of the superworkflow's `prefixes`; by default the stage's name, or
-                `Stage.params_of`, so that nodes of one stage share their parameters.
+                the first of `Stage.params_of`, so that nodes of one stage share their parameters.
             inputs: nodes or what is given, by input name; None leaves an optional input out.
 
         Raises:
@@ -126,19 +126,25 @@ class Diagram:
         for key, value in given.items():
             if isinstance(value, Source):
                 stage.inputs[key].open(value)
-        prefix = params or stage.params_of or stage.name
-        values = self._params.get(prefix)
+        prefix = params or (stage.params_of[0] if stage.params_of else stage.name)
+        values = self._shared(stage) if stage.params_of else self._params.get(prefix)
         if not isinstance(values, stage.params):
             remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
-        if stage.params_of:  # only what it reads is in its digest
-            values = stage.params.model_validate({each: getattr(values, each) for each in stage.params.model_fields})
         code = self._codes.get(stage.name)
         digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(stage, given, code))
         node = Node(name, stage, values, given, digest, prefix, code)
         self.nodes[name] = node
         return node
+
+    def _shared(self, stage: Stage[Any]) -> StageParams:
+        """Parameters of a stage that reads those of others; only what it reads is in its digest."""
+        others = [self._params[each] for each in stage.params_of if each in self._params]
+        fields = stage.params.model_fields
+        found = {name: getattr(values, name) for values in reversed(others) for name in fields if hasattr(values, name)}
+        shared: StageParams = stage.params.model_validate(found)
+        return shared
 
 
 class NoOptions(StageParams):

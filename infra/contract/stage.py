@@ -184,8 +184,8 @@ class Stage(Generic[P]):
             Sweeps stop trials early by these, and plan for this number.
         drift: names of the figures that it may report as `Output.drift`: 0 where nothing has changed, and larger
             where more has.
-        params_of: name of another stage whose parameters it reads. `params` is a base class of that stage's then; it
-            has no parameters of its own, and its digest depends on those alone that it reads.
+        params_of: names of other stages whose parameters it reads: each field of `params` is that of the first one that
+            has it. It has no parameters of its own, and its digest depends on those alone that it reads.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Stage(Generic[P]):
     metrics: tuple[str, ...] = ()
     steps: Callable[[P], int] | None = None
     drift: tuple[str, ...] = ()
-    params_of: str = ""
+    params_of: tuple[str, ...] = ()
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

@@ -32,6 +32,11 @@ class SharedDataset(Dataset):
         found = Dataset.open(Location.of(uri))
         return cls(found.location, found.manifest, Path(folder or tempfile.gettempdir()))
 
+    @classmethod
+    def at_any(cls, uri: str) -> SharedDataset | None:
+        """Open the dataset at `uri`, which `uri_of` made; None for an empty one."""
+        return cls.at(uri, None) if uri else None
+
     def local(self, name: str) -> Path:
         """See `Dataset`."""
         if name not in self._entries:
@@ -53,3 +58,8 @@ class SharedDataset(Dataset):
 
     def close(self) -> None:
         """Leave the copy to the other processes of this machine."""
+
+
+def uri_of(dataset: Dataset | None) -> str:
+    """URI of a dataset that may be absent, for the arguments of a member."""
+    return "" if dataset is None else dataset.uri

@@ -114,13 +114,19 @@ def _is_valid(exact: object, sha256: object) -> bool:
     return isinstance(exact, str) and isinstance(sha256, str) and _SUM.fullmatch(sha256) is not None
 
 
-def _folder() -> Path | None:
+def cache_folder() -> Path | None:
+    """The user's folder for what can be made again; None for a user without a home."""
     if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given) / "sums"
+        return Path(given)
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "superworkflow" / "sums"
-    except RuntimeError:  # a user without a home
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "superworkflow"
+    except RuntimeError:
         return None
+
+
+def _folder() -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / "sums"
 
 
 def _is_ours(status: os.stat_result) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.source import Source
 
@@ -11,6 +13,8 @@ _OTHERS = {
     "_temporary": ("written at this moment, or by a job that failed", "Wait for that job, or run it again"),
 }
 """Hidden names that show that the other files are not the table."""
+
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def part_files(source: Source) -> list[str]:
@@ -47,6 +51,12 @@ def check_parts(source: Source) -> None:
 def partition(path: str) -> str:
     """Part of a member's path that names its partition, such as `date=2024-01-01`; empty where there is none."""
     return path.rpartition("/")[0]
+
+
+def partition_values(path: str) -> dict[str, str]:
+    """Columns that the names of a member's folders hold, as Hive writes them, with their values; empty for null."""
+    pairs = (part.partition("=") for part in path.split("/")[:-1])
+    return {unquote(name): "" if value == _NULL_PARTITION else unquote(value) for name, mark, value in pairs if mark}
 
 
 def part_uri(source: Source, name: str) -> str:

@@ -65,8 +65,11 @@ STAGE = Stage(
     name="baselines",
     version="1",
     params=SplitParams,
-    params_of="train",
-    inputs={"graph": Input("heterograph dataset: the graph with features and labels")},
+    params_of=("train",),
+    inputs={
+        "graph": Input("heterograph dataset: the graph with features and labels"),
+        "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
+    },
     run="superworkflow.tasks.baselines.run:run",
     estimate=estimate,
     help="simpler methods on the nodes that a network is judged by",

@@ -29,7 +29,7 @@ def run(job: StageRun[SplitParams]) -> Output:
     Raises:
         UserError: labels or features cannot be used.
     """
-    graph = HeteroGraph.open(job.inputs["graph"])
+    graph = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels"))
     labelled = labelled_nodes(graph, job.params)
     judged = {split: spread_out(labelled.nodes(split), job.params.seed, MOST_JUDGED) for split in JUDGED}
     judged = {split: nodes for split, nodes in judged.items() if len(nodes)}

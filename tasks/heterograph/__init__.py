@@ -43,20 +43,41 @@ from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
 from superworkflow.tasks.lib.edge_list.time_bounds import bound_text
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, PIECE
+from superworkflow.tasks.lib.graph.dtypes import FEATURES as FEATURES
 
 NODE_SET, EDGE_SET = "node", "edge"
 """Sets of a graph that is made of an edge list."""
 REVERSE_EDGE_SET = "reverse_edge"
 """Its edges the other way round, where they have a direction."""
-FEATURES, LABEL, SPLIT = "features", "label", "split"
-"""Features of its nodes."""
+LABEL, SPLIT = "label", "split"
+"""Features of its nodes, and `FEATURES`."""
 WEIGHT = "weight"
 """Feature of its edges, where they have weights."""
 TIMESTAMP = "timestamp"
 """Feature of its edges, where their times are kept; the sampler of `subgraphs` and networks read it."""
 
 
-class HeterographParams(StageParams):
+class FeatureParams(StageParams):
+    """Parameters of the features of nodes that a network reads."""
+
+    scaling: Literal["auto", "none", "row", "standard"] = Field(
+        default="auto",
+        description="Scaling of the features of nodes; of a schema's, in gnn alone. row divides a node's values by "
+        "their sum, standard subtracts each column's mean and divides it by its standard deviation. auto takes row for "
+        "sparse values that are not negative, standard where a column's mean is beyond 3 or its deviation above 3 or "
+        "below 1/3, and none otherwise.",
+    )
+    take: str = Field(
+        default="",
+        description="Columns that are features although they look like ids or times, with commas between them; with a "
+        "schema as SET.FEATURE. Dates become days since 1970.",
+    )
+    leave_out: str = Field(
+        default="", description="Columns that are no features, with commas between them; with a schema as SET.FEATURE."
+    )
+
+
+class HeterographParams(FeatureParams):
     """Parameters of the stage heterograph."""
 
     format: Literal["auto", "triples"] = Field(
@@ -103,12 +124,10 @@ class HeterographParams(StageParams):
         "network. Without, one set has each edge both ways, which published results on citation, social and "
         "co-purchase graphs take for granted.",
     )
-    scaling: Literal["auto", "none", "row", "standard"] = Field(
+    sparse: Literal["auto"] | bool = Field(
         default="auto",
-        description="Scaling of the features that come with an edge list; those of a schema stay as they are. row "
-        "divides a node's values by their sum, standard subtracts each column's mean and divides it by its standard "
-        "deviation. auto takes row for sparse values that are not negative, standard where a column's mean is beyond 3 "
-        "or its deviation above 3 or below 1/3, and none otherwise.",
+        description="Whether a file of features has a row for each value that is not zero: node, column, value. auto "
+        "finds it by these names in the header.",
     )
     several_labels: bool = Field(
         default=False,
@@ -219,7 +238,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="7",
+    version="8",
     params=HeterographParams,
     inputs={
         "graph": Input(

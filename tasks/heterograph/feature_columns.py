@@ -1,14 +1,14 @@
 """Columns of a table of features: their kinds, from all of their values, and their values as numbers.
 
-A column of numbers is read as it is; a list of numbers has the length that it has in the first row. Truth values become
-0 and 1. Other text, with at most `MOST_CATEGORIES` different values, becomes a column of 0 and 1 for each of them, in
-the order of their bytes; a column of which at least half is numbers is a column of numbers with mistakes. A value is
-missing where it is null, NaN, or one of `MISSING` in upper or lower case.
+A column of numbers is read as it is; a list of numbers has the length that it has in the first row, and lists and what
+is in them may be missing. Truth values become 0 and 1. Other text, with at most `MOST_CATEGORIES` different values,
+becomes a column of 0 and 1 for each of them, in the order of their bytes; a column of which at least half is numbers is
+a column of numbers with mistakes. A value is missing where it is null, NaN, or one of `MISSING` in upper or lower case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.heterograph.column_doubts import days_of
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, values_of
 from superworkflow.tasks.lib.graph.heterograph import Feature
@@ -27,10 +28,11 @@ _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|in
 _MOST_KEPT = 100_000
 """Different values that are counted before a column is refused."""
 
-Kind = Literal["numbers", "truth", "categories"]
+Kind = Literal["numbers", "truth", "categories", "days"]
 NUMBERS: Kind = "numbers"
 TRUTH: Kind = "truth"
 CATEGORIES: Kind = "categories"
+DAYS: Kind = "days"
 
 
 class NodeColumn(NamedTuple):
@@ -38,7 +40,7 @@ class NodeColumn(NamedTuple):
 
     Args:
         name: of the column.
-        kind: `numbers`, `truth`, or `categories`.
+        kind: `numbers`, `truth`, `categories`, or `days`, of dates.
         width: numbers that it becomes.
         values: its categories.
     """
@@ -56,10 +58,11 @@ class Survey:
         names: of the columns.
         first: rows of each, the first ones of the table.
         where: the file, for people.
+        dates: names of columns of dates.
     """
 
-    def __init__(self, names: Sequence[str], first: Sequence[Any], where: str):
-        self._names, self._where = list(names), where
+    def __init__(self, names: Sequence[str], first: Sequence[Any], where: str, dates: Collection[str] = ()):
+        self._names, self._where, self._dates = list(names), where, dates
         self._kinds = [_value_type(column.type) for column in first]
         self._widths = [_width(column) for column in first]
         self._present = np.zeros(len(names), np.int64)
@@ -95,10 +98,12 @@ class Survey:
         found: list[NodeColumn] = []
         for number, name in enumerate(self._names):
             kind = self._kinds[number]
-            if pa.types.is_null(kind) or (is_text(kind) and not self._present[number]):
+            if name in self._dates:
+                found.append(NodeColumn(name, DAYS, 1))
+            elif pa.types.is_null(kind) or (is_text(kind) and not self._present[number]):
                 raise UserError("a column of features has no values", where=self._where, value=name,
                                 remedy="Leave the column out")  # fmt: skip
-            if pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
+            elif pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
                 found.append(NodeColumn(name, TRUTH, 1))
             elif is_text(kind) and 2 * self._numbers[number] < self._present[number]:
                 found.append(NodeColumn(name, CATEGORIES, 0))
@@ -124,23 +129,32 @@ def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray
     if column.kind == CATEGORIES:
         return _one_hot(column, known(array))
     text = is_text(array.type)
+    if column.kind == DAYS:
+        return days_of(known(array) if text else array).astype(np.float32)[:, None]
     shape = (column.width,) if is_list(array.type) else ()
     kind = "bool" if column.kind == TRUTH else "float"
-    there = np.ones(len(array), bool)
-    if not shape:
-        array = known(array) if text else array
-        there = array.is_valid().to_numpy(zero_copy_only=False)
+    array = known(array) if text else array
+    there = array.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(there)
     numbers = np.full((len(array), column.width), np.nan, np.float32)
     try:
-        values = values_of(
-            array if there.all() else array.take(pa.array(rows)), Feature(column.name, kind, shape), text
-        )
+        present = array if there.all() else array.take(pa.array(rows))
+        values = values_of(_without_nulls(present) if shape else present, Feature(column.name, kind, shape), text)
     except BadValue as error:
         fault = BadValue(int(rows[error.row]), f"column {column.name}: {error.what}", error.value)
         raise batch.fault(fault, "Give each node as many features as the first row has, all of them numbers") from None
     numbers[rows] = np.asarray(values, np.float32).reshape(len(rows), column.width)
     return numbers
+
+
+def _without_nulls(lists: Any) -> Any:
+    """Lists of numbers with NaN in place of null; there is no missing list."""
+    values = lists.flatten()
+    if not values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return lists
+    bounds = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False), out=bounds[1:])
+    return pa.LargeListArray.from_arrays(pa.array(bounds), pc.fill_null(values.cast(pa.float64()), np.nan))
 
 
 def known(texts: Any) -> Any:
@@ -191,5 +205,8 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _width(column: Any) -> int:
-    """Numbers in the first row."""
-    return int(pc.list_value_length(column[:1])[0].as_py() or 0) if is_list(column.type) else 1
+    """Numbers in the first row that has some."""
+    if not is_list(column.type):
+        return 1
+    first = column.drop_null()[:1]
+    return int(pc.list_value_length(first)[0].as_py()) if len(first) else 0

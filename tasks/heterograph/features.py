@@ -23,6 +23,9 @@ from superworkflow.tasks.lib.graph.heterograph_writer import write_feature
 _HELD_BYTES = 64 << 20
 """Bytes of pages that stay mapped of a file being filled, where each item is on pages of its own."""
 
+_MOST_FILES = 400
+"""Files that are filled at a time: each takes two of the 1,024 that a process may usually open."""
+
 
 class FeatureOwner(NamedTuple):
     """Owner of features: the kind and number in the names of their files, and their number of items."""
@@ -37,8 +40,8 @@ def write_features(
 ) -> None:
     """Write the features of a set.
 
-    Those of fixed size are written as they are read, in one pass through the table. Ragged ones and strings are held
-    in memory, one at a time, each in a pass of its own.
+    Those of fixed size are written as they are read, in one pass through the table for each `_MOST_FILES` of them.
+    Ragged ones and strings are held in memory, one at a time, each in a pass of its own.
 
     Args:
         output: where to.
@@ -52,8 +55,9 @@ def write_features(
     """
     stems = [feature_stem(owner.kind, owner.number, number) for number in range(len(features))]
     fixed = [number for number, feature in enumerate(features) if feature.dtype != STRING and not feature.is_ragged]
-    if fixed:
-        _write_fixed(output, owner.items, [(features[number], stems[number]) for number in fixed], table, place)
+    for first in range(0, len(fixed), _MOST_FILES):
+        some = [(features[number], stems[number]) for number in fixed[first : first + _MOST_FILES]]
+        _write_fixed(output, owner.items, some, table, place)
     order: NDArray[np.int64] | None = None
     for number, feature in enumerate(features):
         if number not in fixed:

@@ -8,7 +8,8 @@ edges. With `time` no edges are merged: each row has its own `timestamp`.
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
 of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
 [nodes, values], scaled where they ask for it (`scaling`); `columns.json` has their names and widths. Such a table lists
-the nodes of the graph, also those without edges; without it these are the nodes that edges name.
+the nodes of the graph, also those without edges; without it these are the nodes that edges name. Sparse features
+(`sparse_features`) may leave out nodes of edges, whose values are then zero.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
 node has several labels, in several rows, `label` is a ragged list of them.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +43,8 @@ from superworkflow.tasks.heterograph import (
 from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.edge_rows import TimedRows, write_edge_sets
 from superworkflow.tasks.heterograph.ids import Ids
-from superworkflow.tasks.heterograph.node_features import NodeFeatures
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
+from superworkflow.tasks.heterograph.sparse_features import features_file
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
@@ -85,9 +86,9 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
     del graph
     ids = Ids(job.threads)
-    features = NodeFeatures(job, job.sources["features"], ids) if "features" in job.sources else None
+    features = features_file(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
-    if features is None:
+    if features is None or not features.lists_nodes:
         for piece in pieces:
             ids.add(piece)
     rank, names = ids.ranked()
@@ -119,7 +120,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         scaled["scaling"], doubts = features.write(rank)
         job.progress.update(3, 4, "parts")
-    described, labelled, of_labels = write_labels(job, names, features)
+    described, labelled, of_labels = write_labels(job, names, features, len(found))
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     write_graph_file(job.output, [node_set], edge_sets)
@@ -229,10 +230,17 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
+class ComparedFeatures(Protocol):
+    """Features that are compared with labels."""
+
+    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
+        """Warnings of those that give away the label; see `label_leaks`."""
+
+
 def write_labels(
-    job: StageRun[HeterographParams], names: pa.Array, features: NodeFeatures | None
+    job: StageRun[Any], names: pa.Array, features: ComparedFeatures | None, first: int
 ) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
-    """Write labels and splits, as features after those given; also the number of labelled nodes, and warnings."""
+    """Write labels and splits, as features from number `first` on; also how many nodes are labelled, and warnings."""
     if "labels" not in job.sources:
         return [], None, []
     source = job.sources["labels"]
@@ -265,7 +273,7 @@ def write_labels(
     if splits.any():
         given[SPLIT] = splits.tolist()
     described = []
-    for number, (name, values) in enumerate(given.items(), int(features is not None)):
+    for number, (name, values) in enumerate(given.items(), first):
         feature = Feature(name, STRING, (None,) if several and name == LABEL else ())
         kind = pa.large_list(pa.large_string()) if feature.shape else pa.large_string()
         column = pa.array(values, kind).cast(string_type(feature))

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
-from superworkflow.infra.storage.part_files import differ, part_files, part_uri
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
-from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
-from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers
+from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
+from superworkflow.tasks.heterograph.feature_columns import Survey, column_numbers, known
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
-from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit, rows_of_pieces
-from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch
-from superworkflow.tasks.heterograph.values import BadValue, ids_of
-from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
+from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
+from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
+from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn.model.config import read_shape
-from superworkflow.tasks.lib.graph.dtypes import DTYPES
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
-_NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
+NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
-_MOST_HALF = 65504.0
 
 
 @dataclass
@@ -42,15 +38,16 @@ class NodeFeatures:
     job: StageRun[HeterographParams]
     source: Source
     ids: Ids
+    lists_nodes: ClassVar[bool] = True
+    """A node of an edge that has no row is an error."""
 
     def __post_init__(self) -> None:
         self.dtype = "half" if self.job.params.precision == "float16" else "float"
         files = part_files(self.source)
-        table = "*" if self.source.is_folder else self.source.location.name
-        self.table = Table(self.source, table, self.job.scratch, self.job.threads)
-        names = _column_names(self.source, files, self.job)
-        self._doubts = partition_warnings(self.source, files)
-        self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
+        self.table = table_of(self.source, self.job)
+        names = column_names(self.source, files, self.job)
+        self._doubts: list[InputWarning] = []
+        self.node = next((name for name in NODE_COLUMNS if name in names), names[0])
         self.columns = [name for name in names if name != self.node]
         if not self.columns or len(set(names)) < len(names):
             raise UserError(
@@ -59,10 +56,8 @@ class NodeFeatures:
                 remedy="Give a column `node`, and columns of numbers or lists of them, each with a name of its own",
             )  # fmt: skip
         parts: list[NDArray[np.int32]] = []
-        first = next(self.table.batches(self.columns, len(names)), None)
-        if first is None:
-            raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
-        survey = Survey(self.columns, first.columns, self.source.uri)
+        first, dates = self._chosen_columns()
+        survey = Survey(self.columns, first, self.source.uri, dates)
         for batch in self.table.batches([self.node, *survey.texts], len(survey.texts) + 1):
             parts.append(self.ids.add(self._ids(batch)))
             survey.add(batch.columns[1:])
@@ -76,37 +71,59 @@ class NodeFeatures:
                             value=empty[0], remedy="Give each node its features")  # fmt: skip
         self.width = sum(each.width for each in self.found)
 
+    def _chosen_columns(self) -> tuple[list[pa.Array], list[str]]:
+        """Leave out columns that are no features; the first rows of the others, and which are dates."""
+        params, uri, learned = self.job.params, self.source.uri, self.network_columns()
+        taken = chosen_columns(params.take, self.columns, "heterograph.take") | set(learned)
+        left = chosen_columns(params.leave_out, self.columns, "heterograph.leave_out")
+        self.columns = [name for name in self.columns if name not in left]
+        batch = next(self.table.batches(self.columns, len(self.columns)), None) if self.columns else None
+        if self.columns and batch is None:
+            raise UserError("the table has no rows", where=uri, remedy="Give each node a row")
+        first = dict(zip(self.columns, batch.columns if batch else [], strict=True))
+        doubted: dict[str, ColumnDoubt] = {}
+        for name, column in first.items():
+            if not is_list(column.type) and (doubt := doubt_of(name, _sample(column))):
+                doubted[name] = doubt
+        unsure = [name for name, doubt in doubted.items() if doubt.by_difference and name not in taken]
+        parts = [each.columns for each in self.table.batches(unsure)] if unsure else []
+        for name, chunks in zip(unsure, zip(*parts, strict=True), strict=False):
+            if found := doubt_of(name, _plain(pa.chunked_array(chunks).combine_chunks())):
+                doubted[name] = found
+            else:
+                del doubted[name]
+        dates = [name for name in doubted if name in taken and doubted[name].dates]
+        doubted = {name: doubt for name, doubt in doubted.items() if name not in taken}
+        self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items()]
+        self.columns = [name for name in self.columns if name not in doubted or doubted[name].is_read]
+        if not self.columns:
+            raise UserError("no column of the table is a feature", where=uri, value=", ".join(first)[:200],
+                            remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip
+        return [first[name] for name in self.columns], dates
+
+    def network_columns(self) -> list[str]:
+        """Columns that the network reads for which the graph is made; empty without one."""
+        if "network" not in self.job.inputs:
+            return []
+        return [name for name, _ in read_shape(self.job.inputs["network"]).columns.get(NODE_SET, ())]
+
     def write(self, rank: NDArray[np.int32]) -> tuple[str, list[InputWarning]]:
         """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings."""
-        place = rank[self._numbers]
         shape, half = (len(rank), self.width), self.dtype == "half"
-        with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
-            whole = self.job.scratch / "features.npy" if half else path  # what is halved is scaled before
-            filled = np.lib.format.open_memmap(whole, "w+", np.dtype("<f4"), shape)
-            row, absent = 0, np.zeros(self.width, np.int64)
-            for batch in self.table.batches(self.columns, self.width):
-                values = self._values(batch)
-                absent += np.isnan(values).sum(axis=0)
-                filled[place[row : row + len(values)]] = values
-                row += len(values)
-            self.table.close()
-            self._fill(filled, absent)
-            scaling = self._scaling_of_model() or fit(filled, self.job.params.scaling)
-            self.job.progress.log(f"scaling of features: {scaling.kind}")
-            written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
-            for rows in rows_of_pieces(filled):
-                if half or scaling.kind != NONE:
-                    values = scaling.apply(filled[rows])
-                    if half:
-                        self._check_range(values)
-                    written[rows] = values
-            written.flush()
-            self._written = written, scaling.kind
-            if half:
-                whole.unlink()
+        absent = np.zeros(self.width, np.int64)
+
+        def fill(filled: NDArray[np.float32]) -> Scaling:
+            self._fill(filled, rank, absent)
+            self._fill_missing(filled, absent)
+            return self._scaling_of_model() or fit(filled, self.job.params.scaling)
+
+        name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
+        scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri)
+        self.job.progress.log(f"scaling of features: {scaling.kind}")
+        self._written = written, scaling.kind
         columns = [each._asdict() for each in self.found]
-        self.job.output.json(COLUMNS_FILE, [[each.name, each.width] for each in self.found])
-        self.job.output.json(SCALING_FILE, scaling.document(columns))
+        self.job.output.json(COLUMNS_FILE, {NODE_SET: [[each.name, each.width] for each in self.found]})
+        self.job.output.json(SCALING_FILE, {NODE_SET: scaling.document(columns)})
         return scaling.kind, self._warnings(absent)
 
     def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
@@ -127,7 +144,17 @@ class NodeFeatures:
             return None  # the stage infer names the features that differ
         return Scaling.read(found)
 
-    def _fill(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
+    def _fill(self, filled: NDArray[np.float32], rank: NDArray[np.int32], absent: NDArray[np.int64]) -> None:
+        """Put the values of all rows into a matrix of zeros, and count those that are missing, by column."""
+        row, place = 0, rank[self._numbers]
+        for batch in self.table.batches(self.columns, self.width):
+            values = self._values(batch)
+            absent += np.isnan(values).sum(axis=0)
+            filled[place[row : row + len(values)]] = values
+            row += len(values)
+        self.table.close()
+
+    def _fill_missing(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
         """Give missing values the mean of their columns."""
         if not absent.any():
             return
@@ -161,16 +188,6 @@ class NodeFeatures:
         log_warnings(self.job.progress, found)
         return found
 
-    def _check_range(self, values: NDArray[np.float32]) -> None:
-        large = np.abs(values) > _MOST_HALF
-        if large.any():
-            row, column = (int(each[0]) for each in np.nonzero(large))
-            raise UserError(
-                f"a feature is beyond float16's {_MOST_HALF:g}", where=self.source.uri,
-                value=float(values[row, column]),
-                remedy="Set heterograph.precision=float32, or heterograph.scaling=standard",
-            )  # fmt: skip
-
     def _values(self, batch: TableBatch) -> NDArray[np.float32]:
         given = zip(self.found, batch.columns, strict=True)
         values = np.concatenate([column_numbers(column, each, batch) for column, each in given], axis=1)
@@ -197,27 +214,33 @@ class NodeFeatures:
         raise AssertionError
 
 
-def _column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
+def table_of(source: Source, job: StageRun[HeterographParams]) -> Table:
+    """The table of a file, or of all files of a folder."""
+    return Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
+
+
+def _sample(column: Any) -> Any:
+    """Some of a column's values; of texts, those that are not missing."""
+    return _plain(column[:SAMPLE])
+
+
+def _plain(column: Any) -> Any:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not is_text(kind):
+        return column.cast(kind)
+    try:
+        return known(column).drop_null()
+    except pa.ArrowInvalid:
+        return pa.nulls(0)  # the survey names the column
+
+
+def column_names(source: Source, files: Sequence[str], job: StageRun[HeterographParams]) -> list[str]:
     """Names of the columns, which all files of the table have."""
-    found = [_names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
+    found = [names_in(source.local(job.scratch, name), part_uri(source, name)) for name in files]
     for name, names in zip(files, found, strict=True):
         if names != found[0]:
             shown = [", ".join(each)[:400] for each in (found[0], names)]
             raise differ(part_uri(source, files[0]), part_uri(source, name),
                          f"the one has {shown[0]}, the other {shown[1]}")  # fmt: skip
-    return found[0]
-
-
-def _names_in(path: Path, where: str) -> list[str]:
-    with path.open("rb") as stream:
-        is_parquet = stream.read(len(PARQUET)) == PARQUET
-    try:
-        if is_parquet:
-            return list(pq.read_schema(path).names)
-        csv.field_size_limit(LINE_BYTES)
-        with open_unpacked(path, where) as stream:
-            line = stream.readline(LINE_BYTES)
-        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
-    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
-                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
+    constant = partition_values(files[0]) if source.is_folder else {}
+    return [*found[0], *(name for name in constant if name not in found[0])]

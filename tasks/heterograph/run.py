@@ -33,6 +33,7 @@ from superworkflow.tasks.heterograph.refusals import (
     duplicate,
     text_ids,
 )
+from superworkflow.tasks.heterograph.sparse_features import features_file
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.triples import write_tables
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
@@ -246,10 +247,10 @@ class _TripleMaker(_Maker):
     def _add_named(self) -> None:
         ids, sources = self.ids[NODE_SET], self.job.sources
         if "features" in sources:
-            self.features = NodeFeatures(self.job, sources["features"], ids)
+            self.features = features_file(self.job, sources["features"], ids)
         before = ids.count
         super()._add_named()
-        if self.features is not None and ids.count > before:
+        if self.features is not None and self.features.lists_nodes and ids.count > before:
             raise UserError("triples name nodes without features", where=sources["features"].uri,
                             value=f"{ids.count - before} nodes", remedy="Give each node a row of features")  # fmt: skip
 
@@ -261,7 +262,7 @@ class _TripleMaker(_Maker):
         if self.features is not None:
             self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
-        described, labelled, warnings = write_labels(self.job, names, self.features)
+        described, labelled, warnings = write_labels(self.job, names, self.features, len(found))
         self.facts |= warning_stats([*doubts, *warnings]) | ({} if labelled is None else {"labelled": labelled})
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

@@ -14,6 +14,7 @@ Sums are in float64 in the order of nodes, so that they do not depend on threads
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 AUTO, NONE, ROW, STANDARD = "auto", "none", "row", "standard"
 _MEAN, _LARGEST, _SMALLEST = 3.0, 3.0, 1 / 3
 _ZEROS, _COMMON, _NORMED, _CLOSE = 0.5, 0.9, 0.99, 0.01
-_PIECE_VALUES = 1 << 21
+_PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
 class Scaling(NamedTuple):
@@ -98,10 +99,21 @@ def fit(values: NDArray[Any], wanted: str) -> Scaling:
 
 
 def rows_of_pieces(values: NDArray[Any]) -> Iterator[slice]:
-    """Slices of rows, one after the other, of a size that fits in caches."""
+    """Slices of rows, one after the other, of a size that fits in caches.
+
+    Of a mapped file no more than some pieces stay in memory.
+    """
     rows = max(1, _PIECE_VALUES // max(1, values.shape[1]))
-    for first in range(0, len(values), rows):
+    for number, first in enumerate(range(0, len(values), rows), 1):
         yield slice(first, min(first + rows, len(values)))
+        if number % _HELD_PIECES == 0:
+            release(values)
+
+
+def release(values: NDArray[Any]) -> None:
+    """Let go of the pages of a mapped file, which has what was written to them."""
+    if isinstance(values, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+        values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def _pieces(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.part_files import partition_values
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph.values import BadValue
@@ -88,8 +89,16 @@ class Table:
             with path.open("rb") as stream:
                 magic = stream.read(len(PARQUET))
             read = readers[format_of(magic, where)]
+            constant = partition_values(file) if self._source.is_folder else {}
+            if constant:
+                have = names_in(path, where)
+                constant = {name: value for name, value in constant.items() if name not in have}
+            wanted = [name for name in names if name not in constant]
             first = 1
-            for columns in read(path, where, names, rows):
+            for columns in read(path, where, wanted or have[:1], rows):
+                if constant:
+                    there, count = iter(columns), len(columns[0])
+                    columns = [_repeated(constant[name], count) if name in constant else next(there) for name in names]
                 if len(columns[0]):
                     yield TableBatch(where, first, columns, read == self._csv)
                 first += len(columns[0])
@@ -155,6 +164,31 @@ class Table:
         for path in self._unpacked.values():
             path.unlink(missing_ok=True)
         self._unpacked.clear()
+
+
+def names_in(path: Path, where: str) -> list[str]:
+    """Names of the columns of Parquet or CSV.
+
+    Raises:
+        UserError: they cannot be read.
+    """
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(PARQUET)) == PARQUET
+    try:
+        if is_parquet:
+            return list(pq.read_schema(path).names)
+        csv.field_size_limit(LINE_BYTES)
+        with open_unpacked(path, where) as stream:
+            line = stream.readline(LINE_BYTES)
+        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
+    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"the names of the columns cannot be read: {error}", where=where,
+                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
+
+
+def _repeated(value: str, rows: int) -> pa.Array:
+    """A column that the name of a folder holds."""
+    return pa.repeat(pa.scalar(value or None, pa.string()), rows)
 
 
 def read_parquet(

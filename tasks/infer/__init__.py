@@ -96,6 +96,7 @@ STAGE = Stage(
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
+        "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
         "network": Input("train dataset: the trained network"),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
         "splits": Input("train dataset: whose splits nodes have, instead of the network's own", optional=True),

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
@@ -55,14 +55,15 @@ def run(job: StageRun[InferParams]) -> Output:
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:
         result = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
-                         judged_by.uri if judged_by else "", job.output.location.uri)[0]  # fmt: skip
+                         judged_by.uri if judged_by else "", job.output.location.uri,
+                         uri_of(job.inputs.get("labels")))[0]  # fmt: skip
     job.output.adopt(FileEntry.model_validate(entry) for entry in result["files"])
     return Output(rows=result["rows"], stats=result["stats"])
 
 
 def infer(
     worker: Worker, given: dict[str, Any], graph_uri: str, trained_uri: str, shards_uri: str, judged_by_uri: str,
-    output: str,
+    output: str, labels_uri: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Compute the rows of one rank's nodes.
 
@@ -72,11 +73,12 @@ def infer(
         graph_uri, trained_uri, shards_uri: datasets of stages heterograph or holdout_links, train and shard.
         judged_by_uri: dataset of stage train that has the nodes' splits; empty for none.
         output: URI of the dataset to write.
+        labels_uri: dataset of stage node_labels; empty for none.
     """
     params = InferParams.model_validate(given)
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     trained, shards = SharedDataset.at(trained_uri, None), Shards(SharedDataset.at(shards_uri, None))
-    graph = HeteroGraph.open(SharedDataset.at(graph_uri, None))
+    graph = HeteroGraph.open(SharedDataset.at(graph_uri, None), SharedDataset.at_any(labels_uri))
     shape = shape_on(graph, trained)
     mine = WorkerPartition(worker, shards)
     store = KVStore(mine.book, Exchange(dist.group.WORLD))

@@ -58,7 +58,7 @@ def run(job: StageRun[InferParams]) -> Output:
     """
     check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
-    graph, trained = HeteroGraph.open(job.inputs["graph"]), job.inputs["network"]
+    graph, trained = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels")), job.inputs["network"]
     shape = shape_on(graph, trained)
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():

@@ -243,7 +243,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     degree = edges / nodes
     width = max(params.hidden, int(int(graph.get("bytes") or 0) / nodes / 4)) if graph.get("bytes") else params.hidden
-    trained = max(1, int(params.train_share * int(graph.get("labelled") or nodes)))
+    trained = max(1, int(params.train_share * int(inputs.get("labels", graph).get("labelled") or nodes)))
     batch = trained if params.batch == ALL else min(trained, int(params.batch))
     ends = 1
     if links := int(graph.get("links") or 0):  # of which a step has an eighth at most; two nodes each, and negatives
@@ -302,6 +302,7 @@ STAGE = Stage(
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
+        "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
         "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
     },

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
@@ -71,7 +71,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])
     with worker_group(job) as group:
         results = group.run(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
-                         job.output.location.uri)  # fmt: skip
+                         job.output.location.uri, uri_of(job.inputs.get("labels")))  # fmt: skip
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
     for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
@@ -81,8 +81,14 @@ def run(job: StageRun[TrainParams]) -> Output:
 
 
 def train(
-    worker: Worker, given: dict[str, Any], graph_uri: str, shards_uri: str, sums_uri: str, output: str
-) -> dict[str, Any]:
+    worker: Worker,
+    given: dict[str, Any],
+    graph_uri: str,
+    shards_uri: str,
+    sums_uri: str,
+    output: str,
+    labels_uri: str = "",
+) -> dict[str, Any]:  # fmt: skip
     """Train one rank on its share of each step.
 
     Args:
@@ -91,10 +97,11 @@ def train(
         graph_uri, shards_uri: datasets of stages heterograph or holdout_links, and shard.
         sums_uri: dataset of stage aggregate; empty if the network does not read means.
         output: URI of the dataset to write.
+        labels_uri: dataset of stage node_labels; empty for none.
     """
     began, params = time.process_time(), TrainParams.model_validate(given)
     with tempfile.TemporaryDirectory() as folder:
-        trainer, group = trainer_of(worker, params, graph_uri, shards_uri, sums_uri, Path(folder))
+        trainer, group = trainer_of(worker, params, graph_uri, shards_uri, sums_uri, Path(folder), labels_uri)
         if trainer.resume() and worker.rank == 0:
             worker.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         start_s = time.monotonic()
@@ -115,17 +122,24 @@ def train(
 
 
 def trainer_of(
-    worker: Worker, given: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
-) -> tuple[Trainer, DistributedGroup]:
+    worker: Worker,
+    given: TrainParams,
+    graph_uri: str,
+    shards_uri: str,
+    sums_uri: str,
+    folder: Path,
+    labels_uri: str = "",
+) -> tuple[Trainer, DistributedGroup]:  # fmt: skip
     """Trainer of this rank, before its first step, and its group. Collective.
 
     Args:
-        worker, graph_uri, shards_uri, sums_uri: see `train`.
+        worker, graph_uri, shards_uri, sums_uri, labels_uri: see `train`.
         given: the stage's parameters.
         folder: folder of temporary files.
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
-    graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
+    graph = HeteroGraph.open(SharedDataset.at(graph_uri, None), SharedDataset.at_any(labels_uri))
+    shards = Shards(SharedDataset.at(shards_uri, None))
     task = task_of(graph, given)
     shape = shape_of(graph, task.head, given)
     params = concrete_params(given, task, shape)

@@ -57,7 +57,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     """
     check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
-    graph = HeteroGraph.open(job.inputs["graph"])
+    graph = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels"))
     task = task_of(graph, job.params)
     shape = shape_of(graph, task.head, job.params)
     params = concrete_params(job.params, task, shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
 from tests.flows.command_line import run_document
 
-STAGES = ["heterograph", "aggregate", "train", "infer", "baselines", "score", "publish_predictions"]
+STAGES = ["heterograph", "node_labels", "aggregate", "train", "infer", "baselines", "score", "publish_predictions"]
 FAST = ["--set", "train.epochs=4", "train.hidden=16", "train.batch=32"]
 NODES = 120
 
@@ -85,11 +86,11 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert client.get_run(run["run_id"]).data.metrics["quality/baselines.majority_accuracy_at_test"] == 0.5
     assert main(["explain", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 7
+    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 8
     other = _edges(files, tmp_path / "store", *FAST, "train.dropout=0.2")
     assert main(["plan", *other, "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
-    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "cached", "run", "run"]
+    assert [states[name] for name in STAGES] == ["cached", "cached", "cached", "run", "run", "cached", "run", "run"]
 
 
 def test_links_from_edges_to_a_model(
@@ -124,7 +125,7 @@ def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     given = ["gnn", "--graph", str(files / "typed"), "--label", "n.kind", "--store", str(tmp_path), *FAST]
     assert main(["plan", *given, "train.model=rgcn", "train.fanouts=5,5", "--json"]) == 0
     planned = [stage["name"] for stage in json.loads(capsys.readouterr().out)]
-    assert planned == [name for name in STAGES if name != "aggregate"]
+    assert planned == ["heterograph", "feature_matrix", *STAGES[3:]]
 
 
 def test_parts_do_not_change_what_is_trained(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +151,17 @@ def test_baselines_depend_on_the_parameters_of_the_split_alone(files: Path, tmp_
     assert len(set(found.values())) == 3
     with pytest.raises(UserError, match="baselines"):
         build_request(SUPERWORKFLOW, sources=sources, assignments=["baselines.seed=1"], store=str(tmp_path))
+
+
+def test_other_labels_leave_the_graph_as_it_is(files: Path, tmp_path: Path) -> None:
+    """Training and what follows it is made anew; the parts that workers have are the same too."""
+    (tmp_path / "labels.csv").write_text("node,label\n" + "".join(f"v{i},{i % 3}\n" for i in range(NODES)))
+    sources = {name: str(files / f"{name}.csv") for name in ("edges", "features", "labels")}
+    given = [sources, {**sources, "labels": str(tmp_path / "labels.csv")}]
+    settings: dict[str, Any] = {"assignments": ["gnn.partitioned=true"], "store": str(tmp_path)}
+    plans = [build_request(SUPERWORKFLOW, sources=each, **settings).diagram.nodes for each in given]
+    same = {name for name in plans[0] if plans[0][name].digest == plans[1][name].digest}
+    assert same == {"heterograph", "partition", "shard", "aggregate"}
 
 
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"

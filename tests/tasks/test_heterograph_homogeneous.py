@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -153,7 +154,7 @@ def ages() -> np.ndarray:
 )
 def test_features_are_scaled_where_they_ask_for_it(tmp_path, given, params, kind):
     graph = made(tmp_path, params, edges=CHAIN, features=numbers(given))
-    wanted, document = given.astype(float), graph.dataset.json("scaling.json")
+    wanted, document = given.astype(float), graph.dataset.json("scaling.json")["node"]
     if kind == "row":
         wanted = wanted / np.maximum(np.abs(wanted).sum(axis=1, keepdims=True), 1)
     if kind == "standard":
@@ -189,7 +190,7 @@ def test_text_and_truth_values_become_numbers_and_missing_ones_means(tmp_path, f
     assert np.allclose(HeteroGraph.open(dataset).node_feature("node", "features"), wanted)
     assert "3 values of features are missing" in dataset.stats["input_warning.1"]
     assert "age: 1, color: 1, ok: 1" in dataset.stats["input_warning.1"]
-    columns = dataset.json("scaling.json")["columns"]
+    columns = dataset.json("scaling.json")["node"]["columns"]
     assert [(each["name"], each["kind"], each["width"], each["values"]) for each in columns] == [
         ("age", "numbers", 1, []), ("color", "categories", 2, ["blue", "red"]), ("ok", "truth", 1, []),
         ("note", "truth", 1, []),
@@ -248,3 +249,66 @@ def test_features_that_give_away_the_label(tmp_path, name, values, warned):
     assert ("gives away the label" in log.getvalue()) == warned
     shown = [str(value) for key, value in made.stats.items() if "warning" in key]
     assert any(name in text for text in shown) == warned
+
+
+def doubtful_table(typed: bool) -> tuple[pa.Table, str]:
+    """A table of features of which the last five columns are ids and times, and a chain of its nodes."""
+    rows = np.arange(150)
+    days = np.datetime64("2024-01-01", "s") + rows % 50 * np.timedelta64(36, "h")
+    names = [f"n{row:03}" for row in rows]
+    table = pa.table({
+        "node": names, "age": rows % 70, "kind": [f"k{row % 3}" for row in rows], "serial": rows[::-1] + 500,
+        "venue_id": rows % 5, "title_id": [f"t{row}" for row in rows],
+        "born": pa.array(days).cast(pa.date32(), safe=False) if typed else [str(day)[:10] for day in days],
+        "seen": pa.array(days, pa.timestamp("ns", "UTC")) if typed else [f"{day}Z" for day in days],
+    })  # fmt: skip
+    return table, "source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "dates"])
+def test_ids_and_dates_are_no_features_unless_they_are_named(tmp_path, form):
+    table, edges = doubtful_table(form == "dates")
+    (tmp_path / "edges.csv").write_text(edges)
+    name = "features.csv" if form == "csv" else "features.parquet"
+    pacsv.write_csv(table, tmp_path / name) if form == "csv" else pq.write_table(table, tmp_path / name)
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / name)}
+    dataset = run_stage(STAGE, {}, given, tmp_path / "graph")
+    assert dataset.json("columns.json") == {"node": [["age", 1], ["kind", 3]]}
+    warned = " ".join(str(dataset.stats[f"input_warning.{number}"]) for number in range(1, 6))
+    for column, found in (("serial", "500 to 649"), ("venue_id", "0 to 4"), ("title_id", "t0 to t99"),
+                          ("born", "2024-01-01 to 2024-03-14"), ("seen", "2024-01-01")):  # fmt: skip
+        assert f"{name}, column {column}: a column of " in warned
+        assert found in warned
+        assert f"Set heterograph.take={column} " in warned
+    params = {"take": "serial,born,seen", "leave_out": "kind", "scaling": "none"}
+    graph = HeteroGraph.open(run_stage(STAGE, params, given, tmp_path / "taken"))
+    assert graph.dataset.json("columns.json") == {"node": [["age", 1], ["serial", 1], ["born", 1], ["seen", 1]]}
+    assert graph.node_feature("node", "features")[1].tolist() == [1, 648, 19724, 19724.5]
+
+
+def test_values_in_lists_and_lists_may_be_missing(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    for kind in (pa.list_(pa.int64()), pa.list_(pa.float32(), 3)):  # no Parquet has missing lists of a fixed size
+        first = None if kind == pa.list_(pa.int64()) else [None] * 3
+        lists = pa.array([first, [1, None, 3], [3, 5, 6], [2, 7, None]], kind)
+        pq.write_table(pa.table({"node": list("abcd"), "v": lists}), tmp_path / "features.parquet")
+        given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features.parquet")}
+        dataset = run_stage(STAGE, {"scaling": "none"}, given, tmp_path / str(kind)[:14].strip("<>: "))
+        found = HeteroGraph.open(dataset).node_feature("node", "features")
+        assert found.tolist() == [[2, 6, 4.5], [1, 6, 3], [3, 5, 6], [2, 7, 4.5]]
+        assert "(got v: 2)" in dataset.stats["input_warning.1"]
+
+
+def test_the_columns_of_folders_are_features(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    for year, kind, rows in (("2023", "a", {"a": 1, "b": 2}), ("2024", "b%2Fc", {"c": 3, "d": 4})):
+        folder = tmp_path / "features" / f"since={year}" / f"kind={kind}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"node": list(rows), "x": list(rows.values())}), folder / "part-0.parquet")
+    given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features")}
+    dataset = run_stage(STAGE, {"scaling": "none"}, given, tmp_path / "graph")
+    assert dataset.json("columns.json") == {"node": [["x", 1], ["since", 1], ["kind", 2]]}
+    assert dataset.json("scaling.json")["node"]["columns"][2]["values"] == ["a", "b/c"]
+    wanted = [[1, 2023, 1, 0], [2, 2023, 1, 0], [3, 2024, 0, 1], [4, 2024, 0, 1]]
+    assert HeteroGraph.open(dataset).node_feature("node", "features").tolist() == wanted
+    assert not any(name.startswith("input_warning") for name in dataset.stats)

@@ -6,19 +6,20 @@ import csv
 import io
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.storage.part_files import differ, part_files, part_uri
+from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
-from superworkflow.tasks.lib.edge_list.edge_files import partition_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
 
@@ -26,6 +27,8 @@ NOTE = f"rows have no label ({NO_LABEL}) and are left out"
 FEW = 0.01
 """Share of labelled nodes with several labels below which these are taken for mistakes."""
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
+PARQUET_ROWS = "Parquet"
+_PARQUET = b"PAR1"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
 
 
@@ -57,24 +60,44 @@ class LabelRows:
         return f"{name}:{self.lines[row]}"
 
 
+class LabelFile(NamedTuple):
+    """A file of labels.
+
+    Args:
+        path: local file.
+        where: its name for people.
+        partition: columns that the names of its folders hold, with their values.
+    """
+
+    path: Path
+    where: str
+    partition: Mapping[str, str] = MappingProxyType({})
+
+
 def read_labels(source: Source, scratch: Path, splits: bool = False) -> tuple[LabelRows, list[InputWarning]]:
     """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`."""
     names = part_files(source)
-    rows = parse_files([(source.local(scratch, name), part_uri(source, name)) for name in names], source.uri, splits)
-    return rows, [*label_warnings(rows, source.uri), *partition_warnings(source, names)]
+    files = [
+        LabelFile(
+            source.local(scratch, name), part_uri(source, name), partition_values(name) if source.is_folder else {}
+        )
+        for name in names
+    ]
+    rows = parse_files(files, source.uri, splits)
+    return rows, label_warnings(rows, source.uri)
 
 
 def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     """Read one file of labels; see `parse_files`."""
-    return parse_files([(path, where)], where, splits)
+    return parse_files([LabelFile(path, where)], where, splits)
 
 
-def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = False) -> LabelRows:
+def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False) -> LabelRows:
     """Read files of labels of one form, each with or without its own header.
 
     Args:
         files: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
-            recognised by its names. With the name of each in messages.
+            recognised by its names. Or Parquet, in which a list has the labels of a node, and lines are rows.
         where: how messages call the file, or the folder of them.
         splits: rows may have a third column, `split`.
 
@@ -86,37 +109,45 @@ def parse_files(files: Sequence[tuple[Path, str]], where: str, splits: bool = Fa
     place: dict[tuple[str, str, str], int] = {}
     starts: list[tuple[str, int]] = []
     form: tuple[str, str, list[str]] | None = None
-    delimiter, node_at, label_at, split_at, width, missing = " ", 0, 1, -1, 2, 0
-    for name, number, line in _lines_of(files):
-        if not starts or starts[-1][0] != name:
-            starts.append((name, len(lines)))
-            delimiter, header = _header(line)
-            if form is not None and (delimiter, header) != form[1:]:
-                shown = [", ".join(each) or "no header" for each in (form[2], header)]
-                raise differ(form[0], name, f"the one has {shown[0]}, the other {shown[1]}, separated by "
-                             f"{form[1]!r} and {delimiter!r}")  # fmt: skip
-            form = form or (name, delimiter, header)
-            if header:
-                node_at, label_at, width = _columns(header, f"{name}:{number}", line)
-                split_at = header.index("split") if splits and "split" in header else -1
+    node_at, label_at, split_at, width, missing = 0, 1, -1, 2, 0
+    for file in files:
+        name, more = file.where, list(file.partition.values())
+        for number, fields, separator in _rows_of(file):
+            if not starts or starts[-1][0] != name:
+                starts.append((name, len(lines)))
+                header = _header(fields, separator)
+                if form is not None and (separator, header) != form[1:]:
+                    shown = [", ".join(each) or "no header" for each in (form[2], header)]
+                    raise differ(form[0], name, f"the one has {shown[0]}, the other {shown[1]}, separated by "
+                                 f"{form[1]!r} and {separator!r}")  # fmt: skip
+                form = form or (name, separator, header)
+                names = header and [*header, *map(str.lower, file.partition)]
+                if names:
+                    node_at, label_at, width = _columns(names, f"{name}:{number}")
+                    split_at = names.index("split") if splits and "split" in names else -1
+                    continue
+                width = 3 if splits and len(fields) == 3 else 2
+                split_at = 2 if width == 3 else -1
+                if splits and "split" in file.partition:
+                    split_at = width + list(file.partition).index("split")
+                width += len(more)
+            line = (", " if separator == PARQUET_ROWS else separator).join(fields)[:80]
+            fields += more
+            if len(fields) != width:
+                found, wanted = len(fields) - len(more), width - len(more)
+                what = f"{found} {'column' if found == 1 else 'columns'} instead of {wanted}"
+                raise UserError(what, where=f"{name}:{number}", value=line, remedy=_FORMAT)
+            if not fields[node_at]:
+                raise UserError("the node is empty", where=f"{name}:{number}", value=line, remedy=_FORMAT)
+            if is_missing(fields[label_at]):
+                missing += 1
                 continue
-            if splits and len(_fields(line, delimiter)) == 3:
-                split_at, width = 2, 3
-        fields = _fields(line, delimiter)
-        if len(fields) != width:
-            what = f"{len(fields)} {'column' if len(fields) == 1 else 'columns'} instead of {width}"
-            raise UserError(what, where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
-        if not fields[node_at]:
-            raise UserError("the node is empty", where=f"{name}:{number}", value=line[:80], remedy=_FORMAT)
-        if is_missing(fields[label_at]):
-            missing += 1
-            continue
-        split = fields[split_at] if split_at >= 0 else ""
-        index = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
-        if index == len(lines):
-            lines.append(number)
-            times.append(0)
-        times[index] += 1
+            split = fields[split_at] if split_at >= 0 else ""
+            index = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
+            if index == len(lines):
+                lines.append(number)
+                times.append(0)
+            times[index] += 1
     if not lines:
         raise UserError("no labels in this file", where=where, value=f"{missing} {NOTE}" if missing else None,
                         remedy=_FORMAT)  # fmt: skip
@@ -161,23 +192,25 @@ def label_warnings(rows: LabelRows, where: str) -> list[InputWarning]:
     return []
 
 
-def _header(line: str) -> tuple[str, list[str]]:
-    """Delimiter and column names that the first line of a file shows; no names where it is a row."""
-    delimiter = "\t" if "\t" in line else "," if "," in line else " "
-    header = [name.lower() for name in _fields(line, delimiter)]
-    return delimiter, header if header[0] in _NODE_HEADERS or {"node", "label"} <= set(header) else []
+def _header(fields: Sequence[str], separator: str) -> list[str]:
+    """Names of the columns that the first row of a file shows; none where it is a row."""
+    header = [name.lower() for name in fields]
+    is_header = separator == PARQUET_ROWS or header[0] in _NODE_HEADERS or {"node", "label"} <= set(header)
+    return header if is_header else []
 
 
-def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:
+def _columns(header: list[str], where: str) -> tuple[int, int, int]:
     """Positions of node and label, and the number of columns."""
-    node_at = header.index("node") if "node" in header else 0
+    node_at = next((place for place, name in enumerate(header) if name in _NODE_HEADERS), 0)
+    node_at = header.index("node") if "node" in header else node_at
     if "label" in header:
         return node_at, header.index("label"), len(header)
     if len(header) == 2:
         return node_at, 1 - node_at, 2
     raise UserError(
-        "the header has no column `label`", where=where, value=line[:80], remedy="Name the columns `node` and `label`"
-    )
+        "the header has no column `label`", where=where, value=", ".join(header)[:80],
+        remedy="Name the columns `node` and `label`",
+    )  # fmt: skip
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -187,10 +220,19 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _lines_of(files: Sequence[tuple[Path, str]]) -> Iterator[tuple[str, int, str]]:
-    for path, name in files:
-        for number, line in _text_lines(path, name):
-            yield name, number, line
+def _rows_of(file: LabelFile) -> Iterator[tuple[int, list[str], str]]:
+    """Rows by the number of their line, with what separates fields; of Parquet the names of its columns come first."""
+    with file.path.open("rb") as stream:
+        is_parquet = stream.read(len(_PARQUET)) == _PARQUET
+    if is_parquet:
+        from superworkflow.tasks.lib.edge_list.label_table_file import parquet_rows  # files of text do without
+
+        yield from ((number, fields, PARQUET_ROWS) for number, fields in parquet_rows(file.path, file.where))
+        return
+    separator = ""
+    for number, line in _text_lines(file.path, file.where):
+        separator = separator or ("\t" if "\t" in line else "," if "," in line else " ")
+        yield number, _fields(line, separator), separator
 
 
 def _text_lines(path: Path, where: str) -> Iterator[tuple[int, str]]:

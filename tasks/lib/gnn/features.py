@@ -1,6 +1,8 @@
-"""Features of a node set as one matrix: numbers and truth values of a fixed shape, by name.
+"""Features of a node set as one matrix.
 
-A single whole number or truth value for each node is left out: it may be the label, a split, an id or a code.
+A graph that names its columns, as the stage feature_matrix and an edge list's features do, has the matrix as the
+feature `FEATURES`. Of any other graph it is made of numbers and truth values of a fixed shape, by name; a single whole
+number or truth value for each node is left out: it may be the label, a split, an id or a code.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.model.config import check_scaling
-from superworkflow.tasks.lib.graph.dtypes import STRING, is_read
-from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, HeteroGraph
+from superworkflow.tasks.lib.graph.dtypes import FEATURES, STRING, is_read
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, Feature, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 
 _PIECE_BYTES = 32 << 20
@@ -22,7 +24,7 @@ _SHOWN = 5
 
 def width_of(graph: HeteroGraph, node_set: str) -> int:
     """Number of values of a node, over all such features."""
-    return sum(feature.width for feature in graph.node_sets[node_set].features if _counts(feature))
+    return sum(feature.width for feature in _read(graph, node_set))
 
 
 def columns_of(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]:
@@ -31,11 +33,11 @@ def columns_of(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]
     Raises:
         DatasetDamaged: the names are not those of the values.
     """
-    features = [feature for feature in graph.node_sets[node_set].features if _counts(feature)]
-    if COLUMNS_FILE not in graph.dataset or not features:
-        return tuple((feature.name, feature.width) for feature in features)
-    found = tuple((str(name), int(width)) for name, width in graph.dataset.json(COLUMNS_FILE))
-    if sum(width for _, width in found) != width_of(graph, node_set):
+    named, width = _document(graph, COLUMNS_FILE, node_set), width_of(graph, node_set)
+    if named is None or not width:
+        return tuple((feature.name, feature.width) for feature in _read(graph, node_set))
+    found = tuple((str(name), int(width)) for name, width in named)
+    if sum(width for _, width in found) != width:
         raise damaged(graph.dataset, COLUMNS_FILE, "columns of other features")
     return found
 
@@ -46,10 +48,10 @@ def scaling_of(graph: HeteroGraph, node_set: str) -> dict[str, Any] | None:
     Raises:
         DatasetDamaged: it is that of other features.
     """
-    if SCALING_FILE not in graph.dataset or not width_of(graph, node_set):
+    found = _document(graph, SCALING_FILE, node_set)
+    if found is None or not width_of(graph, node_set):
         return None
     try:
-        found = graph.dataset.json(SCALING_FILE)
         check_scaling(found, width_of(graph, node_set))
         categories = {str(each["name"]): list(map(str, each["values"])) for each in found["columns"] if each["values"]}
     except (ValueError, KeyError, TypeError) as error:
@@ -66,13 +68,12 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] 
         UserError: a value is not a finite number; names the node.
     """
     parts: list[NDArray[Any]] = []
-    for feature in graph.node_sets[node_set].features:
-        if _counts(feature):
-            values = graph.node_feature(node_set, feature.name)
-            flat = values.reshape(len(values), feature.width)
-            if flat.dtype.kind == "f":
-                _check_finite(graph, node_set, feature.name, flat)
-            parts.append(flat)
+    for feature in _read(graph, node_set):
+        values = graph.node_feature(node_set, feature.name)
+        flat = values.reshape(len(values), feature.width)
+        if flat.dtype.kind == "f":
+            check_finite(graph, node_set, feature.name, flat)
+        parts.append(flat)
     if not parts:
         return None
     if len(parts) == 1 and parts[0].dtype in (np.float32, np.float16):
@@ -91,7 +92,11 @@ def left_out(graph: HeteroGraph) -> str:
         f"{name}.{feature.name}"
         for name, nodes in graph.node_sets.items()
         for feature in nodes.features
-        if feature.dtype != STRING and not feature.is_ragged and feature.width == 1 and not _counts(feature)
+        if COLUMNS_FILE not in graph.dataset
+        and feature.dtype != STRING
+        and not feature.is_ragged
+        and feature.width == 1
+        and not _counts(feature)
     ]
     if not names:
         return ""
@@ -99,11 +104,35 @@ def left_out(graph: HeteroGraph) -> str:
     return f"not read as features: {shown}; a single whole number is read where the schema says DT_FLOAT"
 
 
+def _read(graph: HeteroGraph, node_set: str) -> list[Feature]:
+    """Features of a node set that its matrix is made of."""
+    features = graph.node_sets[node_set].features
+    if COLUMNS_FILE not in graph.dataset:
+        return [feature for feature in features if _counts(feature)]
+    named = _document(graph, COLUMNS_FILE, node_set) is not None
+    return [feature for feature in features if named and feature.name == FEATURES and _counts(feature)]
+
+
+def _document(graph: HeteroGraph, file: str, node_set: str) -> Any:
+    """A node set's part of a file; None without one."""
+    if file not in graph.dataset:
+        return None
+    found = graph.dataset.json(file)
+    if not isinstance(found, dict):
+        raise damaged(graph.dataset, file, "no node sets")
+    return found.get(node_set)
+
+
 def _counts(feature: Any) -> bool:
     return not feature.is_ragged and is_read(feature.dtype, feature.width)
 
 
-def _check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:
+def check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:
+    """Refuse values that are not finite, [nodes, values]; names the node.
+
+    Raises:
+        UserError: a value is not a finite number.
+    """
     rows = max(1, _PIECE_BYTES // (values.dtype.itemsize * values.shape[1]))
     for first in range(0, len(values), rows):
         piece = values[first : first + rows]

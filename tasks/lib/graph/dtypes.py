@@ -12,6 +12,8 @@ DTYPES: Mapping[str, str] = {
     "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
 }  # fmt: skip
 """Types of numbers, as `.npy` files have them."""
+FEATURES = "features"
+"""Feature of nodes that is a matrix of all that a network reads of them, in graphs that name its columns."""
 FLOATS = ("float", "double", "half")
 """Those that are no whole numbers."""
 

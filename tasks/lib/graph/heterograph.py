@@ -41,7 +41,7 @@ from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 FORMAT = 1
 GRAPH_FILE = "graph.json"
 COLUMNS_FILE, SCALING_FILE = "columns.json", "scaling.json"
-"""Names and widths of the columns that the features of an edge list's nodes are of, in their order."""
+"""By node set with a matrix `FEATURES`, names and widths of its columns in their order, and how it was scaled."""
 
 
 class Feature(NamedTuple):
@@ -122,13 +122,36 @@ class HeteroGraph:
             raise unfit(f"{dataset.uri}/{GRAPH_FILE}", reason_of(error)) from None
         self._node_numbers = {name: number for number, name in enumerate(self.node_sets)}
         self._edge_numbers = {name: number for number, name in enumerate(self.edge_sets)}
+        self._stored: dict[str, NodeSet] = {}
+        self._added: dict[tuple[str, str], HeteroGraph] = {}
+        """Node sets as they are in this dataset, and graphs that have further features of theirs."""
         self._rows: dict[str, CsrRows] = {}
         self._origins: dict[str, NDArray[np.int64]] = {}
 
     @classmethod
-    def open(cls, dataset: Dataset) -> HeteroGraph:
-        """The graph in a dataset; see the class."""
-        return cls(dataset)
+    def open(cls, dataset: Dataset, labels: Dataset | None = None) -> HeteroGraph:
+        """The graph in a dataset, with the features of nodes that a dataset of stage node_labels adds; see the class.
+
+        Raises:
+            UserError: the labels are those of another graph.
+        """
+        graph = cls(dataset)
+        if labels is not None:
+            graph._add(cls(labels))
+        return graph
+
+    def _add(self, labels: HeteroGraph) -> None:
+        for name, added in labels.node_sets.items():
+            nodes = self.node_sets.get(name)
+            if nodes is None or nodes.count != added.count:
+                raise UserError("the labels are those of another graph", where=labels.dataset.uri, value=name,
+                                remedy="Give those that stage node_labels made of this graph")  # fmt: skip
+            new = {each.name for each in added.features}
+            kept = [each for each in nodes.features if each.name not in new]
+            features = sorted((*kept, *added.features), key=lambda each: each.name.encode())
+            self.node_sets[name] = nodes._replace(features=tuple(features))
+            self._stored[name] = nodes
+            self._added |= {(name, each.name): labels for each in added.features}
 
     def node_number(self, name: str) -> int:
         """Number of a node set, by which its files are named.
@@ -215,7 +238,9 @@ class HeteroGraph:
             DatasetDamaged: the file is not what it should be.
         """
         number = self.node_number(node_set)
-        nodes = self.node_sets[node_set]
+        if (other := self._added.get((node_set, name))) is not None:
+            return other.node_feature(node_set, name)
+        nodes = self._stored.get(node_set, self.node_sets[node_set])
         return self._feature("nodes", number, nodes.features, name, nodes.count, node_set)
 
     def edge_feature(self, edge_set: str, name: str) -> Values:

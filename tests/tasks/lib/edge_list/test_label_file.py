@@ -5,12 +5,14 @@ import tracemalloc
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage import text_file
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.label.match import match
-from superworkflow.tasks.lib.edge_list.label_file import check_several, label_warnings, parse
+from superworkflow.tasks.lib.edge_list.label_file import check_several, label_warnings, parse, read_labels
 
 NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 
@@ -136,3 +138,49 @@ def test_joined_labels_are_doubted(tmp_path, labels, found):
     if found:
         assert found in str(warnings[0])
         assert ".explode()" in str(warnings[0])
+
+
+PARQUET = {
+    "text": pa.table({"node": ["a", "c", "b"], "label": ["x", "y", "x"]}),
+    "other-order": pa.table({"label": pa.array(["x", "y", "x"]).dictionary_encode(), "id": ["a", "c", "b"]}),
+    "lists": pa.table({"node": ["a", "c", "b", "10"], "label": [["x"], ["y"], ["x"], []]}),
+    "missing": pa.table({"node": ["a", "c", "10", "b"], "label": ["x", "y", None, "x"]}),
+}
+
+
+@pytest.mark.parametrize("form", PARQUET)
+def test_parquet_gives_the_same_matrix(tmp_path, form):
+    pq.write_table(PARQUET[form], tmp_path / "table.parquet", row_group_size=2)
+    labels, _ = read(tmp_path, (tmp_path / "table.parquet").read_bytes())
+    assert labels.names == ["x", "y"]
+    assert labels.matrix.astype(int).tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
+def test_numbers_in_parquet_are_their_digits_and_a_fault_has_its_row(tmp_path):
+    table = pa.table({"node": [10, 20, 30], "label": [1.0, float("nan"), 2.0], "split": ["train", "", "test"]})
+    pq.write_table(table, tmp_path / "labels.parquet")
+    rows = parse(tmp_path / "labels.parquet", "labels.parquet", splits=True)
+    assert (rows.nodes, rows.labels, rows.splits, rows.missing) == (["10", "30"], ["1", "2"], ["train", "test"], 1)
+    assert rows.place(1) == "labels.parquet:3"
+    pq.write_table(pa.table({"node": ["a"], "label": [{"x": 1}]}), tmp_path / "labels.parquet")
+    with pytest.raises(UserError, match=r"labels.parquet, column label: .*no names"):
+        parse(tmp_path / "labels.parquet", "labels.parquet")
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_folders_hold_columns(tmp_path, header):
+    """The split, or the label, as Hive's folders have them."""
+    for split, nodes in (("train", "ab"), ("test", "c")):
+        (tmp_path / "s" / f"split={split}").mkdir(parents=True)
+        text = "node,label\n" * header + "".join(f"{node},x\n" for node in nodes)
+        (tmp_path / "s" / f"split={split}" / "part-0.csv").write_text(text)
+    rows, warnings = read_labels(Source.of(tmp_path / "s"), tmp_path, splits=True)
+    found = dict(zip(rows.nodes, zip(rows.labels, rows.splits, strict=True), strict=True))
+    assert found == {"a": ("x", "train"), "b": ("x", "train"), "c": ("x", "test")}
+    for label in ("New York", "__HIVE_DEFAULT_PARTITION__"):
+        folder = tmp_path / "l" / f"label={label.replace(' ', '%20')}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"node": [label[:1]]}), folder / "part-0.parquet")
+    rows, warnings = read_labels(Source.of(tmp_path / "l"), tmp_path)
+    assert (rows.nodes, rows.labels, rows.missing) == (["N"], ["New York"], 1)
+    assert not warnings

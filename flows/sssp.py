@@ -1,0 +1,9 @@
+"""Shortest paths from one node of an edge list, by a vertex program."""
+
+from __future__ import annotations
+
+from superworkflow.flows.vertex_program import vertex_superworkflow
+from superworkflow.tasks.sssp import STAGE
+from superworkflow.tasks.sssp.program import PROGRAM
+
+SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE)

@@ -1,0 +1,51 @@
+"""The superworkflow of a vertex program: one function makes it of any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import colour, index, publish_fields
+from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
+
+
+def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
+    """Index, colour, the program, publish_fields.
+
+    Args:
+        program: what runs.
+        stage: its stage, as `tasks.lib.vertex.stage.program_stage` makes it.
+    """
+    needed, kept = DISTANCES[program.consistency], program.consistency
+
+    def diagram(flow: Diagram, edges: Source) -> None:
+        """Index, colour, the program, publish_fields."""
+        if flow.parameter("colour.distance") < needed:
+            raise UserError(f"the program has {kept} consistency", where="colour.distance",
+                            value=flow.parameter("colour.distance"),
+                            remedy=f"Set colour.distance={needed}")  # fmt: skip
+        for name in program.nodes:
+            if not flow.parameter(f"{program.name}.{name}"):
+                raise UserError("the program needs a node", where=f"{program.name}.{name}",
+                                remedy=f"Give one with --set {program.name}.{name}=NODE")  # fmt: skip
+        graph = flow.stage(index.STAGE, edges=edges)
+        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+        flow.stage(publish_fields.STAGE, graph=graph, values=values)
+
+    return Superworkflow(
+        name=program.name,
+        help=program.help or f"vertex program {program.name}",
+        stages=(index.STAGE, colour.STAGE, stage, publish_fields.STAGE),
+        sources={
+            "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
+            "files",
+        },
+        diagram=diagram,
+        options=program.params,
+        flags={"directed": Flag("index.directed", "edges have a direction")},
+        outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
+    )

@@ -1,0 +1,59 @@
+"""Stage `colour`: vertices that may be updated at the same time, for vertex programs.
+
+Two vertices of one colour are further apart than `distance`, in whichever direction edges point. Vertices take, in the
+order of their numbers and so from the highest degree, the smallest colour that is free (greedy colouring, largest
+first: Welsh and Powell, 1967).
+
+Files: `colour.npy` int32 [vertices]; `order.npy` int32 [vertices], the vertices by colour, ascending in each;
+`bounds.npy` int64 [colours + 1], where each colour begins in the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 160 << 20
+_START_S = 0.6
+
+
+class ColourParams(StageParams):
+    """Parameters of the colouring."""
+
+    distance: int = Field(
+        default=1, ge=0, le=2,
+        description="Distance within which no two vertices have one colour: 0 for one colour of all, 1 for updates "
+        "that read their neighbours, 2 for updates that write them; 0 to 2.",
+    )  # fmt: skip
+
+
+def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Each arc is looked at once; at distance 2 so is each path of two, of which a hub has many."""
+    graph = inputs.get("graph", {})
+    vertices, arcs = (
+        int(graph.get("vertices") or 0),
+        int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
+    )
+    looks = (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance]
+    both = 2 if graph.get("directed") else 1
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both),
+        cpu_s=_START_S + 2.5e-9 * looks + 2e-8 * vertices, output_bytes=8 * vertices,
+        stats={"vertices": vertices}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="colour",
+    params=ColourParams,
+    inputs={"graph": Input("index dataset")},
+    run="superworkflow.tasks.colour.run:run",
+    estimate=estimate,
+    help="vertices that may be updated at the same time, for vertex programs",
+)

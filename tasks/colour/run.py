@@ -1,0 +1,33 @@
+"""The work of stage `colour`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.colour import ColourParams
+from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.vertex.colours import by_colour, greedy
+from superworkflow.tasks.lib.vertex.transpose import in_edges
+
+
+def run(job: StageRun[ColourParams]) -> Output:
+    """Colour a graph; see `tasks.colour`."""
+    graph, distance = job.inputs["graph"], job.params.distance
+    indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
+    vertices = len(indptr) - 1
+    check_rows(graph.uri, indptr, indices, None, vertices)
+    colours, count = np.zeros(vertices, np.int32), min(1, vertices)
+    if distance and vertices:
+        in_indptr, in_indices = in_edges(indptr, indices, bool(graph.stats["directed"]))
+        colours[:] = -1
+        count = greedy(indptr, indices, in_indptr, in_indices, distance, colours)
+    order, bounds = np.empty(vertices, np.int32), np.zeros(count + 1, np.int64)
+    by_colour(colours, count, order, bounds)
+    largest = int(np.diff(bounds).max(initial=0))
+    job.progress.log(f"{vertices} vertices in {count} colours; the largest has {largest}")
+    for name, array in (("colour.npy", colours), ("order.npy", order), ("bounds.npy", bounds)):
+        job.output.array(name, array)
+    return Output(
+        rows=vertices, stats={"vertices": vertices, "colours": count, "largest": largest, "distance": distance}
+    )

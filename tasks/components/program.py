@@ -1,0 +1,47 @@
+"""Connected components: the smallest vertex that can be reached, whatever the direction of edges."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
+
+
+class ComponentsParams(ProgramParams):
+    """Parameters of connected components."""
+
+    scheduler: Literal["sweep", "fifo", "priority"] = Field(
+        default="priority", description="As of every vertex program; priority spreads the smallest components first."
+    )
+
+
+def init(scope: Any, params: Any) -> None:
+    """Every vertex is a component of its own."""
+    scope.component = scope.vertex
+
+
+def update(scope: Any, params: Any) -> float:
+    """The smallest component around; neighbours in a larger one are next."""
+    smallest = scope.component
+    for i in range(scope.degree):
+        smallest = min(smallest, scope.neighbour(i).component)
+    changed = smallest < scope.component
+    scope.component = smallest
+    for i in range(scope.degree):
+        other = scope.neighbour(i)
+        if other.component > smallest:
+            scope.signal(other, 1.0 / (1.0 + smallest))
+    return 1.0 if changed else 0.0
+
+
+def is_first(scope: Any, params: Any) -> float:
+    """1 for the vertex that a component is named after."""
+    return 1.0 if scope.component == scope.vertex else 0.0
+
+
+PROGRAM = VertexProgram(
+    name="components", fields={"component": "int64"}, init=init, update=update, params=ComponentsParams,
+    syncs={"components": Sync(is_first)}, help="connected component of each node",
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""Stage `feature_matrix`: the columns of a schema's node tables that a network reads, as one scaled matrix a node set.
+
+Read are numbers and truth values of a fixed shape, single ones too. Never read are the label, the feature `split`, the
+masks `train_mask`, `val_mask` and `test_mask`, and, unless `heterograph.take` names them, single values that seem to be
+ids or times (`heterograph.column_doubts`), with a warning. Where a network is given, its columns are read, and its
+scaling is applied; else features are scaled as those of an edge list are (`heterograph.scaling`).
+
+The graph is that of stage heterograph. Its other features of nodes stay as they are, for labels and splits; the matrix
+is the feature `features`, float or half [nodes, values], and `columns.json` and `scaling.json` have, by node set, the
+columns of the matrix and their scaling. It is the same from every engine that made the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.heterograph import FeatureParams
+from superworkflow.tasks.lib.gnn.estimates import feature_values
+
+_PROCESS_BYTES, _FILL_BYTES = 140 << 20, 160 << 20
+_START_S = 0.6
+
+
+class FeatureMatrixParams(FeatureParams):
+    """Parameters that say what is a feature."""
+
+    label: str = Field(default="", description="What is learned, as SET.FEATURE, and so no feature; empty: nothing.")
+
+
+def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Each value is read, scaled and written once; the rest of the graph is copied."""
+    graph = inputs.get("graph", {})
+    size, values = int(graph.get("bytes") or 0), feature_values(graph)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + min(8 * values, _FILL_BYTES),
+        cpu_s=_START_S + 1.2e-8 * values + 1e-9 * size,
+        output_bytes=size,
+        stats={**graph, "bytes": size},
+        parallel=0.0,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        mapped_bytes=4 * values,
+    )
+
+
+STAGE = Stage(
+    name="feature_matrix",
+    version="1",
+    params=FeatureMatrixParams,
+    params_of=("heterograph", "train"),
+    inputs={
+        "graph": Input("heterograph dataset: the graph of a schema"),
+        "network": Input(
+            "train dataset: the network for which the graph is made; its columns are read, and its scaling is applied",
+            optional=True,
+        ),
+    },
+    run="superworkflow.tasks.feature_matrix.run:run",
+    estimate=estimate,
+    help="columns of a schema's nodes that are features, as one scaled matrix",
+)

@@ -1,0 +1,184 @@
+"""The work of stage `feature_matrix`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import WARNING_PREFIX
+from superworkflow.tasks.feature_matrix import FeatureMatrixParams
+from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns
+from superworkflow.tasks.heterograph.feature_columns import NUMBERS, TRUTH, NodeColumn
+from superworkflow.tasks.heterograph.label_leaks import label_leaks
+from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
+from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit, rows_of_pieces
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.gnn.features import check_finite
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
+from superworkflow.tasks.lib.graph.dtypes import FEATURES
+from superworkflow.tasks.lib.graph.heterograph import (
+    COLUMNS_FILE,
+    GRAPH_FILE,
+    SCALING_FILE,
+    Feature,
+    HeteroGraph,
+    feature_stem,
+)
+from superworkflow.tasks.lib.graph.heterograph_writer import by_name, stat_name, stats_of, write_graph_file
+from superworkflow.tasks.lib.graph.label_feature import label_feature
+from superworkflow.tasks.lib.graph.missing_labels import missing
+
+_USUAL_LABEL = "node.label"
+_OPEN_FILES = 128
+"""Files of features that are mapped at a time."""
+_SHOWN = 5
+
+
+def run(job: StageRun[FeatureMatrixParams]) -> Output:
+    """Write the matrices; see `tasks.feature_matrix`.
+
+    Raises:
+        UserError: there is no such label or column, or a value is not a finite number.
+    """
+    graph, params = HeteroGraph.open(job.inputs["graph"]), job.params
+    network = read_shape(job.inputs["network"]) if "network" in job.inputs else None
+    label = _label_of(graph, params.label) if network is None else None
+    if network is not None:
+        chosen = learned_columns(graph, network)
+    else:
+        name = f"{label[0]}.{label[1].name}" if label else ""
+        chosen = features_among_columns(graph, name, params.take, params.leave_out)
+    _copy_graph(job, graph)
+    columns: dict[str, list[list[Any]]] = {}
+    scalings: dict[str, dict[str, Any]] = {}
+    node_sets, warnings = [], list(chosen.warnings)
+    for number, (name, nodes) in enumerate(graph.node_sets.items()):
+        read = chosen.features[name]
+        kept = [each for each in nodes.features if each not in read and each.name != FEATURES]
+        if label is not None and label[0] == name and label[1] not in kept:
+            raise UserError("the label's name is that of the matrix of features", where="train.label",
+                            value=f"{name}.{FEATURES}", remedy="Give the column another name")  # fmt: skip
+        matrix = _matrix_of(read) if read and nodes.count else None
+        features = by_name([*kept, matrix] if matrix else kept)
+        for place, feature in enumerate(features):
+            if feature is not matrix:
+                _copy_feature(job, graph, number, nodes.features.index(feature), place)
+        if matrix is not None:
+            file = f"{feature_stem('nodes', number, features.index(matrix))}.npy"
+            scaling, values = _write_matrix(job, graph, name, read, matrix, file, network)
+            found = [NodeColumn(each.name, TRUTH if each.dtype == "bool" else NUMBERS, each.width) for each in read]
+            columns[name] = [[each.name, each.width] for each in read]
+            scalings[name] = scaling.document([each._asdict() for each in found])
+            job.progress.log(f"{name}: {matrix.width} values of {_shown(read)}; scaling: {scaling.kind}")
+            if label is not None and label[0] == name:
+                warnings += _leaks(graph, label, values, scaling, found)
+        node_sets.append(nodes._replace(features=tuple(features)))
+        job.progress.update(number + 1, len(graph.node_sets), "node sets")
+    log_warnings(job.progress, warnings)
+    job.output.json(COLUMNS_FILE, columns)
+    job.output.json(SCALING_FILE, scalings)
+    edge_sets = list(graph.edge_sets.values())
+    write_graph_file(job.output, node_sets, edge_sets, graph.context)
+    before = {name: value for name, value in graph.dataset.stats.items() if not name.startswith(WARNING_PREFIX)}
+    widths = {
+        f"values.nodes.{stat_name(each.name, number)}": sum(width for _, width in columns.get(each.name, ()))
+        for number, each in enumerate(node_sets)
+    }
+    facts = before | stats_of(node_sets, edge_sets) | widths
+    return Output(
+        rows=sum(nodes.count for nodes in node_sets),
+        stats={**facts, "bytes": job.output.bytes_written, **warning_stats(warnings)},
+    )
+
+
+def _label_of(graph: HeteroGraph, label: str) -> tuple[str, Feature] | None:
+    """Node set and feature of the label; None if nothing is learned by name."""
+    features = {
+        f"{name}.{each.name}": (name, each) for name, nodes in graph.node_sets.items() for each in nodes.features
+    }
+    name = label or _USUAL_LABEL
+    return features[name] if name in features else label_feature(graph, label, "train.label") if label else None
+
+
+def _matrix_of(read: Sequence[Feature]) -> Feature:
+    half = all(each.dtype == "half" for each in read)
+    return Feature(FEATURES, "half" if half else "float", (sum(each.width for each in read),))
+
+
+def _write_matrix(
+    job: StageRun[FeatureMatrixParams], graph: HeteroGraph, name: str, read: Sequence[Feature], matrix: Feature,
+    file: str, network: NetworkConfig | None,
+) -> tuple[Scaling, NDArray[Any]]:  # fmt: skip
+    def fill(filled: NDArray[np.float32]) -> Scaling:
+        column = 0
+        for some in (read[first : first + _OPEN_FILES] for first in range(0, len(read), _OPEN_FILES)):
+            parts = [graph.node_feature(name, each.name).reshape(len(filled), each.width) for each in some]
+            for feature, part in zip(some, parts, strict=True):
+                if part.dtype.kind == "f":
+                    check_finite(graph, name, feature.name, part)
+            width = sum(each.width for each in some)
+            for rows in rows_of_pieces(filled):
+                filled[rows, column : column + width] = np.concatenate([part[rows] for part in parts], axis=1)
+            column += width
+        return _learned_scaling(network, name, matrix.width) or fit(filled, job.params.scaling)
+
+    where, shape = f"{graph.dataset.uri}, {name}", (graph.node_sets[name].count, matrix.width)
+    return write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
+
+
+def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Scaling | None:
+    """The scaling of a network's features; None without one, `NONE` where it was trained on features as they are."""
+    if network is None:
+        return None
+    found = network.scaling.get(name)
+    if found is None or len(found["mean"]) not in (0, width):
+        return Scaling(NONE, np.empty(0), np.empty(0))  # the stage infer names the features that differ
+    return Scaling.read(found)
+
+
+def _leaks(
+    graph: HeteroGraph, label: tuple[str, Feature], values: NDArray[Any], scaling: Scaling, columns: list[NodeColumn]
+) -> list[InputWarning]:
+    """Warnings of features that give away the label, one for each node."""
+    node_set, feature = label
+    if feature.is_ragged or feature.shape:
+        return []
+    given = graph.node_feature(node_set, feature.name)
+    none = missing(np.asarray(given) if isinstance(given, np.ndarray) else given.combine_chunks())
+    texts = given if isinstance(given, np.ndarray) else given.combine_chunks().dictionary_encode().indices.to_numpy()
+    classes = np.unique(texts, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return label_leaks(values, scaling.kind == ROW, columns, np.where(none, -1, classes), f"schema, {node_set}")
+
+
+def _copy_graph(job: StageRun[FeatureMatrixParams], graph: HeteroGraph) -> None:
+    """Copy all but the description and the features of nodes."""
+    for file in graph.dataset.manifest.files:
+        if file.path != GRAPH_FILE and not (file.path.startswith("nodes-") and "-feature-" in file.path):
+            _copy(job, graph, file.path, file.path)
+
+
+def _copy_feature(job: StageRun[FeatureMatrixParams], graph: HeteroGraph, number: int, old: int, new: int) -> None:
+    stems = feature_stem("nodes", number, old), feature_stem("nodes", number, new)
+    for file in _files(graph, stems[0]):
+        _copy(job, graph, file, stems[1] + file.removeprefix(stems[0]))
+
+
+def _files(graph: HeteroGraph, stem: str) -> Iterator[str]:
+    """Files of a feature: its stem, and `.` or `-` after it."""
+    return (each.path for each in graph.dataset.manifest.files if each.path.startswith((f"{stem}.", f"{stem}-")))
+
+
+def _copy(job: StageRun[FeatureMatrixParams], graph: HeteroGraph, old: str, new: str) -> None:
+    with job.output.file(new) as path:
+        shutil.copyfile(graph.dataset.local(old), path)
+
+
+def _shown(read: Sequence[Feature]) -> str:
+    names = ", ".join(each.name for each in read[:_SHOWN])
+    return f"{names}, …" if len(read) > _SHOWN else names

@@ -1,0 +1,66 @@
+"""The file of a matrix of features: filled, then scaled in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.tasks.heterograph.scaling import NONE, Scaling, rows_of_pieces
+from superworkflow.tasks.lib.graph.dtypes import DTYPES
+
+_MOST_HALF = 65504.0
+
+
+def write_scaled(
+    output: FileWriter,
+    name: str,
+    shape: tuple[int, int],
+    half: bool,
+    fill: Callable[[NDArray[np.float32]], Scaling],
+    scratch: Path,
+    where: str,
+) -> tuple[Scaling, NDArray[np.floating]]:
+    """Write a matrix of features, and return its scaling and what was written.
+
+    Args:
+        output: where to.
+        name: of the file.
+        shape: nodes and values.
+        half: write float16; what is halved is scaled before, in a file in `scratch`.
+        fill: fills the matrix with finite numbers and returns their scaling.
+        scratch: folder for temporary files.
+        where: where the features are from, for people.
+
+    Raises:
+        UserError: a scaled value is beyond float16.
+    """
+    with output.file(name) as path:
+        whole = scratch / "features.npy" if half else path
+        filled = np.lib.format.open_memmap(whole, "w+", np.dtype("<f4"), shape)
+        scaling = fill(filled)
+        written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
+        for rows in rows_of_pieces(filled):
+            if half or scaling.kind != NONE:
+                values = scaling.apply(filled[rows])
+                if half:
+                    _check_range(values, where)
+                written[rows] = values
+        written.flush()
+        if half:
+            whole.unlink()
+    return scaling, written
+
+
+def _check_range(values: NDArray[np.float32], where: str) -> None:
+    large = np.abs(values) > _MOST_HALF
+    if large.any():
+        row, column = (int(each[0]) for each in np.nonzero(large))
+        raise UserError(
+            f"a feature is beyond float16's {_MOST_HALF:g}", where=where, value=float(values[row, column]),
+            remedy="Set heterograph.precision=float32, or heterograph.scaling=standard",
+        )  # fmt: skip

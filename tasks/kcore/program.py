@@ -1,0 +1,55 @@
+"""Coreness: the largest k such that a vertex is in a subgraph in which each vertex has k neighbours.
+
+A vertex takes the h-index of its neighbours' values, from the degrees on, which ends at the coreness (Lü et al., "The
+H-index of a network node and its relation to degree and coreness", Nature Communications 2016).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
+
+
+class KcoreParams(ProgramParams):
+    """Parameters of coreness."""
+
+
+def init(scope: Any, params: Any) -> None:
+    """The degree is the first bound."""
+    scope.core = scope.degree
+
+
+def update(scope: Any, params: Any) -> float:
+    """The largest h such that h neighbours have h at least; neighbours that counted on more are next."""
+    most, before = 0, scope.core
+    counts = np.zeros(before + 1, np.int64)
+    for i in range(scope.degree):
+        counts[min(before, scope.neighbour(i).core)] += 1
+    total, core = 0, before
+    while core > 0:
+        total += counts[core]
+        if total >= core:
+            break
+        core -= 1
+    most = before - core
+    scope.core = core
+    if most > 0:
+        for i in range(scope.degree):
+            other = scope.neighbour(i)
+            if core < other.core <= before:
+                scope.signal(other)
+    return float(most)
+
+
+def core_of(scope: Any, params: Any) -> float:
+    """Coreness, of which the largest is the graph's degeneracy."""
+    return float(scope.core)
+
+
+PROGRAM = VertexProgram(
+    name="kcore", fields={"core": "int64"}, init=init, update=update, params=KcoreParams,
+    syncs={"degeneracy": Sync(core_of, merge="max")}, help="coreness of each node",
+)  # fmt: skip

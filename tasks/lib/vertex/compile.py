@@ -1,0 +1,124 @@
+"""The engine's functions, compiled for one program and kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core.errors import NumbaError
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.checksum_cache import cache_folder
+from superworkflow.tasks.lib.kernels import atomic, random
+from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.scope import Schema
+
+_FOLDER = Path(__file__).parent
+_KINDS = "biuf"
+_REASON = r"Untyped|Invalid use|Unknown|No implementation|[Uu]nsupported|not supported|Cannot unify|[Nn]o conversion"
+
+
+def schema_of(program: VertexProgram, directed: bool, weighted: bool) -> Schema:
+    """Names and types of a program's scopes.
+
+    Raises:
+        UserError: a field's type is none of NumPy's numbers.
+    """
+    fields = []
+    for name, kind in program.fields.items():
+        dtype, length = kind if isinstance(kind, tuple) else (kind, 0)
+        try:
+            made = np.dtype(dtype)
+        except TypeError:
+            made = np.dtype(object)
+        if made.kind not in _KINDS or length < 0:
+            raise UserError("no type of a field", where=f"program {program.name}: field {name}", value=kind,
+                            remedy="Give a NumPy type such as float32, or a pair of type and length")  # fmt: skip
+        fields.append((name, made.name, int(length)))
+    return Schema(tuple(fields), tuple(program.syncs), program.consistency, directed, weighted)
+
+
+class Functions(NamedTuple):
+    """Compiled functions of a program.
+
+    Args:
+        steps: module of `tasks.lib.vertex.steps`.
+        folds: modules of `tasks.lib.vertex.folds`, one for each sync.
+        settings: the numeric parameters, and the nodes that others name, as programs read them: `params.damping`.
+    """
+
+    steps: ModuleType
+    folds: tuple[ModuleType, ...]
+    settings: Any
+
+
+def functions_of(program: VertexProgram, schema: Schema, params: ProgramParams, nodes: Mapping[str, int]) -> Functions:
+    """The functions of a program, which are compiled when they are first called.
+
+    Numba keeps compiled functions next to a file. Here it is one in the user's cache, named by the texts of the
+    program's file and of the engine, so that another text never meets what was compiled for this one.
+    """
+    texts = [Path(file).read_bytes() for file in (atomic.__file__, random.__file__)]
+    texts += [path.read_bytes() for path in sorted(_FOLDER.glob("*.py"))]
+    texts += [Path(inspect.getsourcefile(program.update) or __file__).read_bytes()]
+    numbers = {each: value for each, value in params.model_dump().items() if isinstance(value, bool | int | float)}
+    numbers |= nodes
+    texts += [repr((schema, program.name, program.update.__qualname__, list(numbers))).encode()]
+    digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
+    name = f"superworkflow_program_{re.sub('[^a-z0-9]', '_', program.name)}_{digest}"
+    steps = _module(name, "steps.py", PROGRAM=program, SCHEMA=schema, SETTINGS=tuple(numbers))
+    folds = [
+        _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LARGEST=sync.merge == "max", SCHEMA=schema)
+        for number, sync in enumerate(program.syncs.values())
+    ]
+    return Functions(steps, tuple(folds), steps.Settings(**numbers))
+
+
+def _module(name: str, text: str, **names: Any) -> ModuleType:
+    """A module of one of the engine's texts, with names that are set before it runs."""
+    if name in sys.modules:
+        return sys.modules[name]
+    content = (_FOLDER / text).read_text(encoding="utf-8")
+    path = (cache_folder() or Path(tempfile.mkdtemp())) / "programs" / f"{name}.py"
+    if not path.is_file() or path.read_text(encoding="utf-8") != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(content, encoding="utf-8")
+        temporary.replace(path)
+    module = ModuleType(name)
+    module.__dict__.update(__file__=str(path), **names)
+    exec(compile(content, str(path), "exec"), module.__dict__)
+    sys.modules[name] = module
+    return module
+
+
+def explained(error: NumbaError, program: VertexProgram) -> UserError:
+    """Error for people of a program that Numba cannot compile, in one sentence with the program's own line."""
+    words = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    file = inspect.getsourcefile(program.update) or program.name
+    name = re.escape(Path(file).name)
+    lines = re.findall(rf'File "[^"]*{name}", line (\d+)|{name} \((\d+)\)', words)
+    where = f"{file}:{lines[-1][0] or lines[-1][1]}" if lines else file
+    if field := re.search(r"this scope may not write (\w+)", words):
+        return UserError(
+            f"{field[1]} of this vertex cannot be written under {program.consistency} consistency", where=where,
+            remedy="Write fields of the vertex itself, or declare consistency='full'",
+        )  # fmt: skip
+    if lacking := re.search(r"Unknown attribute '(\w+)' of type (scope|neighbour)", words):
+        own = lacking[2] == "scope"
+        hint = "" if own or program.consistency != "vertex" else "; under vertex consistency neighbours cannot be read"
+        return UserError(f"a {lacking[2]} has no attribute of this name{hint}", where=where, value=lacking[1],
+                         remedy="Name one of the program's fields or syncs")  # fmt: skip
+    said = [line.strip() for line in words.splitlines() if line.strip()]
+    first = next((line for line in said if re.search(_REASON, line)), said[0] if said else "")
+    return UserError(f"the program cannot be compiled: {first[:300]}", where=where,
+                     remedy="Use Python that Numba compiles: https://numba.readthedocs.io")  # fmt: skip

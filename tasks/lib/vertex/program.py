@@ -1,0 +1,122 @@
+"""Vertex programs: one update function of a vertex and its neighbourhood, run until nothing changes.
+
+    PROGRAM = VertexProgram(
+        name="pagerank", fields={"rank": "float64"}, init=init, update=update, params=PagerankParams,
+    )
+
+`init(scope, params)` and `update(scope, params)` are Python that Numba compiles. A scope has the fields of its vertex
+as attributes, to read and to write, and besides
+
+    scope.vertex, scope.vertices          number of the vertex, and of all vertices
+    scope.step                            number of the step, 0 in `init`
+    scope.degree, scope.neighbour(i)      neighbours; of a directed graph those behind out-edges, then in-edges
+    scope.weight(i)                       weight of the edge to neighbour i, 1.0 in a graph without weights
+    scope.out_degree, scope.in_degree     of a directed graph; else both are `degree`
+    scope.in_neighbour(i), scope.in_weight(i)    the other ends of in-edges
+    scope.signal(neighbour, priority)     have a neighbour, or the scope itself, updated in a later step
+    scope.random(k)                       number in [0, 1) that depends on seed, step, vertex and k alone
+    scope.<name of a sync>                its value at the beginning of the step
+
+A neighbour has its fields, `vertex`, `out_degree` and `in_degree`. `update` may return its residual, a number from 0 on
+that says how much it has changed; the sum of a step is in the trace, and ends the run when it is within `tolerance`.
+
+A run equals one sequential execution, always the same one: updates in the order (step, colour, vertex), as in
+GraphLab's chromatic engine (Low et al., VLDB 2012) and Prism (Kaler et al., SPAA 2014). Vertices of one colour do not
+conflict, so that threads take them in any order and no bit changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+
+Consistency = Literal["vertex", "edge", "full"]
+_WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
+DISTANCES: Mapping[str, int] = {"vertex": 0, "edge": 1, "full": 2}
+"""Distance within which two vertices of one colour never lie, by consistency."""
+
+
+class ProgramParams(StageParams):
+    """Parameters that every vertex program has; a program may have its own defaults and further ones."""
+
+    scheduler: Literal["sweep", "fifo", "priority"] = Field(
+        default="fifo",
+        description="Vertices of a step. sweep: all. fifo: those that were signalled in the last step, at first all. "
+        "priority: of the signalled ones those whose priority is in the highest power of two.",
+    )
+    execution: Literal["consistent", "synchronous"] = Field(
+        default="consistent",
+        description="consistent: an update sees what earlier updates of the step have written, in colours' order. "
+        "synchronous: it sees its neighbours as they were before the step, as in Pregel.",
+    )
+    max_steps: int = Field(default=1_000_000, ge=1, le=10**9, description="Most steps, 1 to 10⁹.")
+    tolerance: float = Field(
+        default=0.0, ge=0.0, description="Ends the run when the residuals of a step add up to this at most, 0 or more."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of `scope.random`, 0 to 2147483647.")
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A value of the whole graph, computed again every few steps and read-only in updates.
+
+    Args:
+        fold: compiled `fold(scope, params)`, a number for each vertex, which only reads.
+        merge: sum, or max, of these numbers; in blocks of vertices that are always the same.
+        every: steps after which it is computed again; at first it is computed after `init`.
+    """
+
+    fold: Callable[[Any, Any], Any]
+    merge: Literal["sum", "max"] = "sum"
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class VertexProgram:
+    """A vertex program.
+
+    Args:
+        name: lower-case word, also the name of its stage and superworkflow.
+        fields: NumPy type of each field by name, such as float32; a vector is a pair of type and length.
+        update: compiled `update(scope, params)`.
+        init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0.
+        params: parameter model.
+        consistency: what an update may touch, which the colouring keeps apart. edge: it reads its neighbours' fields.
+            vertex: none of them. full: it writes them too.
+        syncs: values of the whole graph by name.
+        finish: plain function of the fields by name and the parameters, [vertices] each, to what is written; by default
+            the fields themselves.
+        nodes: parameters that name a node; programs read its number.
+        help: one line for people.
+    """
+
+    name: str
+    fields: Mapping[str, str | tuple[str, int]]
+    update: Callable[[Any, Any], Any]
+    init: Callable[[Any, Any], Any] | None = None
+    params: type[ProgramParams] = ProgramParams
+    consistency: Consistency = "edge"
+    syncs: Mapping[str, Sync] = field(default_factory=dict)
+    finish: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    nodes: tuple[str, ...] = ()
+    help: str = ""
+
+    def __call__(self, job: StageRun[Any]) -> Output:
+        """The work of the program's stage: run it and write its fields.
+
+        Files: `<field>-<number>.npy`, 2²⁰ vertices each; `globals.json`; `trace.parquet` with columns `step`,
+        `updates`, `arcs`, `residual`, and one for each sync.
+
+        Raises:
+            UserError: the program cannot be compiled, breaks its consistency, or diverges; or the colours are of
+                another graph.
+        """
+        output: Output = imported(_WORK)(self, job)
+        return output

@@ -1,0 +1,212 @@
+"""A run of a vertex program in one process: steps until no vertex is active, and what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numba.core.errors import NumbaError
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
+from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
+from superworkflow.tasks.lib.vertex.scope import State
+from superworkflow.tasks.lib.vertex.transpose import transposed
+
+_BLOCK = 1 << 12
+"""As in `tasks.lib.vertex.steps`."""
+_FOLD_BLOCK = 1 << 16
+_ONE = int(np.float32(1.0).view(np.int32))
+
+Fields = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Coloured:
+    """A graph whose vertices are divided into colours.
+
+    Args:
+        indptr: int64 [vertices + 1]; of out-edges if directed.
+        indices: int32 [arcs].
+        weights: float32 [arcs] or None.
+        order: int32 [vertices], by colour, ascending in each.
+        bounds: int64 [colours + 1], where each colour begins in the order.
+        directed: edges have a direction.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    weights: NDArray[np.float32] | None
+    order: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    directed: bool = False
+
+
+@dataclass
+class ProgramOutcome:
+    """Result of a run.
+
+    Args:
+        fields: by name, [vertices] or [vertices, length].
+        globals: values of the syncs at the end.
+        trace: of each step its number, updates, arcs, residual and globals.
+        ended: empty, steps, or tolerance.
+    """
+
+    fields: Fields
+    globals: dict[str, float]
+    trace: list[dict[str, float]] = field(default_factory=list)
+    ended: str = "empty"
+
+
+class ChromaticEngine:
+    """A program on a graph, between its steps.
+
+    Args:
+        program: what runs.
+        params: its parameters.
+        graph: what it runs on.
+        threads: how many update; results do not depend on them.
+        nodes: numbers of the nodes that parameters name.
+    """
+
+    def __init__(
+        self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
+        nodes: Mapping[str, int] = MappingProxyType({}),
+    ):  # fmt: skip
+        vertices = len(graph.indptr) - 1
+        self._program, self._params, self._graph, self._threads = program, params, graph, threads
+        self._schema = schema_of(program, graph.directed, graph.weights is not None)
+        self._functions = functions_of(program, self._schema, params, nodes)
+        self.fields = {
+            name: np.zeros((vertices, length) if length else vertices, dtype)
+            for name, dtype, length in self._schema.fields
+        }
+        self._signals = np.zeros(vertices, np.int32)
+        self.globals = np.zeros(len(program.syncs))
+        none = np.empty(0, np.float32)
+        weights = none if graph.weights is None else graph.weights
+        self._arcs: list[NDArray[Any]] = [graph.indptr, graph.indices, weights]
+        self._arcs += transposed(graph.indptr, graph.indices, graph.weights) if graph.directed else self._arcs
+        self._degrees: NDArray[np.int64] = np.diff(graph.indptr)
+        if graph.directed:
+            self._degrees = self._degrees + np.diff(self._arcs[3])
+        self._queue = np.empty(vertices, np.int32)
+        self._compiled = False
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def run(self, progress: Progress | None = None) -> ProgramOutcome:
+        """Initialise, and take steps until the run ends.
+
+        Raises:
+            UserError: the program cannot be compiled, or writes what its consistency forbids; or its residual is not
+                finite.
+        """
+        try:
+            return self._run(progress)
+        except NumbaError as error:
+            raise explained(error, self._program) from None
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+
+    def _run(self, progress: Progress | None) -> ProgramOutcome:
+        params, vertices = self._params, len(self._queue)
+        self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
+        self._fold(0)
+        if params.scheduler == "sweep" or not self._signals.any():
+            self._signals[:] = _ONE
+        trace: list[dict[str, float]] = []
+        for step in range(1, params.max_steps + 1):
+            if params.scheduler == "sweep":
+                self._signals[:] = _ONE
+            queue = signalled(
+                self._graph.order, self._graph.bounds, self._signals, self._degrees, params.scheduler == "priority",
+                self._queue,
+            )  # fmt: skip
+            if not len(queue.vertices):
+                return self._outcome(trace, "empty")
+            residual = self._step(step, queue)
+            self._fold(step)
+            values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
+            trace.append(
+                {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
+            )
+            if not np.isfinite(residual):
+                raise self._not_finite(step)
+            if progress is not None:
+                progress.update(step, params.max_steps, "steps")
+            if params.tolerance > 0 and residual <= params.tolerance:
+                return self._outcome(trace, "tolerance")
+        return self._outcome(trace, "steps")
+
+    def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
+        values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
+        return ProgramOutcome(self.fields, values, trace, ended)
+
+    def _step(self, step: int, queue: Queue) -> float:
+        """Update the vertices of a step; returns the sum of their residuals."""
+        blocks = int((-(-np.diff(queue.starts) // _BLOCK)).sum())
+        residuals, state = np.zeros(blocks), self._state(step)
+        claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
+        # The first step is taken by one thread, which compiles.
+        threads = self._threads if len(queue.vertices) > _BLOCK and self._compiled else 1
+        self._compiled = True
+
+        def share(_: int) -> None:
+            try:
+                self._functions.steps.run_share(
+                    state, queue.vertices, queue.starts, self._functions.settings, residuals, claims, arrived, threads
+                )
+            except BaseException:  # others that wait for this thread are released, and end
+                claims[:] = arrived[:] = 1 << 40
+                raise
+
+        if self._pool is None or threads == 1:
+            share(0)
+        else:
+            list(self._pool.map(share, range(threads)))
+        return float(residuals.sum())
+
+    def _state(self, step: int) -> State:
+        own = tuple(self.fields.values())
+        synchronous = self._params.execution == "synchronous" and step > 0
+        seen = tuple(_read_only(each.copy() if synchronous else each) for each in own)
+        seed = np.uint64(self._params.seed)
+        return State._make([*self._arcs, self._signals, self.globals, seed, np.int64(step), own, seen])
+
+    def _fold(self, step: int) -> None:
+        """Compute the syncs whose turn it is."""
+        vertices = len(self._queue)
+        blocks = -(-vertices // _FOLD_BLOCK)
+        for number, sync in enumerate(self._program.syncs.values()):
+            if step % sync.every == 0:
+                totals = np.zeros(blocks)
+                self._functions.folds[number].fold_blocks(
+                    self._state(step), self._functions.settings, _FOLD_BLOCK, totals
+                )
+                self.globals[number] = totals.max(initial=0.0) if sync.merge == "max" else totals.sum()
+
+    def _not_finite(self, step: int) -> UserError:
+        for name, values in self.fields.items():
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                vertex = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
+                return UserError(
+                    "a field is not a number", where=f"program {self._program.name}: field {name}, step {step}",
+                    value=f"vertex {vertex}", remedy="Check the update for divisions by 0 and for values that diverge",
+                )  # fmt: skip
+        return UserError("the residual is not a finite number", where=f"program {self._program.name}, step {step}",
+                         remedy="Return a finite number from update")  # fmt: skip
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,339 @@
+"""Scopes and neighbours as Numba's types: what a program may not write does not compile.
+
+A scope is a vertex with the addresses of what the run reads and writes, by value; the compiler keeps what is used of it
+in registers. Addresses are those of arrays in the `State`, which outlives all scopes.
+"""
+
+# mypy: ignore-errors, since Numba's extension API has no types.
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.core.errors import TypingError
+from numba.core.imputils import lower_getattr_generic, lower_setattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import intrinsic, overload_method, register_model
+from numba.np.arrayobj import populate_array
+
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
+
+
+class State(NamedTuple):
+    """Arrays that updates read and write.
+
+    Args:
+        indptr: int64 [vertices + 1] of out-edges; of all edges in an undirected graph.
+        indices: int32 [arcs], targets of out-edges.
+        weights: float32 [arcs], or [0].
+        in_indptr: int64 [vertices + 1] of in-edges; the same array as of out-edges if undirected.
+        in_indices: int32 [arcs], sources of in-edges.
+        in_weights: float32 [arcs], or [0].
+        signals: int32 [vertices], bits of the float32 priority of each vertex; 0 for none.
+        globals: float64 [syncs], values of the whole graph.
+        seed: of random numbers, uint64.
+        step: number of the step, int64.
+        fields: of vertices, [vertices] or [vertices, length], in the schema's order; updates write their own.
+        seen: the same to read of neighbours: the same memory, or a copy from before the step.
+    """
+
+    indptr: Any
+    indices: Any
+    weights: Any
+    in_indptr: Any
+    in_indices: Any
+    in_weights: Any
+    signals: Any
+    globals: Any
+    seed: Any
+    step: Any
+    fields: tuple[Any, ...]
+    seen: tuple[Any, ...]
+
+
+class Schema(NamedTuple):
+    """Names that scopes have besides their own.
+
+    Args:
+        fields: name, NumPy type and length of each field, in the order of `State.fields`; 0 for a scalar.
+        syncs: names in the order of `State.globals`.
+        consistency: vertex, edge or full.
+        directed: in-edges are other arrays than out-edges.
+        weighted: edges have weights.
+    """
+
+    fields: tuple[tuple[str, str, int], ...]
+    syncs: tuple[str, ...]
+    consistency: str
+    directed: bool
+    weighted: bool
+
+    def field(self, name: str) -> int:
+        """Number of a field; -1 if there is none of this name."""
+        return next((number for number, each in enumerate(self.fields) if each[0] == name), -1)
+
+
+_POINTERS = {
+    "indptr": types.int64, "indices": types.int32, "weights": types.float32, "in_indptr": types.int64,
+    "in_indices": types.int32, "in_weights": types.float32, "signals": types.int32, "globals": types.float64,
+}  # fmt: skip
+_NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
+
+
+class ScopeType(types.Type):
+    """A vertex that is updated (`own`), or one of its neighbours."""
+
+    def __init__(self, schema: Schema, own: bool):
+        self.schema, self.own = schema, own
+        super().__init__(name=f"{'scope' if own else 'neighbour'}({schema})")
+
+    @property
+    def writes(self) -> bool:
+        return self.own or self.schema.consistency == "full"
+
+    @property
+    def reads(self) -> bool:
+        return self.own or self.schema.consistency != "vertex"
+
+
+@register_model(ScopeType)
+class _ScopeModel(models.StructModel):
+    def __init__(self, manager: Any, kind: ScopeType):
+        fields = [types.CPointer(_element(dtype)) for _, dtype, _ in kind.schema.fields]
+        members = [(name, types.int64) for name in ("vertex", "vertices", "step")] + [("seed", types.uint64)]
+        members += [(name, types.CPointer(dtype)) for name, dtype in _POINTERS.items()]
+        members += [(f"field{number}", pointer) for number, pointer in enumerate(fields)]
+        members += [(f"seen{number}", pointer) for number, pointer in enumerate(fields)]
+        super().__init__(manager, kind, members)
+
+
+def _element(dtype: str) -> Any:
+    return getattr(types, "boolean" if dtype == "bool" else np.dtype(dtype).name)
+
+
+@infer_getattr
+class _ScopeAttributes(AttributeTemplate):
+    key = ScopeType
+
+    def generic_resolve(self, kind: ScopeType, name: str) -> Any:
+        if name in _NUMBERS:
+            return types.int64
+        if name in kind.schema.syncs:
+            return types.float64
+        number = kind.schema.field(name)
+        if number < 0 or not kind.reads:
+            return None
+        _, dtype, length = kind.schema.fields[number]
+        return types.Array(_element(dtype), 1, "C", readonly=not kind.writes) if length else _element(dtype)
+
+
+def _proxy(context: Any, builder: Any, kind: Any, value: Any = None) -> Any:
+    return cgutils.create_struct_proxy(kind)(context, builder, value)
+
+
+def _at(builder: Any, pointer: Any, index: Any) -> Any:
+    return builder.load(builder.gep(pointer, [index]))
+
+
+def _degree(builder: Any, scope: Any, indptr: str) -> Any:
+    pointer, one = getattr(scope, indptr), ir.IntType(64)(1)
+    return builder.sub(_at(builder, pointer, builder.add(scope.vertex, one)), _at(builder, pointer, scope.vertex))
+
+
+@lower_getattr_generic(ScopeType)
+def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> Any:
+    scope, schema = _proxy(context, builder, kind, value), kind.schema
+    if name in ("vertex", "vertices", "step"):
+        return getattr(scope, name)
+    if name == "degree" and schema.directed:
+        return builder.add(_degree(builder, scope, "indptr"), _degree(builder, scope, "in_indptr"))
+    if name in _NUMBERS:
+        return _degree(builder, scope, "in_indptr" if name == "in_degree" else "indptr")
+    if name in schema.syncs:
+        return _at(builder, scope.globals, ir.IntType(64)(schema.syncs.index(name)))
+    number = schema.field(name)
+    _, dtype, length = schema.fields[number]
+    pointer = getattr(scope, f"{'field' if kind.writes else 'seen'}{number}")
+    if not length:
+        return context.unpack_value(builder, _element(dtype), builder.gep(pointer, [scope.vertex]))
+    view = types.Array(_element(dtype), 1, "C", readonly=not kind.writes)
+    array, size, width = context.make_array(view)(context, builder), np.dtype(dtype).itemsize, ir.IntType(64)(length)
+    populate_array(
+        array, builder.gep(pointer, [builder.mul(scope.vertex, width)]), shape=[width], strides=[ir.IntType(64)(size)],
+        itemsize=ir.IntType(64)(size), meminfo=None,
+    )  # fmt: skip
+    return array._getvalue()
+
+
+@lower_setattr_generic(ScopeType)
+def _set(context: Any, builder: Any, signature: Any, args: Any, name: str) -> None:
+    kind, given = signature.args
+    number = kind.schema.field(name)
+    if number < 0 or not kind.writes or kind.schema.fields[number][2]:
+        raise TypingError(f"this scope may not write {name}")
+    scope, element = _proxy(context, builder, kind, args[0]), _element(kind.schema.fields[number][1])
+    value = context.cast(builder, args[1], given, element)
+    context.pack_value(builder, element, value, builder.gep(getattr(scope, f"field{number}"), [scope.vertex]))
+
+
+def scope_maker(schema: Schema) -> Any:
+    """Intrinsic `scope_of(state, vertex)` of a program."""
+
+    @intrinsic
+    def scope_of(typing: Any, state: Any, vertex: Any) -> Any:
+        kind = ScopeType(schema, True)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            members = dict(zip(State._fields, range(len(State._fields)), strict=True))
+            made = _proxy(context, builder, kind)
+
+            def element(name: str) -> Any:
+                return builder.extract_value(args[0], members[name])
+
+            def data(array: Any, value: Any) -> Any:
+                return context.make_array(array)(context, builder, value).data
+
+            for name in _POINTERS:
+                setattr(made, name, data(state.types[members[name]], element(name)))
+            for place, name in (("field", "fields"), ("seen", "seen")):
+                kinds = state.types[members[name]]
+                for number, array in enumerate(kinds):
+                    setattr(made, f"{place}{number}", data(array, builder.extract_value(element(name), number)))
+            indptr = context.make_array(state.types[0])(context, builder, element("indptr"))
+            made.vertices = builder.sub(builder.extract_value(indptr.shape, 0), ir.IntType(64)(1))
+            made.vertex, made.step, made.seed = args[1], element("step"), element("seed")
+            return made._getvalue()
+
+        return kind(state, types.int64), generate
+
+    return scope_of
+
+
+def _member(name: str, index: bool = True) -> Any:
+    """Intrinsic that reads a number of a scope, or an element of an array by its index."""
+    result = _POINTERS.get(name, types.uint64)
+
+    @intrinsic
+    def member(typing: Any, scope: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = getattr(_proxy(context, builder, scope, args[0]), name)
+            return _at(builder, value, args[1]) if index else value
+
+        return result(scope, types.int64), generate
+
+    return member
+
+
+_indptr, _indices, _weights = _member("indptr"), _member("indices"), _member("weights")
+_in_indptr, _in_indices, _in_weights = _member("in_indptr"), _member("in_indices"), _member("in_weights")
+_seed = _member("seed", index=False)
+
+
+@intrinsic
+def _neighbour_of(typing: Any, scope: Any, vertex: Any) -> Any:
+    """The neighbour of this number."""
+    kind = ScopeType(scope.schema, False)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        own, made = _proxy(context, builder, scope, args[0]), _proxy(context, builder, kind)
+        for name in context.data_model_manager.lookup(kind)._fields:
+            setattr(made, name, getattr(own, name))
+        made.vertex = args[1]
+        return made._getvalue()
+
+    return kind(scope, types.int64), generate
+
+
+@intrinsic
+def _raise_signal(typing: Any, scope: Any, vertex: Any, priority: Any) -> Any:
+    """Set a vertex's signal to the larger of itself and a positive float32, in whatever order threads do."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.gep(_proxy(context, builder, scope, args[0]).signals, [args[1]])
+        bits = builder.bitcast(args[2], ir.IntType(32))
+        with builder.if_then(builder.icmp_signed("<", builder.load_atomic(pointer, "monotonic", 4), bits)):
+            builder.atomic_rmw("max", pointer, bits, "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(scope, types.int64, types.float32), generate
+
+
+def _neighbour(scope: Any, i: Any) -> Any:
+    if not scope.own:
+        return None
+    if not scope.schema.directed:
+        return lambda scope, i: _neighbour_of(scope, np.int64(_indices(scope, _indptr(scope, scope.vertex) + i)))
+
+    def either(scope, i):
+        out = scope.out_degree
+        if i < out:
+            vertex = np.int64(_indices(scope, _indptr(scope, scope.vertex) + i))
+        else:
+            vertex = np.int64(_in_indices(scope, _in_indptr(scope, scope.vertex) + i - out))
+        return _neighbour_of(scope, vertex)
+
+    return either
+
+
+def _in_neighbour(scope: Any, i: Any) -> Any:
+    if not scope.own:
+        return None
+    return lambda scope, i: _neighbour_of(scope, np.int64(_in_indices(scope, _in_indptr(scope, scope.vertex) + i)))
+
+
+def _weight(scope: Any, i: Any) -> Any:
+    if not scope.own:
+        return None
+    if not scope.schema.weighted:
+        return lambda scope, i: np.float32(1.0)
+    if not scope.schema.directed:
+        return lambda scope, i: _weights(scope, _indptr(scope, scope.vertex) + i)
+
+    def either(scope, i):
+        out = scope.out_degree
+        if i < out:
+            return _weights(scope, _indptr(scope, scope.vertex) + i)
+        return _in_weights(scope, _in_indptr(scope, scope.vertex) + i - out)
+
+    return either
+
+
+def _in_weight(scope: Any, i: Any) -> Any:
+    if not scope.own:
+        return None
+    if not scope.schema.weighted:
+        return lambda scope, i: np.float32(1.0)
+    return lambda scope, i: _in_weights(scope, _in_indptr(scope, scope.vertex) + i)
+
+
+def _signal(scope: Any, other: Any, priority: Any = 1.0) -> Any:
+    if not scope.own or not isinstance(other, ScopeType):
+        return None
+
+    def signal(scope, other, priority=1.0):
+        if priority > 0.0:
+            _raise_signal(scope, other.vertex, np.float32(priority))
+
+    return signal
+
+
+def _random(scope: Any, k: Any) -> Any:
+    if not scope.own:
+        return None
+
+    def random(scope, k):
+        item = mix(_seed(scope, 0) + np.uint64(scope.step) * GAMMA) + np.uint64(scope.vertex) * GAMMA
+        return uniform(mix(item) + np.uint64(k) * GAMMA)
+
+    return random
+
+
+for _name, _choose in {
+    "neighbour": _neighbour, "in_neighbour": _in_neighbour, "weight": _weight, "in_weight": _in_weight,
+    "signal": _signal, "random": _random,
+}.items():  # fmt: skip
+    overload_method(ScopeType, _name, inline="always", strict=False)(_choose)

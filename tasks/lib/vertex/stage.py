@@ -1,0 +1,178 @@
+"""The stage of a vertex program: its declaration, made by one function, and its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, VertexProgram
+
+if TYPE_CHECKING:
+    from superworkflow.infra.storage.dataset import Dataset
+    from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
+
+SHARD = 1 << 20
+"""Vertices of a file of a field."""
+TRACE, GLOBALS = "trace.parquet", "globals.json"
+_PROCESS_BYTES = 230 << 20
+_START_S = 3.0
+"""With compiling a program's functions, which are kept for later runs."""
+_STEPS = 20
+"""Steps that estimates assume where a run ends by itself."""
+
+
+def program_stage(program: VertexProgram, run: str, version: str = "1", metrics: tuple[str, ...] = ()) -> Stage[Any]:
+    """The stage of a program, of its name.
+
+    Args:
+        program: what it runs.
+        run: import string of the program.
+        version: raised when the program gives another result.
+        metrics: names of the figures by which runs are judged, as `finish` reports them.
+    """
+
+    def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+        return _estimate(program, params, inputs)
+
+    return Stage(
+        name=program.name,
+        version=version,
+        params=program.params,
+        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph")},
+        run=run,
+        estimate=estimate,
+        metrics=metrics,
+        help=program.help or f"vertex program {program.name}",
+    )
+
+
+def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
+    """The work of a program's stage; see `VertexProgram.__call__`."""
+    from superworkflow.tasks.lib.vertex.run import ChromaticEngine
+
+    graph = coloured_graph(job.inputs["graph"], job.inputs["colours"], program)
+    engine = ChromaticEngine(
+        program, job.params, graph, job.threads, numbers_of(program, job.params, job.inputs["graph"])
+    )
+    job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
+    outcome = engine.run(job.progress)
+    written = program.finish(outcome.fields, job.params) if program.finish else outcome.fields
+    return write_outcome(job, written, outcome, len(graph.indptr) - 1)
+
+
+def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) -> dict[str, int]:
+    """Numbers of the nodes that parameters name.
+
+    Raises:
+        UserError: the graph has no such node.
+    """
+    if not program.nodes:
+        return {}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    with graph.parquet("vertices.parquet") as file:
+        names = file.read(["node"]).column(0)
+    found = {
+        name: int(pc.index(names, pa.scalar(str(getattr(params, name)), names.type)).as_py()) for name in program.nodes
+    }
+    for name, number in found.items():
+        if number < 0:
+            raise UserError("the graph has no such node", where=f"{program.name}.{name}", value=getattr(params, name),
+                            remedy="Give a node of the edge list, as it is written there")  # fmt: skip
+    return found
+
+
+def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> Coloured:
+    """The graph of two datasets.
+
+    Raises:
+        UserError: the colours are of another graph or distance, or conflict, or a file is damaged.
+    """
+    from superworkflow.tasks.lib.graph.integrity import check_rows
+    from superworkflow.tasks.lib.vertex.colours import conflict
+    from superworkflow.tasks.lib.vertex.run import Coloured
+    from superworkflow.tasks.lib.vertex.transpose import in_edges
+
+    weights = graph.array("weights.npy") if graph.stats.get("weighted") else None
+    indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
+    vertices = len(indptr) - 1
+    check_rows(graph.uri, indptr, indices, weights, vertices)
+    order, bounds = colours.array("order.npy", mmap=False), colours.array("bounds.npy", mmap=False)
+    needed = DISTANCES[program.consistency]
+    if int(colours.stats.get("distance") or 0) < needed or colours.stats.get("vertices") != vertices:
+        raise UserError("the colours are not those of this graph and consistency", where=colours.uri,
+                        value=f"{colours.stats.get('vertices')} vertices, distance {colours.stats.get('distance')}",
+                        remedy=f"Colour it with colour.distance={needed}")  # fmt: skip
+    seen = np.zeros(vertices, np.bool_)
+    seen[order[(order >= 0) & (order < vertices)]] = True
+    if (
+        len(order) != vertices
+        or not seen.all()
+        or bounds[0] != 0
+        or bounds[-1] != vertices
+        or (np.diff(bounds) < 0).any()
+    ):
+        raise UserError("the colours are damaged", where=colours.uri, remedy="Delete the dataset and run again")
+    colour = np.empty(vertices, np.int32)
+    colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
+    directed = bool(graph.stats["directed"])
+    in_indptr, in_indices = in_edges(indptr, indices, directed)
+    if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
+        raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
+                        value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
+    return Coloured(indptr, indices, weights, order, bounds, directed)
+
+
+def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: ProgramOutcome, vertices: int) -> Output:
+    """Write what a run left; see `run_program`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, values in fields.items():
+        for number, low in enumerate(range(0, max(1, vertices), SHARD)):
+            job.output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(values[low : low + SHARD]))
+    job.output.json(GLOBALS, outcome.globals)
+    columns = list(outcome.trace[0]) if outcome.trace else ["step", "updates", "arcs", "residual"]
+    with job.output.file(TRACE) as path:
+        pq.write_table(pa.table({name: [row[name] for row in outcome.trace] for name in columns}), path)
+    updates, arcs = (int(sum(row[name] for row in outcome.trace)) for name in ("updates", "arcs"))
+    how = {"empty": "no vertex is active", "tolerance": "the residual is within the tolerance",
+           "steps": "warning: max_steps is reached, and vertices are active still"}  # fmt: skip
+    job.progress.log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")
+    stats: dict[str, Stat] = {
+        "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,
+        "ended": outcome.ended, "saved_share": 1 - updates / max(1, vertices * len(outcome.trace)),
+        **{f"global.{name}": value for name, value in outcome.globals.items()},
+    }  # fmt: skip
+    return Output(rows=vertices, stats=stats)
+
+
+def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
+    """Memory of the graph, the fields and the queue; time of as many sweeps as most programs take."""
+    graph = inputs.get("graph", {})
+    vertices, arcs = (
+        int(graph.get("vertices") or 0),
+        int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
+    )
+    wide = sum(
+        np.dtype(kind[0]).itemsize * kind[1] if isinstance(kind, tuple) else np.dtype(kind).itemsize
+        for kind in program.fields.values()
+    )
+    both = 2 if graph.get("directed") else 1
+    twice = 2 if params.execution == "synchronous" else 1
+    steps = min(params.max_steps, _STEPS)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES
+        + both * (4 + 4 * bool(graph.get("weighted"))) * arcs
+        + (28 + 8 * both + twice * wide) * vertices,
+        cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
+        stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip

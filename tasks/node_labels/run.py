@@ -1,0 +1,48 @@
+"""The work of stage `node_labels`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.heterograph import NODE_SET
+from superworkflow.tasks.heterograph.feature_columns import NodeColumn
+from superworkflow.tasks.heterograph.homogeneous import write_labels
+from superworkflow.tasks.heterograph.label_leaks import label_leaks
+from superworkflow.tasks.heterograph.scaling import ROW
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
+from superworkflow.tasks.lib.graph.dtypes import FEATURES
+from superworkflow.tasks.lib.graph.heterograph import SCALING_FILE, HeteroGraph, NodeSet
+from superworkflow.tasks.lib.graph.heterograph_writer import write_graph_file
+from superworkflow.tasks.node_labels import NodeLabelsParams
+
+
+def run(job: StageRun[NodeLabelsParams]) -> Output:
+    """Write labels and splits; see `tasks.node_labels`.
+
+    Raises:
+        UserError: the file cannot be read, or is about other nodes; with its line.
+    """
+    graph = HeteroGraph.open(job.inputs["graph"])
+    features = _Features(graph) if SCALING_FILE in graph.dataset else None
+    names = graph.ids(NODE_SET).combine_chunks()
+    described, labelled, warnings = write_labels(job, names, features, 0)
+    write_graph_file(job.output, [NodeSet(NODE_SET, len(names), tuple(described))], [])
+    return Output(
+        rows=labelled or 0,
+        stats={"labelled": labelled or 0, "bytes": job.output.bytes_written, **warning_stats(warnings)},
+    )
+
+
+@dataclass(frozen=True)
+class _Features:
+    graph: HeteroGraph
+
+    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
+        scaling = self.graph.dataset.json(SCALING_FILE)[NODE_SET]
+        columns = [NodeColumn(**each) for each in scaling["columns"]]
+        values = self.graph.node_feature(NODE_SET, FEATURES)
+        return label_leaks(values, scaling["kind"] == ROW, columns, classes, "features")

@@ -1,0 +1,57 @@
+"""PageRank: the share of time that a walker spends at each vertex, who follows an edge or jumps anywhere.
+
+Page et al., 1999. A vertex takes its neighbours' newest ranks, so that fewer sweeps are needed than with those of the
+last sweep. Ranks of vertices without out-edges are as if these had edges to all: the system is solved without
+those, and scaled, which is the same (Gleich, "PageRank beyond the Web", SIAM Review 2015, section 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+
+
+class PagerankParams(ProgramParams):
+    """Parameters of PageRank."""
+
+    scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
+    damping: float = Field(default=0.85, gt=0, lt=1, description="Chance to follow an edge, above 0 and below 1.")
+    tolerance: float = Field(
+        default=1e-10, ge=0,
+        description="Ends when the ranks, which add up to 1, change by this at most in a sweep, 0 or more.",
+    )  # fmt: skip
+
+
+def init(scope: Any, params: Any) -> None:
+    """Every vertex has the same rank."""
+    scope.rank = 1.0 / scope.vertices
+    if scope.out_degree > 0:
+        scope.share = scope.rank / scope.out_degree
+
+
+def update(scope: Any, params: Any) -> float:
+    """Rank from the shares that neighbours pass on."""
+    total = 0.0
+    for i in range(scope.in_degree):
+        total += scope.in_neighbour(i).share
+    rank = (1.0 - params.damping) / scope.vertices + params.damping * total
+    change: float = abs(rank - scope.rank)
+    scope.rank = rank
+    if scope.out_degree > 0:
+        scope.share = rank / scope.out_degree
+    return change
+
+
+def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:
+    """Ranks that add up to 1."""
+    return {"rank": fields["rank"] / fields["rank"].sum()}
+
+
+PROGRAM = VertexProgram(
+    name="pagerank", fields={"rank": "float64", "share": "float64"}, init=init, update=update, finish=finish,
+    params=PagerankParams, help="PageRank of each node",
+)  # fmt: skip

@@ -1,0 +1,36 @@
+"""Stage `publish_fields`: what a vertex program left of each node, as one table.
+
+File: `vertices.parquet` with column `node`, and one for each field; a vector is a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 130 << 20
+_START_S = 0.4
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Rows pass by in groups."""
+    vertices, given = int(inputs.get("graph", {}).get("vertices") or 0), int(inputs.get("values", {}).get("bytes") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + min(given, 64 << 20), cpu_s=_START_S + 2e-7 * vertices,
+        output_bytes=given + 12 * vertices, stats={"vertices": vertices}, parallel=0.0, start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="publish_fields",
+    params=StageParams,
+    inputs={"graph": Input("index dataset"), "values": Input("dataset of a vertex program on that graph")},
+    run="superworkflow.tasks.publish_fields.run:run",
+    estimate=estimate,
+    help="fields of a vertex program by node, as one table",
+)

@@ -1,0 +1,305 @@
+"""The engine equals a plain loop over (step, colour, vertex), bit for bit, whatever the number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.vertex.colours import by_colour, conflict, greedy
+from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Sync, VertexProgram
+from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
+from superworkflow.tasks.lib.vertex.transpose import transposed
+
+NONE = np.empty(0, np.int64), np.empty(0, np.int32)
+PRIME = 1_000_003
+
+
+def coloured(matrix: sp.csr_array, distance: int, directed: bool = False, weighted: bool = False) -> Coloured:
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+    size = matrix.shape[0]
+    colours, count = np.zeros(size, np.int32), 1
+    if distance:
+        colours[:] = -1
+        into = transposed(indptr, indices, None)[:2] if directed else NONE
+        count = greedy(indptr, indices, *into, distance, colours)
+        assert conflict(indptr, indices, *into, distance, colours) == -1
+    order, bounds = np.empty(size, np.int32), np.zeros(count + 1, np.int64)
+    by_colour(colours, count, order, bounds)
+    weights = matrix.data.astype(np.float32) if weighted else None
+    return Coloured(indptr, indices, weights, order, bounds, directed)
+
+
+def graph_of(edges: list[tuple[int, int]], size: int) -> sp.csr_array:
+    pairs = {(u % size, v % size) for u, v in edges if u % size != v % size}
+    both = sorted(pairs | {(v, u) for u, v in pairs})
+    rows, columns = (np.array([pair[end] for pair in both], np.int64) for end in (0, 1))
+    return sp.csr_array((np.ones(len(both)), (rows, columns)), shape=(size, size))
+
+
+def start(scope: Any, params: Any) -> None:
+    scope.value = scope.vertex * 7 + 1
+
+
+def alone(scope: Any, params: Any) -> None:
+    scope.value = (scope.value * 31 + scope.step) % PRIME
+    if scope.value % 3 == 0:
+        scope.signal(scope)
+    for i in range(scope.degree):
+        if (scope.value + i) % 5 == 0:
+            scope.signal(scope.neighbour(i), 1.0 + scope.value % 9)
+
+
+def around(scope: Any, params: Any) -> None:
+    total = scope.value * 31
+    for i in range(scope.degree):
+        total = total * 3 + scope.neighbour(i).value
+    scope.value = total % PRIME
+    for i in range(scope.degree):
+        other = scope.neighbour(i)
+        if (other.value + scope.value) % 4 == 0:
+            scope.signal(other, 1.0 + other.value % 9)
+
+
+def both(scope: Any, params: Any) -> None:
+    total = scope.value * 31
+    for i in range(scope.degree):
+        other = scope.neighbour(i)
+        total = total * 3 + other.value
+        other.value = (other.value * 5 + total) % PRIME
+        if total % 4 == 0:
+            scope.signal(other, 1.0 + total % 9)
+    scope.value = total % PRIME
+
+
+PROGRAMS = {"vertex": alone, "edge": around, "full": both}
+
+
+class Plain:
+    """A scope of plain Python, on the same arrays."""
+
+    def __init__(self, graph: Coloured, values: list[int], signals: list[float], vertex: int, step: int):
+        object.__setattr__(self, "all", (graph, values, signals))
+        object.__setattr__(self, "vertex", vertex)
+        object.__setattr__(self, "step", step)
+
+    def __getattr__(self, name: str) -> Any:
+        graph, values, _ = self.all
+        if name == "degree":
+            return int(graph.indptr[self.vertex + 1] - graph.indptr[self.vertex])
+        return values[self.vertex]
+
+    def __setattr__(self, name: str, value: int) -> None:
+        self.all[1][self.vertex] = value
+
+    def neighbour(self, i: int) -> Plain:
+        graph, values, signals = self.all
+        return Plain(graph, values, signals, int(graph.indices[graph.indptr[self.vertex] + i]), self.step)
+
+    def signal(self, other: Plain, priority: float = 1.0) -> None:
+        self.all[2][other.vertex] = max(self.all[2][other.vertex], priority)
+
+
+def plainly(program: Any, graph: Coloured, params: ProgramParams) -> list[int]:
+    size = len(graph.order)
+    values, signals = [vertex * 7 + 1 for vertex in range(size)], [1.0] * size
+    for step in range(1, params.max_steps + 1):
+        if params.scheduler == "sweep":
+            signals = [1.0] * size
+        top = max(signals, default=0.0)
+        lowest = 2.0 ** int(np.floor(np.log2(top))) if params.scheduler == "priority" and top else 1e-30
+        queue = [int(vertex) for vertex in graph.order if signals[vertex] >= lowest]
+        if not queue:
+            break
+        for vertex in queue:
+            signals[vertex] = 0.0
+        for vertex in queue:
+            program(Plain(graph, values, signals, vertex, step), None)
+    return values
+
+
+@pytest.mark.parametrize("consistency", ["vertex", "edge", "full"])
+@settings(max_examples=40, deadline=None)
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80), size=st.integers(2, 30),
+    scheduler=st.sampled_from(["sweep", "fifo", "priority"]), steps=st.integers(1, 7),
+)  # fmt: skip
+def test_equals_a_plain_loop(
+    consistency: Any, edges: list[tuple[int, int]], size: int, scheduler: Any, steps: int
+) -> None:
+    graph = coloured(graph_of(edges, size), DISTANCES[consistency])
+    program = VertexProgram(consistency, {"value": "int64"}, PROGRAMS[consistency], start, consistency=consistency)
+    params = ProgramParams(scheduler=scheduler, max_steps=steps)
+    expected = plainly(PROGRAMS[consistency], graph, params)
+    assert ChromaticEngine(program, params, graph).run().fields["value"].tolist() == expected
+
+
+@pytest.mark.parametrize("consistency", ["vertex", "edge", "full"])
+@pytest.mark.parametrize("scheduler", ["sweep", "fifo", "priority"])
+def test_threads_change_no_bit(consistency: Any, scheduler: Any) -> None:
+    rng = np.random.default_rng(3)
+    size = 40_000
+    matrix = graph_of(list(zip(*rng.integers(0, size, (2, 3 * size)).tolist(), strict=True)), size)
+    graph = coloured(matrix, DISTANCES[consistency])
+    program = VertexProgram(consistency, {"value": "int64"}, PROGRAMS[consistency], start, consistency=consistency)
+    params = ProgramParams(scheduler=scheduler, max_steps=5)
+    one, two, four = (ChromaticEngine(program, params, graph, threads).run() for threads in (1, 2, 4))
+    assert one.fields["value"].tobytes() == two.fields["value"].tobytes() == four.fields["value"].tobytes()
+    assert one.trace == two.trace == four.trace
+    assert len(one.trace) == 5
+
+
+def test_synchronous_sees_the_last_step() -> None:
+    graph = coloured(graph_of([(n, n + 1) for n in range(9)], 10), 1)
+    program = VertexProgram("edge", {"value": "int64"}, around, start)
+    params = ProgramParams(scheduler="sweep", max_steps=1, execution="synchronous")
+    values = [vertex * 7 + 1 for vertex in range(10)]
+    expected = []
+    for vertex in range(10):
+        total = values[vertex] * 31
+        for other in (vertex - 1, vertex + 1):
+            total = total * 3 + values[other] if 0 <= other < 10 else total
+        expected.append(total % PRIME)
+    assert ChromaticEngine(program, params, graph).run().fields["value"].tolist() == expected
+    assert (
+        ChromaticEngine(program, params.model_copy(update={"execution": "consistent"}), graph)
+        .run()
+        .fields["value"]
+        .tolist()
+        != expected
+    )
+
+
+def test_a_chain_takes_two_updates_a_vertex() -> None:
+    """Components along a path whose smallest vertex is at one end: in order, not n²."""
+    from superworkflow.tasks.components.program import PROGRAM
+
+    size = 2000
+    graph = coloured(graph_of([(n, n + 1) for n in range(size - 1)], size), 1)
+    outcome = ChromaticEngine(PROGRAM, PROGRAM.params(), graph).run()
+    assert not outcome.fields["component"].any()
+    assert sum(row["updates"] for row in outcome.trace) < 3 * size
+
+
+def draw(scope: Any, params: Any) -> None:
+    scope.number = scope.random(0)
+    scope.pair[0] = scope.random(1)
+    scope.pair[1] = scope.pair[0] + scope.number
+
+
+def test_random_numbers_and_vectors() -> None:
+    graph = coloured(graph_of([(n, n + 1) for n in range(99)], 100), 1)
+    program = VertexProgram("draw", {"number": "float64", "pair": ("float32", 2)}, draw)
+    first, again, other = (
+        ChromaticEngine(program, ProgramParams(max_steps=1, seed=seed), graph).run().fields for seed in (1, 1, 2)
+    )
+    assert first["number"].tobytes() == again["number"].tobytes() != other["number"].tobytes()
+    assert len(np.unique(first["number"])) == 100
+    assert np.allclose(first["pair"][:, 1], first["pair"][:, 0] + first["number"], atol=1e-6)
+
+
+def value_of(scope: Any, params: Any) -> float:
+    return float(scope.value)
+
+
+def from_all(scope: Any, params: Any) -> None:
+    scope.value = scope.value + 1 + int(scope.largest)
+
+
+def test_syncs_are_values_of_the_last_step() -> None:
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
+    syncs = {"total": Sync(value_of), "largest": Sync(value_of, merge="max", every=2)}
+    program = VertexProgram("all", {"value": "int64"}, from_all, start, syncs=syncs)
+    trace = ChromaticEngine(program, ProgramParams(scheduler="sweep", max_steps=3), graph).run().trace
+    # Values 1, 8, 15; the largest is read as 15 in steps 1 and 2, and as 15 + 2 * 16 in step 3.
+    assert [row["total"] for row in trace] == [24 + 3 * 16, 24 + 6 * 16, 24 + 6 * 16 + 3 * 48]
+    assert [row["largest"] for row in trace] == [15, 47, 47]
+
+
+def writes_a_neighbour(scope: Any, params: Any) -> None:
+    for i in range(scope.degree):
+        scope.neighbour(i).value = 1
+
+
+def reads_a_neighbour(scope: Any, params: Any) -> None:
+    for i in range(scope.degree):
+        scope.value = scope.neighbour(i).value
+
+
+def reads_what_is_not_there(scope: Any, params: Any) -> None:
+    scope.value = scope.nothing
+
+
+def opens_a_file(scope: Any, params: Any) -> None:
+    open("x")  # noqa: SIM115
+
+
+def divides_by_nothing(scope: Any, params: Any) -> float:
+    scope.ratio = np.float64(0.0) / (scope.vertex * 0.0)
+    return scope.ratio
+
+
+@pytest.mark.parametrize(
+    ("update", "consistency", "words"),
+    [
+        (writes_a_neighbour, "edge", r"test_engine\.py:\d+: value of this vertex cannot be written under edge"),
+        (reads_a_neighbour, "vertex", r"no attribute of this name; under vertex consistency .*got 'value'"),
+        (reads_what_is_not_there, "edge", r"a scope has no attribute of this name \(got 'nothing'\)"),
+        (opens_a_file, "edge", r"test_engine\.py:\d+: the program cannot be compiled.*open"),
+        (divides_by_nothing, "edge", r"field ratio, step 1: a field is not a number .got 'vertex 0'"),
+    ],
+    ids=["writes", "reads", "unknown", "python", "nan"],
+)
+def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
+    fields = {"value": "int64", "ratio": "float64"}
+    with pytest.raises(UserError, match=words):
+        ChromaticEngine(
+            VertexProgram("bad", fields, update, start, consistency=consistency), ProgramParams(), graph
+        ).run()
+
+
+def test_a_type_that_is_none_is_refused() -> None:
+    graph = coloured(graph_of([(0, 1)], 2), 1)
+    with pytest.raises(UserError, match=r"field name: no type of a field .got 'text'"):
+        ChromaticEngine(VertexProgram("bad", {"name": "text"}, alone), ProgramParams(), graph)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80), size=st.integers(1, 30),
+    distance=st.integers(1, 2), directed=st.booleans(),
+)  # fmt: skip
+def test_colours_conflict_exactly_where_two_are_merged(
+    edges: list[tuple[int, int]], size: int, distance: int, directed: bool
+) -> None:
+    matrix = graph_of(edges, size)
+    matrix = sp.csr_array(sp.triu(matrix)) if directed else matrix
+    graph = coloured(matrix, distance, directed)  # checks that it is valid
+    near = matrix + matrix.T
+    near = (near + near @ near if distance == 2 else near).toarray() > 0
+    np.fill_diagonal(near, False)
+    colours = np.empty(size, np.int32)
+    colours[graph.order] = np.repeat(np.arange(len(graph.bounds) - 1, dtype=np.int32), np.diff(graph.bounds))
+    for first in range(colours.max()):
+        merged = np.where(colours == first + 1, first, colours).astype(np.int32)
+        wrong = (near & (merged[:, None] == merged[None, :])).any()
+        into = transposed(graph.indptr, graph.indices, None)[:2] if directed else NONE
+        assert (conflict(graph.indptr, graph.indices, *into, distance, merged) >= 0) == wrong
+
+
+def raises(scope: Any, params: Any) -> None:
+    if scope.vertex == 7:
+        raise ValueError("seven")
+    scope.value = scope.neighbour(0).value if scope.degree else 0
+
+
+def test_an_error_in_one_thread_ends_all() -> None:
+    graph = coloured(graph_of([(n, n + 1) for n in range(20_000)], 20_001), 1)
+    with pytest.raises(ValueError, match="seven"):
+        ChromaticEngine(VertexProgram("raises", {"value": "int64"}, raises), ProgramParams(), graph, 2).run()

@@ -1,0 +1,140 @@
+"""Shipped programs against networkx, and their stages."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import load_stage
+from superworkflow.tasks.colour import STAGE as COLOUR
+from superworkflow.tasks.index import STAGE as INDEX
+from superworkflow.tasks.publish_fields import STAGE as PUBLISH
+from tests.tasks.index_helpers import run_stage
+
+PROGRAMS = ["pagerank", "components", "sssp", "kcore"]
+
+
+def edges_of(graph: nx.Graph, path: Path, weighted: bool = False) -> Path:
+    rows = (f"n{u} n{v}" + (f" {data.get('weight', 1)}" if weighted else "") for u, v, data in graph.edges(data=True))
+    path.write_text("".join(row + "\n" for row in rows))
+    return path
+
+
+def values_of(
+    name: str, edges: Path, folder: Path, cpu: int = 1, index: dict | None = None, **params: object
+) -> Dataset:
+    """Field of each node, by the stages of the program's superworkflow."""
+    graph = run_stage(INDEX, index or {}, {"edges": str(edges)}, folder / "index")
+    colours = run_stage(COLOUR, {}, {"graph": graph.uri}, folder / "colour")
+    inputs = {"graph": graph.uri, "colours": colours.uri}
+    values = run_stage(load_stage(name), params, inputs, folder / name, cpu, io.StringIO())
+    return run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder / "published")
+
+
+def table(dataset: Dataset, field: str) -> dict[int, float]:
+    with dataset.parquet("vertices.parquet") as file:
+        rows = file.read().to_pylist()
+    return {int(row["node"][1:]): row[field] for row in rows}
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+def test_pagerank(tmp_path: Path, directed: bool) -> None:
+    graph = nx.gnp_random_graph(300, 0.01, seed=1, directed=directed)
+    graph.remove_nodes_from(list(nx.isolates(graph)))
+    made = values_of(
+        "pagerank", edges_of(graph, tmp_path / "e.txt"), tmp_path, index={"directed": directed}, tolerance=1e-14
+    )
+    expected = nx.pagerank(graph, tol=1e-15, max_iter=10_000)
+    found = table(made, "rank")
+    assert max(abs(found[node] - expected[node]) for node in graph) < 1e-9
+
+
+def test_components(tmp_path: Path) -> None:
+    graph = nx.gnp_random_graph(400, 0.004, seed=2)
+    graph.remove_nodes_from(list(nx.isolates(graph)))
+    found = table(values_of("components", edges_of(graph, tmp_path / "e.txt"), tmp_path), "component")
+    for component in nx.connected_components(graph):
+        assert len({found[node] for node in component}) == 1
+    assert len(set(found.values())) == nx.number_connected_components(graph)
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+def test_sssp(tmp_path: Path, directed: bool) -> None:
+    graph = nx.gnp_random_graph(200, 0.02, seed=3, directed=directed)
+    rng = np.random.default_rng(0)
+    for _, _, data in graph.edges(data=True):
+        data["weight"] = float(np.float32(rng.uniform(0.1, 5)))
+    source = next(iter(graph.edges))[0]
+    made = values_of("sssp", edges_of(graph, tmp_path / "e.txt", weighted=True), tmp_path, index={"directed": directed},
+                     source=f"n{source}")  # fmt: skip
+    expected = nx.single_source_dijkstra_path_length(graph, source)
+    for node, distance in table(made, "distance").items():
+        assert distance == pytest.approx(expected.get(node, np.inf), rel=1e-12)
+
+
+def test_kcore(tmp_path: Path) -> None:
+    graph = nx.barabasi_albert_graph(400, 5, seed=4)
+    found = table(values_of("kcore", edges_of(graph, tmp_path / "e.txt"), tmp_path), "core")
+    assert found == nx.core_number(graph)
+
+
+def test_a_source_that_is_no_node(tmp_path: Path) -> None:
+    edges = edges_of(nx.path_graph(4), tmp_path / "e.txt")
+    with pytest.raises(UserError, match=r"sssp\.source: the graph has no such node .got 'n9'"):
+        values_of("sssp", edges, tmp_path, source="n9")
+
+
+def test_colours_of_another_graph(tmp_path: Path) -> None:
+    graphs = []
+    for size in (4, 5):
+        edges = edges_of(nx.path_graph(size), tmp_path / f"{size}.txt")
+        graphs.append(run_stage(INDEX, {}, {"edges": str(edges)}, tmp_path / f"index{size}").uri)
+    colours = run_stage(COLOUR, {}, {"graph": graphs[0]}, tmp_path / "colours").uri
+    with pytest.raises(UserError, match=r"not those of this graph and consistency .got '4 vertices, distance 1'"):
+        run_stage(load_stage("kcore"), {}, {"graph": graphs[1], "colours": colours}, tmp_path / "kcore")
+    plain = run_stage(COLOUR, {"distance": 0}, {"graph": graphs[0]}, tmp_path / "plain").uri
+    with pytest.raises(UserError, match=r"colour\.distance=1"):
+        run_stage(load_stage("kcore"), {}, {"graph": graphs[0], "colours": plain}, tmp_path / "kcore")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_superworkflows(name: str) -> None:
+    found = load_superworkflow(name)
+    assert [stage.name for stage in found.stages] == ["index", "colour", name, "publish_fields"]
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text("""
+import numpy as np
+from superworkflow.infra.process.compile_clock import clock
+from superworkflow.tasks.components.program import PROGRAM
+from superworkflow.tasks.lib.vertex.run import Coloured, ChromaticEngine
+
+order = np.array([0, 1], np.int32)
+graph = Coloured(np.array([0, 1, 2]), np.array([1, 0], np.int32), None, order, np.array([0, 1, 2]))
+clock.reset()
+ChromaticEngine(PROGRAM, PROGRAM.params(), graph).run()
+print(clock.seconds[0])
+""")
+    spent = [
+        float(subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout)
+        for _ in range(2)
+    ]
+    assert spent[1] == 0.0
+
+
+def test_a_program_of_ones_own() -> None:
+    found = load_superworkflow(str(Path(__file__).parents[4] / "examples/heat.py"))
+    assert found.name == "heat"
+    assert "heat" in found.own
+    assert found is not None

@@ -52,7 +52,8 @@ def weighted_sets(
         feature = features[name]
         if not is_single(feature):
             where = f"{graph.dataset.uri}, {relation.name}.{name}"
-            raise UserError("a weight or time is one number for each edge", where=where,
+            what = f"a {parameter.rpartition('.')[2]} is one number for each edge"
+            raise UserError(what, where=where,
                             value=f"{feature.dtype}{list(feature.shape)}", remedy="Name another feature")  # fmt: skip
         found.append(relation)
     if not found:

@@ -119,7 +119,7 @@ class KubernetesSettings(BaseModel):
     )
     deadline_s: int = Field(default=86_400, ge=1, description="Seconds after which a Job is stopped.")
     ttl_s: int = Field(default=600, ge=0, description="Seconds for which a failed Job is kept for inspection.")
-    grace_s: int = Field(default=5, ge=0, description="Seconds between asking a pod to stop and killing it.")
+    grace_s: int = Field(default=15, ge=0, description="Seconds between asking a pod to stop and killing it.")
     schedule_patience_s: float = Field(default=600, ge=0, description="Seconds to wait for a node with enough room.")
     start_patience_s: float = Field(default=120, ge=0, description="Seconds to wait for images, volumes and Secrets.")
     unreachable_patience_s: float = Field(

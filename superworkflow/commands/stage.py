@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         shutdown.end_process(error.exit_code)
 
     log_retries = retry.log_to(progress.log, reached=options.events)
-    with shutdown.on_sigterm(), log_retries, _reported(progress, options.events):
+    with shutdown.on_signals(), log_retries, _reported(progress, options.events):
         resources = _resources(options)
         code = read_code(options.code) if options.code else None
         if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
@@ -204,7 +204,7 @@ def _end_with_parent() -> None:
         with contextlib.suppress(OSError, ValueError):
             while os.read(0, 4096):
                 pass
-        shutdown.end_process(shutdown.TERMINATED)
+        shutdown.save_and_end(shutdown.TERMINATED)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 

@@ -61,6 +61,11 @@ class TrainingPosition:
         return f"state-{self.saves % 2}"
 
 
+def saved_at(position: TrainingPosition) -> str:
+    """Message of training that was asked to stop and has saved."""
+    return f"stopped: saved after {sum(map(len, position.losses))} steps, from which the same command resumes"
+
+
 class TrainedWeights(NamedTuple):
     """Weights of the network, and learned rows by node set that it does not hold itself."""
 

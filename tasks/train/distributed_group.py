@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.engines.workers.worker import Stopped, Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
@@ -32,6 +32,7 @@ from superworkflow.tasks.train.checkpoint import (
     noted_position,
     read_checkpoint,
     save_checkpoint,
+    saved_at,
 )
 from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
 from superworkflow.tasks.train.optimizers import optimizers_of
@@ -82,6 +83,7 @@ class DistributedGroup:
         self.targets = 0
         if network.shape.norm == "batch":
             network.peers = self
+        self._all_stop = False
 
     @property
     def sent(self) -> dict[str, int]:
@@ -109,21 +111,23 @@ class DistributedGroup:
             return replace(inputs, learned=self.tables.read(inputs.learned_rows))
 
     def reduce(self, inputs: NetworkInputs, loss: float, count: int) -> float:
-        """See `TrainingGroup`; the first rank's wish to save travels along, so that all workers save at once."""
+        """See `TrainingGroup`; the first rank's wishes to save and to stop travel along, for all at once."""
         assert isinstance(inputs, BatchInputs)
         dense = self._dense
         has = [0.0 if each.grad is None else 1.0 for each in dense]
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
-        wish = float(self._worker.rank == 0 and self._clock.is_due())
-        totals = torch.tensor([*has, wish, loss * count, float(count)])
+        is_first = self._worker.rank == 0
+        wishes = [float(is_first and self._clock.is_due()), float(is_first and self._worker.stopping)]
+        totals = torch.tensor([*has, *wishes, loss * count, float(count)])
         flat = torch.from_numpy(self._exchange.leaving(sum(map(len, parts)) + len(totals), np.float32))
         torch.cat([*(part.mul_(count) for part in parts), totals], out=flat)
         with self.paces.waiting():
             flat = self._exchange.add_up(flat)
-        wished, loss, total = flat[-3:].tolist()
-        self._all_save = self._all_save or wished > 0
+        save, stop, loss, total = flat[-4:].tolist()
+        self._all_stop = self._all_stop or stop > 0
+        self._all_save = self._all_save or self._all_stop or save > 0
         begin = 0
-        for each, has_gradient in zip(dense, flat[-3 - len(dense) : -3].tolist(), strict=True):
+        for each, has_gradient in zip(dense, flat[-4 - len(dense) : -4].tolist(), strict=True):
             gradient = flat[begin : begin + each.numel()].view_as(each) / total
             each.grad = gradient.to(each.device) if has_gradient else None
             begin += each.numel()
@@ -184,6 +188,11 @@ class DistributedGroup:
             save_rows()
         self._clock.reset()
         self._all_save = False
+        if self._all_stop:
+            dist.barrier()  # the note is written
+            if self._worker.rank == 0:
+                self._worker.log(saved_at(position))
+            raise Stopped
 
     def restore(self) -> TrainingState | None:
         """See `TrainingGroup`; each worker reads the rows of its parts, and all restore or none."""

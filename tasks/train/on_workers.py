@@ -70,7 +70,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     links = has_links(graph)
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])
     with worker_group(job) as group:
-        results = group.run(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
+        results = group.run_saving(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
                          job.output.location.uri, uri_of(job.inputs.get("labels")))  # fmt: skip
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
     for rank, each in enumerate(results):

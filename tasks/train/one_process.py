@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import Objective, prepare
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
@@ -23,6 +24,7 @@ from superworkflow.tasks.train.checkpoint import (
     noted_position,
     read_checkpoint,
     save_checkpoint,
+    saved_at,
 )
 from superworkflow.tasks.train.optimizers import optimizers_of
 from superworkflow.tasks.train.trainer import Prepared, Scheduled
@@ -60,13 +62,14 @@ class OneProcess:
         kept: store of checkpoints.
         saved: called after each save.
         log: called with the reason if a checkpoint cannot be used.
+        shutdown: end of this process, before which a checkpoint is saved.
     """
 
     def __init__(
         self, network: Network, params: ConcreteTrainParams, kept: CheckpointStore, saved: Callable[[], None],
-        log: Callable[[str], None],
+        log: Callable[[str], None], shutdown: Shutdown,
     ):  # fmt: skip
-        self._network, self._kept, self._saved, self._log = network, kept, saved, log
+        self._network, self._kept, self._saved, self._log, self._shutdown = network, kept, saved, log, shutdown
         self.optimizers = optimizers_of(network.parameters(), network.embeddings.parameters(), params)
         self._clock = CheckpointClock()
 
@@ -92,12 +95,15 @@ class OneProcess:
         """No other workers to compare with."""
 
     def is_due(self) -> bool:
-        return self._clock.is_due()
+        return self._clock.is_due() or self._shutdown.requested
 
     def save(self, checkpoint: TrainingState) -> None:
         save_checkpoint(self._kept, self._network, self.optimizers, checkpoint.best.network, checkpoint.position)
         self._saved()
         self._clock.reset()
+        if self._shutdown.requested:
+            self._log(saved_at(checkpoint.position))
+            self._shutdown.end()
 
     def restore(self) -> TrainingState | None:
         position = noted_position(self._kept, self._log)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
@@ -74,7 +75,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     drawn_by = params.weight if params.weighted == "draws" else ""
     weights = weights_of(graph, shape.levels()[0].relations, drawn_by) if drawn_by else {}
     times = times_of(graph, shape.levels()[0].relations, params.time) if params.sampler == "latest" else {}
-    with torch_threads(job.threads):
+    with torch_threads(job.threads), saves_first() as shutdown:
         network = Network(shape, params.seed).to(params.device)
         summed = frozenset(data.inputs.sums or ())
         direct = network.direct(0, data.inputs) - summed
@@ -84,7 +85,7 @@ def run(job: StageRun[TrainParams]) -> Output:
             max(1, job.threads - 1),
             params.lookahead,
         )
-        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log)
+        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log, shutdown)
         trainer = Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import struct
 import subprocess
@@ -19,6 +20,7 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.progress import Progress, parse_event
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
@@ -142,7 +144,7 @@ def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Tra
     _, targets, shape, data = prepared(graph, params)
     ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
     progress, network, task = Progress("train", stream=log), Network(shape, 42), Classification(targets)
-    group = OneProcess(network, params, kept, lambda: None, progress.log)
+    group = OneProcess(network, params, kept, lambda: None, progress.log, Shutdown())
     return Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, progress)
 
 
@@ -230,6 +232,48 @@ def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
     resumed = execute(STAGE, params, given, str(tmp_path / "killed"), Resources(cpu=1, memory=4 << 30), progress)
     assert "resuming at epoch 3, step " in log.getvalue()
     assert sums_of(resumed.dataset) == sums_of(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "sigint"])
+def test_stopped_training_has_saved_its_last_step(tmp_path, graph, number):
+    """Stopped in the second epoch, sooner than a checkpoint is due; it resumes there, and ends with the same bits."""
+    params = {**SMALL, "batch": 4, "epochs": 6, "patience": 0}
+    given = {"graph": str(graph.location.local_path)}
+    whole = run_stage(STAGE, params, given, tmp_path / "whole", cpu=1)
+    command = [sys.executable, "-c", SLOW, "stage", "train", "--input", f"graph={given['graph']}", "--output"]
+    command += [str(tmp_path / "stopped"), "--params-json", json.dumps(params), "--threads", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stage:
+        assert stage.stderr is not None
+        for line in stage.stderr:
+            if "epoch 2 begins" in line:
+                break
+        stage.send_signal(number)
+        said = stage.stderr.read()
+    assert stage.returncode == 128 + number, said
+    assert not (tmp_path / "stopped" / "manifest.json").exists()
+    steps = int(re.search(r"stopped: saved after (\d+) steps", said)[1])
+    log = io.StringIO()
+    progress = Progress("train", stream=log)
+    resumed = execute(STAGE, params, given, str(tmp_path / "stopped"), Resources(cpu=1, memory=4 << 30), progress)
+    first = -(-whole.stats["steps"] // whole.stats["epochs"])
+    assert first < steps < whole.stats["steps"]
+    assert f"resuming at epoch {steps // first + 1}, step {steps % first + 1}" in log.getvalue()
+    assert sums_of(resumed.dataset) == sums_of(whole)
+
+
+SLOW = """
+import sys, time
+from superworkflow.__main__ import main
+from superworkflow.tasks.train.trainer import Trainer
+usual = Trainer._report
+def report(trainer):
+    usual(trainer)
+    if trainer.position.epoch and trainer.position.step == 1:
+        print(f"epoch {trainer.position.epoch + 1} begins", file=sys.stderr, flush=True)
+    time.sleep(0.2 * bool(trainer.position.epoch))
+Trainer._report = report
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):

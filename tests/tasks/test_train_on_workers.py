@@ -7,8 +7,11 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -245,6 +248,34 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
     with pytest.raises(UserError, match="parts of another graph"):
         execute(STAGE, params, source.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
                 Progress("train", stream=log), "workers")  # fmt: skip
+
+
+def test_stopped_workers_have_saved_their_last_step(made, tmp_path: Path):
+    """Stopped sooner than a checkpoint is due; run again, they end with the same bits as undisturbed ones."""
+    source, params = made["bare"], {**PARAMS, "fanouts": "3,3", "batch": 4, "epochs": 60, "patience": 0, "dropout": 0.3}
+    workers = {"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}}
+    command = [sys.executable, "-P", "-m", "superworkflow", "stage", "train", "--engine", "workers", "--events"]
+    command += ["--resources-json", json.dumps(workers), "--params-json", json.dumps(params)]
+    command += [f"--input={name}={uri}" for name, uri in source.inputs(shards=source.shards).items()]
+
+    def begun(output: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([*command, "--output", str(tmp_path / output)], stdout=subprocess.PIPE, text=True)
+
+    with begun("stopped") as stage:
+        assert stage.stdout is not None
+        next(line for line in stage.stdout if '"progress"' in line)
+        stage.terminate()
+        said = stage.stdout.read()
+    assert stage.returncode == 128 + signal.SIGTERM, said
+    found = re.search(r"stopped: saved after (\d+) steps", said)
+    assert found, said
+    said = {output: begun(output).communicate()[0] for output in ("stopped", "whole")}
+    losses = [pq.read_table(tmp_path / output / "losses.parquet") for output in ("stopped", "whole")]
+    assert losses[0].num_rows > int(found[1]) > 0
+    next_one = losses[1].slice(int(found[1]), 1).to_pylist()[0]
+    assert f"resuming at epoch {next_one['epoch']}, step {next_one['step']}" in said["stopped"]
+    for name in ("model.safetensors", "losses.parquet"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def compare_paces(worker: Worker) -> None:

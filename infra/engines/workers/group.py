@@ -19,6 +19,7 @@ from superworkflow.infra.engines.workers.channel import Message, Server
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole, JoinedMember
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.worker import call_of
+from superworkflow.infra.process.shutdown import Shutdown, saves_first
 from superworkflow.infra.storage.safe_names import fault_of
 
 SILENCE_SECONDS = 120.0
@@ -179,6 +180,7 @@ class WorkerGroup:
         self._incomplete_since = time.monotonic()
         self._losses = 0
         self._failed = False
+        self._shutdown: Shutdown | None = None
         self._roles = {
             role: ElasticRole(role, count, most, self, silence_s, start_s) for role, (count, most) in elastic.items()
         }
@@ -234,6 +236,14 @@ class WorkerGroup:
         finally:
             self._call = None
             self._checkpoint.save(now=True)
+
+    def run_saving(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """As `run`, for a function that saves and raises `Stopped` on all ranks when `Worker.stopping` is true.
+
+        The end of this process by a signal waits for it; see `saves_first`.
+        """
+        with saves_first() as self._shutdown:
+            return self.run(function, *arguments)
 
     @property
     def failed(self) -> bool:
@@ -291,8 +301,15 @@ class WorkerGroup:
             if current is not None and len(current.results) == self.size:
                 return [current.results[rank] for rank in range(self.size)]
             self._look()
+            self._stop_if_requested()
             self._check_silence()
             self._check_complete()
+
+    def _stop_if_requested(self) -> None:
+        """Request that all workers save, if this process is to end; each time anew, for those that were replaced."""
+        if self._shutdown is not None and self._shutdown.requested:
+            for worker in self._present():
+                self._server.send(worker.address, {"kind": "stop"})
 
     def _present(self) -> Sequence[_Present]:
         return list(self._round.present.values()) if self._round is not None else ()
@@ -338,6 +355,9 @@ class WorkerGroup:
             case "lost" if self._of_this_call(header):
                 self._progress.log(f"{worker} has lost another worker ({header.get('message')}); starting all again")
                 self._retire()
+            case "stopped" if self._of_this_call(header) and self._shutdown is not None:
+                self._checkpoint.save(now=True)  # the first to be heard of: all have saved
+                self._shutdown.end()
             case "progress":
                 self._update(header)
             case "report":

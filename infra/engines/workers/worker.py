@@ -25,6 +25,10 @@ _OUTGOING = "inproc://outgoing"
 _END = b"end"
 
 
+class Stopped(Exception):
+    """Raised by a function that has saved its state, since `Worker.stopping` was true."""
+
+
 class ElasticWorker:
     """The member of an elastic role that does a task: the first argument of the task's function.
 
@@ -78,6 +82,14 @@ class Worker(ElasticWorker):
         super().__init__(link, role=role, threads=threads)
         self.rank, self.size, self.role_rank, self.role_size = rank, size, role_rank, role_size
         self.device = device
+
+    @property
+    def stopping(self) -> bool:
+        """True once the stage is to end: a function called by `WorkerGroup.run_saving` saves, and raises `Stopped`.
+
+        Ranks may learn of it at different times.
+        """
+        return self._link.stopping
 
     def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
         """Report progress, as `Progress.update`; one worker reports for all."""
@@ -143,6 +155,8 @@ def outcome_of(
                 remedy="Return numbers, texts, lists and dicts of them",
             ) from None  # fmt: skip
         return answer
+    except Stopped:
+        return {"kind": "stopped", **about}
     except UserError as error:
         return {"kind": "failed", **about, "user": True, "message": str(error)}
     except MemoryError as error:
@@ -167,7 +181,7 @@ class Link:
     """
 
     def __init__(self, address: str, keys: Keys, sign: Callable[[], Mapping[str, Any]] = lambda: {"kind": "beat"}):
-        self._sign, self.leaving = sign, False
+        self._sign, self.leaving, self.stopping = sign, False, False
         self._context = zmq.Context()
         self._incoming: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
@@ -231,6 +245,8 @@ class Link:
                         self._incoming.put(header)
                     case "end":
                         self._incoming.put(None)
+                    case "stop":
+                        self.stopping = True
                     case "ping":
                         pass  # the coordinator checks this connection
                     case _:

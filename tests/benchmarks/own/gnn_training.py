@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.tasks.infer.run import all_rows
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
@@ -107,7 +108,7 @@ class Graph:
         draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, inputs) - summed)
         ahead = LookAhead(lambda: NeighborSampler(self.rows, shape.nodes, draws), 1, params.lookahead)
         kept = Folder(Path(made["kept"].name))
-        group = OneProcess(network, params, kept, lambda: None, progress.log)
+        group = OneProcess(network, params, kept, lambda: None, progress.log, Shutdown())
         return Trainer(network, self.task, params, LocalBatches(self.task, inputs, ahead), group, progress)
 
     def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:

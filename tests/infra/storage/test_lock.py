@@ -33,7 +33,7 @@ def lost(error):
     print(error, flush=True)
     shutdown.end_process(1)
 where, claim = Location.of(sys.argv[1]), lease.LeaseClaim(sys.argv[2])
-with shutdown.on_sigterm(), lock.exclusive(where, on_lost=lost, claim=claim):
+with shutdown.on_signals(), lock.exclusive(where, on_lost=lost, claim=claim):
     print("held", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", (1 << 31) - 1)  # as a kernel: no instruction of Python for many minutes
 """

@@ -93,16 +93,16 @@ class DistributedGroup:
         with self.paces.waiting():
             return replace(inputs, learned=self.tables.read(inputs.learned_rows))
 
-    def reduce(self, inputs: NetworkInputs, loss: float, count: int) -> float:
+    def reduce(self, inputs: NetworkInputs, loss: float, mass: float) -> float:
         """See `TrainingGroup`; the first rank's wish to save travels along, so that all workers save at once."""
         assert isinstance(inputs, BatchInputs)
         dense = self._dense
         has = [0.0 if each.grad is None else 1.0 for each in dense]
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
         wish = float(self._worker.rank == 0 and self._clock.is_due())
-        totals = torch.tensor([*has, wish, loss * count, float(count)])
+        totals = torch.tensor([*has, wish, loss * mass, mass])
         flat = torch.from_numpy(self._exchange.leaving(sum(map(len, parts)) + len(totals), np.float32))
-        torch.cat([*(part.mul_(count) for part in parts), totals], out=flat)
+        torch.cat([*(part.mul_(mass) for part in parts), totals], out=flat)
         with self.paces.waiting():
             flat = self._exchange.add_up(flat)
         wished, loss, total = flat[-3:].tolist()
@@ -113,8 +113,13 @@ class DistributedGroup:
             each.grad = gradient.to(each.device) if has_gradient else None
             begin += each.numel()
         with self.paces.waiting():
-            self.tables.learn(inputs.learned_rows, inputs.learned, count / total)
+            self.tables.learn(inputs.learned_rows, inputs.learned, mass / total)
         return float(loss / total)
+
+    def squares(self) -> float:
+        dense, *learned = self.optimizers
+        own, _ = self.sum(sum(each.squares() for each in learned), 0.0) if learned else (0.0, 0.0)
+        return dense.squares() + own
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         with self.paces.waiting():

@@ -287,7 +287,7 @@ def test_sizes_and_left_out(made, tmp_path):
     assert "network.json" not in left
     assert "publish_predictions.most_bytes leaves" in log.getvalue()
     answer = served(left).predict(pd.concat([row, pd.DataFrame({"node": ["n003"]})], ignore_index=True), {})
-    assert "published without its network" in answer["error"][0]
+    assert "publish_predictions.most_bytes leaves" in answer["error"][0]
     assert answer["error"][1] == ""
     assert [column["name"] for column in card(left).columns] == ["node"]
     assert [column["name"] for column in card(bundle).columns] == ["node", "features", "neighbors"]

@@ -47,6 +47,9 @@ class NodeTask:
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         return {}
 
+    def mass(self, example: Example) -> float:
+        return float(len(example.wanted[0]))
+
     def save(self, output: FileWriter) -> None:
         output.array("splits.npy", self._targets.splits)
 
@@ -60,13 +63,18 @@ class Classification(NodeTask):
 
     Args:
         targets: their classes and splits.
+        balanced: weight the training loss by the inverse of how many training nodes a class has.
+        smoothing: share of a training target that is spread over all classes.
+
+    Both are as in `torch.nn.CrossEntropyLoss`, and do not affect validation.
     """
 
     figure = "accuracy"
 
-    def __init__(self, targets: Targets):
+    def __init__(self, targets: Targets, balanced: bool = False, smoothing: float = 0.0):
         super().__init__(targets, several=False)
-        self.targets = targets
+        self.targets, self._smoothing = targets, smoothing
+        self._weights = balanced_weights(targets) if balanced else None
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
@@ -74,13 +82,26 @@ class Classification(NodeTask):
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]
-        return functional.cross_entropy(scores, wanted_of(example, scores))
+        weights = None if self._weights is None else torch.from_numpy(self._weights).to(scores.device)
+        return functional.cross_entropy(scores, wanted_of(example, scores), weights, label_smoothing=self._smoothing)
+
+    def mass(self, example: Example) -> float:
+        return super().mass(example) if self._weights is None else float(self._weights[example.wanted[0]].sum())
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         scores = rows[self.targets.node_set]
         classes = wanted_of(example, scores)
         loss = float(functional.cross_entropy(scores, classes, reduction="sum"))
         return Evaluation(loss, float((scores.argmax(1) == classes).sum()))
+
+
+def balanced_weights(targets: Targets) -> NDArray[np.float32]:
+    """Weight of each class: training nodes / (classes that have any × training nodes of the class); 1 without any."""
+    counts = np.bincount(targets.classes[targets.nodes("train")], minlength=len(targets.names))
+    there = counts > 0
+    weights = np.ones(len(counts))
+    weights[there] = counts.sum() / (there.sum() * counts[there])
+    return weights.astype(np.float32)
 
 
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:

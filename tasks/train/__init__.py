@@ -150,6 +150,28 @@ class TrainParams(SplitParams):
         description="L2 penalty of the dense weights, 0 to 1. auto: 0.0005 for at most 5000 labelled nodes, else 0.",
         json_schema_extra={"search": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True}},
     )
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="Course of the learning rate after the warm-up: constant, or falling to 0 at the last step of "
+        "`epochs`, linear or as half a cosine.",
+    )
+    warmup_steps: int = Field(
+        default=0, ge=0, le=1_000_000,
+        description="Steps in which the learning rate rises to its value, 0 to 1,000,000; 0: it begins with it.",
+    )  # fmt: skip
+    clip_norm: float = Field(
+        default=0.0, ge=0, description="Largest norm of all gradients of a step together, which larger ones are scaled "
+        "to; 0: any.",
+    )  # fmt: skip
+    class_weights: Literal["none", "balanced"] = Field(
+        default="none",
+        description="What a training node counts in the loss. none: all the same. balanced: in inverse proportion to "
+        "the training nodes of its class.",
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1,
+        description="Of classes: share of the target that is spread evenly over all classes, 0 to less than 1.",
+    )  # fmt: skip
     embeddings_by: Literal["adam", "adagrad"] = Field(
         default="adam", description="What trains embeddings of nodes without features: adam, in its sparse form, or "
         "adagrad.",

@@ -110,7 +110,7 @@ class DistributedGroup:
         with self.paces.waiting():
             return replace(inputs, learned=self.tables.read(inputs.learned_rows))
 
-    def reduce(self, inputs: NetworkInputs, loss: float, count: int) -> float:
+    def reduce(self, inputs: NetworkInputs, loss: float, mass: float) -> float:
         """See `TrainingGroup`; the first rank's wishes to save and to stop travel along, for all at once."""
         assert isinstance(inputs, BatchInputs)
         dense = self._dense
@@ -118,9 +118,9 @@ class DistributedGroup:
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
         is_first = self._worker.rank == 0
         wishes = [float(is_first and self._clock.is_due()), float(is_first and self._worker.stopping)]
-        totals = torch.tensor([*has, *wishes, loss * count, float(count)])
+        totals = torch.tensor([*has, *wishes, loss * mass, mass])
         flat = torch.from_numpy(self._exchange.leaving(sum(map(len, parts)) + len(totals), np.float32))
-        torch.cat([*(part.mul_(count) for part in parts), totals], out=flat)
+        torch.cat([*(part.mul_(mass) for part in parts), totals], out=flat)
         with self.paces.waiting():
             flat = self._exchange.add_up(flat)
         save, stop, loss, total = flat[-4:].tolist()
@@ -132,8 +132,13 @@ class DistributedGroup:
             each.grad = gradient.to(each.device) if has_gradient else None
             begin += each.numel()
         with self.paces.waiting():
-            self.tables.learn(inputs.learned_rows, inputs.learned, count / total)
+            self.tables.learn(inputs.learned_rows, inputs.learned, mass / total)
         return float(loss / total)
+
+    def squares(self) -> float:
+        dense, *learned = self.optimizers
+        own, _ = self.sum(sum(each.squares() for each in learned), 0.0) if learned else (0.0, 0.0)
+        return dense.squares() + own
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         with self.paces.waiting():

@@ -76,8 +76,11 @@ class OneProcess:
     def read(self, inputs: NetworkInputs) -> NetworkInputs:
         return inputs
 
-    def reduce(self, inputs: NetworkInputs, loss: float, count: int) -> float:
+    def reduce(self, inputs: NetworkInputs, loss: float, mass: float) -> float:
         return loss
+
+    def squares(self) -> float:
+        return sum(each.squares() for each in self.optimizers)
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,30 @@ class Optimizer(ABC):
     @property
     def learning_rate(self) -> float:
         return self._rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._rate = value
+
+    def squares(self) -> float:
+        """Sum of the squares of all gradients."""
+        return sum(float(each.double().square().sum()) for each in self._values())
+
+    def scale(self, factor: float) -> None:
+        """Multiply all gradients."""
+        for each in self._values():
+            each.mul_(factor)
+
+    def _values(self) -> list[Tensor]:
+        """Numbers of the gradients; of sparse ones, with a number for each distinct row and column."""
+        found = []
+        for parameter in self._parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+                found.append(parameter.grad.values())
+            elif parameter.grad is not None:
+                found.append(parameter.grad)
+        return found
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
@@ -170,6 +194,21 @@ def optimizers_of(
         by_rows = RowAdagrad if params.embeddings_by == "adagrad" else RowAdam
         made.append(by_rows(sparse, params.learning_rate))
     return made
+
+
+def clip(optimizers: Iterable[Optimizer], most: float, squares: Callable[[], float]) -> None:
+    """Scale the gradients so that their norm is `most` at most, as `torch.nn.utils.clip_grad_norm_` does.
+
+    Args:
+        optimizers: those of all parameters that have gradients here.
+        most: the norm; 0 for any.
+        squares: gives the sum of the squares of all gradients, of all workers.
+    """
+    if not most:
+        return
+    factor = most / (math.sqrt(squares()) + 1e-6)
+    for optimizer in optimizers if factor < 1 else ():
+        optimizer.scale(factor)
 
 
 def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -143,10 +143,14 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     if not has_links(graph.dataset):
         targets = node_targets_of(graph, params)
         if isinstance(targets, NumberTargets):
+            _check_of_classes(params, "numbers are predicted")
             return Regression(targets)
         if isinstance(targets, ManyTargets):
+            _check_of_classes(params, "nodes have several labels")
             return MultiLabel(targets)
-        return Classification(targets, certain=params.task == "classification")
+        certain, balanced = params.task == "classification", params.class_weights == "balanced"
+        return Classification(targets, certain, balanced, params.label_smoothing)
+    _check_of_classes(params, "links are predicted")
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
     if params.batch == ALL:
@@ -155,6 +159,15 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
             remedy=f"Set train.batch to a number; a step has {task.most()} of these links at most",
         )  # fmt: skip
     return task
+
+
+def _check_of_classes(params: TrainParams, why: str) -> None:
+    """Refuse what only a loss of one class for each node has."""
+    for name, value, none in (("class_weights", params.class_weights, "none"),
+                              ("label_smoothing", params.label_smoothing, 0.0)):  # fmt: skip
+        if value != none:
+            raise UserError(f"of classes, of which each node has one; here {why}", where=f"train.{name}", value=value,
+                            remedy=f"Leave train.{name} out")  # fmt: skip
 
 
 def _write_losses(output: FileWriter, losses: list[list[float]]) -> None:

@@ -24,9 +24,10 @@ from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import ALL, ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.divergence import divergence
+from superworkflow.tasks.train.learning_rates import rate_of
 from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
 from superworkflow.tasks.train.model_selection import ModelSelection
-from superworkflow.tasks.train.optimizers import Optimizer
+from superworkflow.tasks.train.optimizers import Optimizer, clip
 
 Prepared = tuple[Example, MiniBatch, NetworkInputs]
 Scheduled = tuple[NDArray[np.int64], Step]
@@ -59,17 +60,20 @@ class TrainingGroup(Protocol):
     def read(self, inputs: NetworkInputs) -> NetworkInputs:
         """Inputs with the learned rows that they request."""
 
-    def reduce(self, inputs: NetworkInputs, loss: float, count: int) -> float:
+    def reduce(self, inputs: NetworkInputs, loss: float, mass: float) -> float:
         """Average the gradients over the targets of all workers.
 
         Args:
             inputs: the step's, from `read`.
             loss: mean loss of this worker's targets.
-            count: number of this worker's targets.
+            mass: number of this worker's targets, or sum of their weights; see `Objective.mass`.
 
         Returns:
             The mean loss of all targets.
         """
+
+    def squares(self) -> float:
+        """Sum of the squares of all reduced gradients, those of learned rows too."""
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """All workers' rows [n, width], concatenated by rank."""
@@ -185,10 +189,13 @@ class Trainer:
             rows = self.network(batch, inputs, self.params.dropout)
             torch.stack([each.sum() for each in rows.values()]).sum().backward()  # type: ignore[no-untyped-call]
         with spent.on("update"):
-            value = self.group.reduce(inputs, value, count)
+            value = self.group.reduce(inputs, value, self.task.mass(example))
             if not math.isfinite(value):
                 raise self._diverged(value)
+            clip(self.group.optimizers, self.params.clip_norm, self.group.squares)
+            done = self.position.epoch * self.steps + self.position.step
             for optimizer in self.group.optimizers:
+                optimizer.learning_rate = rate_of(self.params, done, self.params.epochs * self.steps)
                 optimizer.step()
         return value
 

@@ -23,10 +23,10 @@ from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 NODES, KINDS, WIDTH = 90, 3, 12
 
 
-def one_kind(folder: Path, features: bool = True, seed: int = 1, weights: bool = False) -> Dataset:
+def one_kind(folder: Path, features: bool = True, seed: int = 1, weights: bool = False, rare: bool = False) -> Dataset:
     """A symmetric graph of three communities; a node's own features say little of its community.
 
-    With weights some edges have none, others much.
+    With weights some edges have none, others much. Of a rare class half of the nodes have another one.
     """
     rng = np.random.default_rng(seed)
     kind = np.arange(NODES) % KINDS
@@ -37,7 +37,7 @@ def one_kind(folder: Path, features: bool = True, seed: int = 1, weights: bool =
     }  # fmt: skip
     rows = sorted({(names[a], names[b]) for u, v in pairs for a, b in ((u, v), (v, u))})
     given: dict[str, Any] = {
-        "label": [f"k{k}" for k in kind],
+        "label": [f"k{1 if rare and k == 0 and i % 2 else k}" for i, k in enumerate(kind)],
         "split": [("train", "validation", "test")[(i // KINDS) % 3] for i in range(NODES)],
     }
     if features:

@@ -41,6 +41,10 @@ from tests.tasks.index_helpers import run_stage
 SMALL = {"hidden": 16, "batch": 8, "epochs": 6, "fanouts": "3,all"}
 
 
+COURSE = {"class_weights": "balanced", "label_smoothing": 0.2, "clip_norm": 0.5,
+          "learning_rate_schedule": "cosine", "warmup_steps": 4}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory) -> Dataset:
     return one_kind(tmp_path_factory.mktemp("train") / "graph")
@@ -69,14 +73,35 @@ def sums_of(dataset: Dataset) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("with_sums", [False, True])
-def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums):
+@pytest.mark.parametrize("more", [{}, COURSE], ids=["constant", "course"])
+def test_losses_are_those_of_a_plain_full_loop(tmp_path, with_sums, more):
     """All neighbours, no dropout: batches give the losses of products with the whole matrix."""
-    params = {"fanouts": "all,all", "dropout": 0.0, "batch": 10, "epochs": 8, "patience": 0, "weight_decay": 0.0}
+    graph = one_kind(tmp_path / "graph", rare=True)
+    given = {"graph": str(graph.location.local_path)}
+    sums = run_stage(aggregate.STAGE, {}, given, tmp_path / "sums")
+    params = {
+        "fanouts": "all,all",
+        "dropout": 0.0,
+        "batch": 10,
+        "epochs": 8,
+        "patience": 0,
+        "weight_decay": 0.0,
+        **more,
+    }
     found = losses(trained(graph, tmp_path / "found", sums if with_sums else None, **params))
     opened, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, **params}))
     network = Network(shape, 42)
     weights = dict(network.named_parameters())
     optimizer = torch.optim.Adam(list(weights.values()), lr=0.01)
+    loss_of = torch.nn.CrossEntropyLoss()
+    rates = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    if more:
+        rising = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / 4, 1.0, 3)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+        rates = torch.optim.lr_scheduler.SequentialLR(optimizer, [rising, falling], [4])
+        counts = np.bincount(targets.classes[targets.nodes("train")])
+        assert counts.tolist() == [5, 15, 10]
+        loss_of = torch.nn.CrossEntropyLoss(torch.tensor(30 / (3 * counts), dtype=torch.float32), label_smoothing=0.2)
     matrix = adjacency(opened, "edge")
     matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
     wanted = []
@@ -89,10 +114,13 @@ def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums)
                 made = rows @ weights[f"{own}weight"].T + weights[f"{own}bias"] + matrix @ rows @ weights[neighbour].T
                 rows = torch.relu(made) if layer == 0 else made
             nodes = order[first : first + 10]
-            loss = torch.nn.functional.cross_entropy(rows[nodes], torch.from_numpy(targets.classes[nodes]))
+            loss = loss_of(rows[nodes], torch.from_numpy(targets.classes[nodes]))
             optimizer.zero_grad()
             loss.backward()
+            if more:
+                assert torch.nn.utils.clip_grad_norm_(list(weights.values()), 0.5) > 0
             optimizer.step()
+            rates.step()
             wanted.append(loss.item())
     assert len(found) == 24
     assert found == pytest.approx(wanted, abs=1e-4)
@@ -221,6 +249,7 @@ def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
     given = {"graph": str(graph.location.local_path)}
     graph = run_stage(holdout_links.STAGE, {}, given, tmp_path / "graph")
     params = {**SMALL, "fanouts": "2,3", "decoder": "distmult", "negatives": 2, "batch": 64}
+    params |= {"clip_norm": 0.1, "learning_rate_schedule": "linear", "warmup_steps": 9}
     whole = run_stage(STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "whole", cpu=1)
     command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
     done = subprocess.run([*command, json.dumps(params), "20"], capture_output=True, text=True, timeout=500)

@@ -63,9 +63,11 @@ FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
         "means": {"fanouts": "3,all", "batch": 8},
         "gcn": {"model": "gcn", "fanouts": "2,all", "batch": "all"},
         "gat": {"model": "gat", "heads": 4, "fanouts": "3,3", "sampler": "labor", "batch": 7},
-        "embeddings": {"fanouts": "all,2", "batch": 8},
+        "embeddings": {"fanouts": "all,2", "batch": 8, "clip_norm": 0.05},
         "typed": {"label": "paper.venue", "model": "rgcn", "fanouts": "4,3", "batch": 7, "embeddings_by": "adagrad"},
         "numbers": {"label": "paper.venue", "task": "regression", "fanouts": "4,3", "batch": 7},
+        "course": {"fanouts": "3,3", "batch": 7, "class_weights": "balanced", "label_smoothing": 0.1, "clip_norm": 0.3,
+                   "learning_rate_schedule": "cosine", "warmup_steps": 3},
         "links": {"fanouts": "4,all", "batch": 40, "negatives": 2},
         "links, gcn": {"model": "gcn", "fanouts": "4,3", "batch": 40, "decoder": "distmult"},
         "links, typed": {"fanouts": "3,3", "batch": 9, "negatives_by": "degree"}}  # fmt: skip
@@ -91,6 +93,7 @@ def made(tmp_path_factory) -> dict[str, Made]:
     return {
         "one": Made(folder / "one", one_kind), "bare": Made(folder / "bare", one_kind, features=False),
         "two": Made(folder / "two", two_kinds), "links": Made(folder / "links", linked),
+        "rare": Made(folder / "rare", one_kind, rare=True),
         "typed links": Made(folder / "typed-links", linked, base=two_kinds, edges="writes"),
     }  # fmt: skip
 
@@ -198,6 +201,7 @@ def test_room_is_that_of_the_longest_array_about_as_many_items() -> None:
 def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
     names = {
         "embeddings": "bare",
+        "course": "rare",
         "typed": "two",
         "numbers": "two",
         "links": "links",

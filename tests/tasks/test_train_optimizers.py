@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam
+from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.learning_rates import rate_of
+from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam, clip
 from tests.tasks.gnn_graphs import one_kind
 
 SHAPES = (50, 7), (3, 1)
@@ -74,6 +76,45 @@ def test_steps_are_those_of_torch(name: str) -> None:
     for own, other in zip(ours, peers, strict=True):
         assert torch.equal(own, other)
         assert own.requires_grad
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 1, 6])
+def test_rates_are_those_of_torch(schedule: str, warmup: int) -> None:
+    params = TrainParams(learning_rate=0.03, learning_rate_schedule=schedule, warmup_steps=warmup)  # type: ignore[arg-type]
+    found = [rate_of(params.concrete(False, 30, 30, False), step, 20) for step in range(20)]
+    optimizer = torch.optim.SGD(_parameters(), lr=0.03)
+    after = {
+        "constant": lambda: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0),
+        "linear": lambda: torch.optim.lr_scheduler.PolynomialLR(optimizer, 20 - warmup),
+        "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20 - warmup),
+    }[schedule]
+    if warmup:
+        rising = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup, 1.0, max(1, warmup - 1))
+        rates = torch.optim.lr_scheduler.SequentialLR(optimizer, [rising, after()], [warmup])
+    else:
+        rates = after()
+    wanted = []
+    for _ in range(20):
+        wanted.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        rates.step()
+    assert found == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("most", [0.5, 500.0])
+def test_clipping_is_that_of_torch(by_rows: bool, most: float) -> None:
+    """Of gradients by rows, duplicates are added up first."""
+    ours, peers = _parameters(), _parameters()
+    for own, other, gradient in zip(ours, peers, _gradients(by_rows, 4), strict=True):
+        assert gradient is not None
+        own.grad, other.grad = gradient.clone(), gradient.to_dense().clone()
+    optimizer = Adam(ours, 0.1)
+    assert optimizer.squares() ** 0.5 == pytest.approx(float(torch.nn.utils.clip_grad_norm_(peers, most)), rel=1e-5)
+    clip([optimizer], most, optimizer.squares)
+    for own, other in zip(ours, peers, strict=True):
+        assert torch.allclose(own.grad.to_dense(), other.grad, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ class Objective(Protocol):
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         """Mean loss of the items, from the rows that the network made of the example's nodes."""
 
+    def mass(self, example: Example) -> float:
+        """Number by which the mean loss of an example counts among those of a step."""
+
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         """Evaluate rows, without gradients. An example may be empty if other workers have the step's items."""
 

@@ -106,6 +106,9 @@ class LinkPrediction:
         scores = decoded(network, sources, targets)
         return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
 
+    def mass(self, example: Example) -> float:
+        return float(len(example.wanted[0]))
+
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         """Evaluate each link's share of the non-links of the step that score lower; of equal scores, half do."""
         sources, targets = self._ends(rows, example)

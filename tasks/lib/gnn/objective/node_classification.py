@@ -46,6 +46,9 @@ class NodeTask:
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         return {}
 
+    def mass(self, example: Example) -> float:
+        return float(len(example.wanted[0]))
+
     def save(self, output: FileWriter) -> None:
         output.array("splits.npy", self._targets.splits)
 
@@ -61,13 +64,18 @@ class Classification(NodeTask):
     Args:
         targets: their classes and splits.
         certain: labels are classes even if they look like numbers to predict.
+        balanced: weight the training loss by the inverse of how many training nodes a class has.
+        smoothing: share of a training target that is spread over all classes.
+
+    The last two are as in `torch.nn.CrossEntropyLoss`, and do not affect validation.
     """
 
     figure = "accuracy"
 
-    def __init__(self, targets: Targets, certain: bool = True):
+    def __init__(self, targets: Targets, certain: bool = True, balanced: bool = False, smoothing: float = 0.0):
         super().__init__(targets, class_head(targets, several=False))
-        self.targets = targets
+        self.targets, self._smoothing = targets, smoothing
+        self._weights = balanced_weights(targets) if balanced else None
         if not certain:
             self.doubts = class_doubts(targets.names, int((targets.classes >= 0).sum()), targets.label)
 
@@ -77,7 +85,11 @@ class Classification(NodeTask):
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]
-        return functional.cross_entropy(scores, wanted_of(example, scores))
+        weights = None if self._weights is None else torch.from_numpy(self._weights).to(scores.device)
+        return functional.cross_entropy(scores, wanted_of(example, scores), weights, label_smoothing=self._smoothing)
+
+    def mass(self, example: Example) -> float:
+        return super().mass(example) if self._weights is None else float(self._weights[example.wanted[0]].sum())
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         scores = rows[self.targets.node_set]
@@ -92,6 +104,15 @@ def class_head(targets: NodeTargets, several: bool) -> Head:
         CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label,
         several=several,
     )  # fmt: skip
+
+
+def balanced_weights(targets: Targets) -> NDArray[np.float32]:
+    """Weight of each class: training nodes / (classes that have any × training nodes of the class); 1 without any."""
+    counts = np.bincount(targets.classes[targets.nodes("train")], minlength=len(targets.names))
+    there = counts > 0
+    weights = np.ones(len(counts))
+    weights[there] = counts.sum() / (there.sum() * counts[there])
+    return weights.astype(np.float32)
 
 
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:

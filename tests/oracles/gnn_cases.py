@@ -1,8 +1,9 @@
 """Graphs on which `gnn` with defaults is judged: edge lists with features, labels and, where published, splits.
 
 Three are drawn here, and no default was chosen by them: products bought together, authors with joint papers, and pages
-that link to each other. Degrees follow a power law, most edges stay within a class (by the share that the real graphs
-have), and a node's words are drawn from its class's or from all.
+that link to each other. Degrees follow a power law, most edges stay within a class, and a node's words are drawn from
+its class's or from all. Numbers of nodes, edges and classes are near those of real graphs; the shares are guesses, and
+of co-purchase they are too easy: GCN reaches 0.987 there (one seed).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from superworkflow.infra.tracking.run_reader import RunReader
 from tests.flows.command_line import CommandLine
 
 WARNING = "a column of Unix times is not used"
-REMEDY = "Set index.weight=3"
+REMEDY = "Set index.time=3 and index.from_time or index.until"
 
 
 def test_warnings_are_shown_wherever_a_run_is(command_line: CommandLine, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_heterograph_warns_too(tmp_path: Path) -> None:
     path.write_text("a b 1082040961\nb c 1082155839\n")
     made = run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "out", log=log)
     assert "Unix times" in made.stats["input_warning.1"]
-    assert "Give a table with columns source, target and weight" in made.stats["input_warning.1"]
+    assert "Set heterograph.time=3 to keep the times" in made.stats["input_warning.1"]
     assert "warning: " in log.getvalue()
 
 

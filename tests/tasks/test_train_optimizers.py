@@ -105,7 +105,7 @@ def test_rates_are_those_of_torch(schedule: str, warmup: int) -> None:
 @pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("most", [0.5, 500.0])
 def test_clipping_is_that_of_torch(by_rows: bool, most: float) -> None:
-    """Of gradients by rows, duplicates are added up first."""
+    """Duplicates among gradients by rows are added up first."""
     ours, peers = _parameters(), _parameters()
     for own, other, gradient in zip(ours, peers, _gradients(by_rows, 4), strict=True):
         assert gradient is not None

@@ -25,7 +25,7 @@ _OUTGOING = "inproc://outgoing"
 _END = b"end"
 
 
-class Stopped(Exception):
+class WorkerStopped(Exception):
     """Raised by a function that has saved its state, since `Worker.stopping` was true."""
 
 
@@ -85,7 +85,8 @@ class Worker(ElasticWorker):
 
     @property
     def stopping(self) -> bool:
-        """True once the stage is to end: a function called by `WorkerGroup.run_saving` saves, and raises `Stopped`.
+        """True once the stage is to end: a function called by `WorkerGroup.run_saving` saves, and raises
+        `WorkerStopped`.
 
         Ranks may learn of it at different times.
         """
@@ -155,7 +156,7 @@ def outcome_of(
                 remedy="Return numbers, texts, lists and dicts of them",
             ) from None  # fmt: skip
         return answer
-    except Stopped:
+    except WorkerStopped:
         return {"kind": "stopped", **about}
     except UserError as error:
         return {"kind": "failed", **about, "user": True, "message": str(error)}

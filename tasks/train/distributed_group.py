@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.engines.workers.worker import WorkerStopped, Worker
+from superworkflow.infra.engines.workers.worker import Worker, WorkerStopped
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding

@@ -200,7 +200,7 @@ def test_every_rank_is_called_and_answers(tmp_path: Path, nobody_left: None) -> 
 
 @pytest.mark.parametrize("victim", ["process", "agent"])
 def test_a_lost_worker_is_replaced_and_work_goes_on_from_the_checkpoint(
-    tmp_path: Path, nobody_left: None, victim: str
+    tmp_path: Path, nobody_left: None, victim: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def at_step(event: dict[str, Any]) -> None:
         if event["event"] == "progress" and event["done"] == 3 and targets:
@@ -208,13 +208,17 @@ def test_a_lost_worker_is_replaced_and_work_goes_on_from_the_checkpoint(
 
     targets: list[int] = []
     progress = RecordedProgress(at_step)
-    with _group(tmp_path, [Role("graph", 1), Role("tensor", 1)], progress) as group:
+    with _group(tmp_path, [Role("tensor", 2)], progress) as group:
         targets.append(group.run(toy_workers.meet, None)[1][victim])
         begun = group.run(toy_workers.wait_in_turn, 6, 0.1)
         assert set(begun) <= {3, 4, 5}
         assert not targets
         assert group.run(toy_workers.meet, "after")[1]["value"] == "after"
-    assert ("the agent of role tensor was lost" in progress.log_text) == (victim == "agent")
+    lost = f"rank 1 of role tensor (host {os.uname().nodename}, process "
+    assert progress.log_text.startswith("the agent of role tensor was lost: " if victim == "agent" else lost)
+    assert "killed" in progress.log_text
+    assert progress.log_text.count("lost") == 1
+    assert "torch/" not in capfd.readouterr().err
 
 
 def test_a_worker_that_gives_no_sign_is_named(tmp_path: Path, nobody_left: None) -> None:

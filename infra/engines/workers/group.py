@@ -120,6 +120,9 @@ class MemberSupervisor(Protocol):
             SuperworkflowError: there is no hope for a member.
         """
 
+    def replace(self, pid: int) -> bool:
+        """End the process of a rank that hangs, so that its agent starts another; False where it cannot be reached."""
+
     def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
         """Set the number of members of an elastic role, and replace those in these processes.
 
@@ -196,7 +199,7 @@ class WorkerGroup:
         self._losses = 0
         self._failed = False
         self._shutdown: Shutdown | None = None
-        self._unexplained = ""
+        self._unexplained, self._replaced = "", set[int]()
         self._roles = {
             role: ElasticRole(role, count, most, self, silence_s, start_s) for role, (count, most) in elastic.items()
         }
@@ -305,7 +308,7 @@ class WorkerGroup:
             role.look()
 
     def _to_results(self) -> list[Any]:
-        self._losses = 0
+        self._losses, self._replaced = 0, set()
         for worker in self._present():
             worker.heard = time.monotonic()  # not listened to since the last call
         if self._round is not None:
@@ -325,7 +328,8 @@ class WorkerGroup:
         with contextlib.suppress(ValidationError):
             gone = Gone.model_validate(dict(header))
             place = f"rank {gone.rank} of role {gone.role} (host {gone.host}, process {gone.pid})"
-            self._log_loss(f"{place} was lost: {diagnose_exit(gone.code).summary}; {AGAIN}")
+            if gone.pid not in self._replaced:
+                self._log_loss(f"{place} was lost: {diagnose_exit(gone.code).summary}; {AGAIN}")
 
     def _log_loss(self, message: str) -> None:
         self._unexplained = ""
@@ -451,7 +455,13 @@ class WorkerGroup:
         for worker in self._present():
             silence = time.monotonic() - worker.heard
             if silence > self._silence_s:
-                raise WorkersFailed(f"{worker} hangs: no sign for {silence:.0f} s")
+                message = f"{worker} hangs: no sign for {silence:.0f} s"
+                if self._replaced or not self._members.replace(worker.hello.pid):
+                    raise WorkersFailed(message)
+                self._replaced.add(worker.hello.pid)
+                self._log_loss(f"{message}; it is replaced, once in a call, and {AGAIN}")
+                self._retire()
+                return
 
     def _check_complete(self) -> None:
         waited = time.monotonic() - self._incomplete_since

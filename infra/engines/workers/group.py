@@ -257,7 +257,7 @@ class WorkerGroup:
             self._checkpoint.save(now=True)
 
     def run_saving(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """As `run`, for a function that saves and raises `Stopped` on all ranks when `Worker.stopping` is true.
+        """As `run`, for a function that saves and raises `StateSaved` on all ranks when `Worker.stopping` is true.
 
         The end of this process by a signal waits for it; see `saves_first`.
         """

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.engines.workers.worker import Worker, WorkerStopped
+from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
@@ -197,7 +197,7 @@ class DistributedGroup:
             dist.barrier()  # the note is written
             if self._worker.rank == 0:
                 self._worker.log(saved_at(position))
-            raise WorkerStopped
+            raise StateSaved
 
     def restore(self) -> TrainingState | None:
         """See `TrainingGroup`; each worker reads the rows of its parts, and all restore or none."""

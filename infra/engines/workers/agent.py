@@ -61,14 +61,15 @@ def _end(status: int) -> NoReturn:
 def run_agent(setup: MemberSetup) -> int:
     """Run the workers of one member to their end; the exit status."""
     from torch.distributed.elastic.agent.server.api import WorkerSpec
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import logger
 
+    from superworkflow.infra.engines.workers.lost_ranks import ReportingAgent
     from superworkflow.infra.engines.workers.rank import work
     from superworkflow.infra.engines.workers.rendezvous import join_store, rendezvous_handler
 
-    logger.addFilter(_in_one_line)
+    for each in (logger, logging.getLogger("torch.multiprocessing.spawn")):
+        each.addFilter(_without_torch_lines)
     store = join_store(setup.host, setup.store_port)
     handler = rendezvous_handler(store, socket.gethostname(), setup.agents, Keys.of(setup.token).rendezvous)
     spec = WorkerSpec(
@@ -77,15 +78,15 @@ def run_agent(setup: MemberSetup) -> int:
     )  # fmt: skip
     # The drivers of GPUs do not survive a fork; without them this process has no threads that a fork would lose.
     start = "spawn" if setup.gpus else "fork"
-    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=setup.logs), start_method=start)
+    agent = ReportingAgent(setup, spec, DefaultLogsSpecs(log_dir=setup.logs), start_method=start)
     result = agent.run()
     return int(result is None or result.is_failed())
 
 
-def _in_one_line(record: logging.LogRecord) -> bool:
-    """Leave out the stack below which the agent noticed the end of a worker."""
+def _without_torch_lines(record: logging.LogRecord) -> bool:
+    """Leave out that workers have ended, which `ReportingAgent` reports to the coordinator, and stacks."""
     record.exc_info = None
-    return True
+    return not record.getMessage().startswith(("failed (exitcode", "Terminating process", "Sending process"))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from superworkflow.infra.engines.workers.channel import Message, Server
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole, JoinedMember
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.worker import call_of
+from superworkflow.infra.process.exit_status import diagnose_exit
 from superworkflow.infra.process.shutdown import Shutdown, saves_first
 from superworkflow.infra.storage.safe_names import fault_of
 
@@ -31,6 +32,7 @@ LOSSES = 5
 SAVE_SECONDS = 10.0
 """A checkpoint is sent to a remote store no more often; so much work may be done again where the machine is lost."""
 _POLL_SECONDS = 0.2
+AGAIN = "all workers start again, from the last checkpoint if there is one"
 
 
 class Hello(BaseModel):
@@ -46,6 +48,19 @@ class Hello(BaseModel):
     role_rank: int = Field(ge=0)
     host: str = Field(max_length=255)
     pid: int = Field(ge=1)
+
+
+class Gone(BaseModel):
+    """Report of an agent that one of its ranks has ended, with its exit status."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    role: str = Field(max_length=63)
+    rank: int = Field(ge=0)
+    host: str = Field(max_length=255)
+    pid: int = Field(ge=1)
+    code: int
 
 
 class Update(BaseModel):
@@ -104,6 +119,9 @@ class MemberSupervisor(Protocol):
         Raises:
             SuperworkflowError: there is no hope for a member.
         """
+
+    def replace(self, pid: int) -> bool:
+        """End the process of a rank that hangs, so that its agent starts another; False where it cannot be reached."""
 
     def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
         """Set the number of members of an elastic role, and replace those in these processes.
@@ -181,6 +199,7 @@ class WorkerGroup:
         self._losses = 0
         self._failed = False
         self._shutdown: Shutdown | None = None
+        self._unexplained, self._replaced = "", set[int]()
         self._roles = {
             role: ElasticRole(role, count, most, self, silence_s, start_s) for role, (count, most) in elastic.items()
         }
@@ -238,7 +257,7 @@ class WorkerGroup:
             self._checkpoint.save(now=True)
 
     def run_saving(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """As `run`, for a function that saves and raises `WorkerStopped` on all ranks when `Worker.stopping` is true.
+        """As `run`, for a function that saves and raises `StateSaved` on all ranks when `Worker.stopping` is true.
 
         The end of this process by a signal waits for it; see `saves_first`.
         """
@@ -284,12 +303,12 @@ class WorkerGroup:
 
     def _look(self) -> None:
         self._checkpoint.save()
-        self._members.look(self._progress.log)
+        self._members.look(self._log_loss)
         for role in self._roles.values():
             role.look()
 
     def _to_results(self) -> list[Any]:
-        self._losses = 0
+        self._losses, self._replaced = 0, set()
         for worker in self._present():
             worker.heard = time.monotonic()  # not listened to since the last call
         if self._round is not None:
@@ -304,6 +323,17 @@ class WorkerGroup:
             self._stop_if_requested()
             self._check_silence()
             self._check_complete()
+
+    def _note_gone(self, header: Mapping[str, Any]) -> None:
+        with contextlib.suppress(ValidationError):
+            gone = Gone.model_validate(dict(header))
+            place = f"rank {gone.rank} of role {gone.role} (host {gone.host}, process {gone.pid})"
+            if gone.pid not in self._replaced:
+                self._log_loss(f"{place} was lost: {diagnose_exit(gone.code).summary}; {AGAIN}")
+
+    def _log_loss(self, message: str) -> None:
+        self._unexplained = ""
+        self._progress.log(message)
 
     def _stop_if_requested(self) -> None:
         """Request that all workers save, if this process is to end; each time anew, for those that were replaced."""
@@ -321,6 +351,8 @@ class WorkerGroup:
         """Give the call to all workers, once they are all there."""
         if self._round is not None and self._is_complete() and not self._round.called and self._call is not None:
             self._round.called = True
+            if self._unexplained:
+                self._log_loss(self._unexplained)
             for worker in self._present():
                 self._server.send(worker.address, self._call)
 
@@ -328,6 +360,9 @@ class WorkerGroup:
         header, kind = message.header, message.header.get("kind")
         if kind == "hello":
             self._welcome(message)
+            return
+        if kind == "gone":
+            self._note_gone(header)
             return
         if kind == "member":
             role = header.get("role")
@@ -353,8 +388,8 @@ class WorkerGroup:
                     raise StagedUserError(text)
                 raise WorkersFailed(f"{worker} failed: {text}")
             case "lost" if self._of_this_call(header):
-                self._progress.log(f"{worker} has lost another worker ({header.get('message')}); starting all again")
-                self._retire()
+                self._unexplained = f"{worker} lost the connection to another worker; {AGAIN}"
+                self._retire()  # its agent, or the supervisor of the members, reports which one
             case "stopped" if self._of_this_call(header) and self._shutdown is not None:
                 self._checkpoint.save(now=True)  # the first to be heard of: all have saved
                 self._shutdown.end()
@@ -420,7 +455,13 @@ class WorkerGroup:
         for worker in self._present():
             silence = time.monotonic() - worker.heard
             if silence > self._silence_s:
-                raise WorkersFailed(f"{worker} hangs: no sign for {silence:.0f} s")
+                message = f"{worker} hangs: no sign for {silence:.0f} s"
+                if self._replaced or not self._members.replace(worker.hello.pid):
+                    raise WorkersFailed(message)
+                self._replaced.add(worker.hello.pid)
+                self._log_loss(f"{message}; it is replaced, once in a call, and {AGAIN}")
+                self._retire()
+                return
 
     def _check_complete(self) -> None:
         waited = time.monotonic() - self._incomplete_since

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from superworkflow.infra.engines.workers.setup import MemberSetup
 
@@ -62,6 +64,20 @@ class Processes:
         for member in self._members.values():
             if member.process.pid == pid:
                 member.process.kill()
+
+    def kill_rank(self, pid: int) -> bool:
+        """End one process that a member has forked at once; False if it is none."""
+        agents = {member.process.pid for member in self._members.values()}
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            process = os.pidfd_open(pid)
+            try:
+                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if parent in agents:
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    return True
+            finally:
+                os.close(process)
+        return False
 
     def replace_lost(self) -> Iterator[tuple[str, int]]:
         """Start members that have ended again; role and exit status of each, negative for a signal."""

@@ -102,6 +102,10 @@ class _LocalMembers:
             numbers.append(self._start(self._elastic[role]))
             self._processes.send_setup(numbers[-1], self._setup(self._elastic[role], 0, 0))
 
+    def replace(self, pid: int) -> bool:
+        """See `MemberSupervisor`."""
+        return self._processes.kill_rank(pid)
+
     def look(self, log: Callable[[str], None]) -> None:
         """See `MemberSupervisor`."""
         for role, code in self._processes.replace_lost():
@@ -129,6 +133,10 @@ class _LocalMembers:
 
 class _Pods:
     """Members that the launcher starts, watches and replaces; it hears the events of the stage."""
+
+    def replace(self, pid: int) -> bool:
+        """See `MemberSupervisor`."""
+        return False
 
     def look(self, log: Callable[[str], None]) -> None:
         """See `MemberSupervisor`."""

@@ -25,8 +25,8 @@ _OUTGOING = "inproc://outgoing"
 _END = b"end"
 
 
-class WorkerStopped(Exception):
-    """Raised by a function that has saved its state, since `Worker.stopping` was true."""
+class StateSaved(Exception):
+    """Raised by a function that has saved its state because `Worker.stopping` is true."""
 
 
 class ElasticWorker:
@@ -85,8 +85,7 @@ class Worker(ElasticWorker):
 
     @property
     def stopping(self) -> bool:
-        """True once the stage is to end: a function called by `WorkerGroup.run_saving` saves, and raises
-        `WorkerStopped`.
+        """True once the stage is to end: a function called by `WorkerGroup.run_saving` saves, and raises `StateSaved`.
 
         Ranks may learn of it at different times.
         """
@@ -156,7 +155,7 @@ def outcome_of(
                 remedy="Return numbers, texts, lists and dicts of them",
             ) from None  # fmt: skip
         return answer
-    except WorkerStopped:
+    except StateSaved:
         return {"kind": "stopped", **about}
     except UserError as error:
         return {"kind": "failed", **about, "user": True, "message": str(error)}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +30,7 @@ from superworkflow.tasks.train.on_workers import train
 from tests.tasks.gnn_graphs import adjacency, one_kind, prepared, two_kinds
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.test_gnn_quality import accuracy, write_edges
+from tests.tasks.test_train import KILLED
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_model.py"
 SMALL = {"hidden": 16, "batch": 8, "epochs": 12, "fanouts": "3,all", "learning_rate": 0.02}
@@ -213,3 +218,15 @@ def test_what_is_no_file_and_no_model(tmp_path, graph):
     with pytest.raises(UserError, match=r"train.model: no such model \(got 'sagee'\). Give sage, .* or FILE.py:CLASS"):
         trained(graph, tmp_path / "made", model="sagee")
     assert TrainParams(**{**TrainParams(model=f"{EXAMPLE}:MeanNet").model_dump(), "model": "gat"}).code == ""
+
+
+def test_killed_training_with_dropout_resumes_to_the_same_bits(tmp_path, graph):
+    params = {**SMALL, "model": f"{EXAMPLE}:MeanNet", "epochs": 4}
+    whole = trained(graph, tmp_path / "whole", **params)
+    command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
+    done = subprocess.run([*command, json.dumps(params), "9"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    log, given = io.StringIO(), {"graph": str(graph.location.local_path)}
+    resumed = run_stage(STAGE, params, given, tmp_path / "killed", 1, log)
+    assert "resuming at epoch 3, step " in log.getvalue()
+    assert resumed.manifest.files == whole.manifest.files

@@ -186,6 +186,8 @@ class Stage(Generic[P]):
             where more has.
         params_of: names of other stages whose parameters it reads: each field of `params` is that of the first one that
             has it. It has no parameters of its own, and its digest depends on those alone that it reads.
+        doubts: import string of a function of the parameters and the sources by name, to the warnings about them that
+            the work will give, as far as the first rows show them. Plans show them, and what it raises.
     """
 
     name: str
@@ -204,6 +206,7 @@ class Stage(Generic[P]):
     steps: Callable[[P], int] | None = None
     drift: tuple[str, ...] = ()
     params_of: tuple[str, ...] = ()
+    doubts: str = ""
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

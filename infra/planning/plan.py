@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.config.prices import PriceTable
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.config.request import Request
@@ -21,6 +23,7 @@ from superworkflow.infra.planning.forecast import Forecast, Forecaster
 from superworkflow.infra.planning.launch_history import History
 from superworkflow.infra.planning.timeline import TimelineTask, timeline
 from superworkflow.infra.storage.manifest import Stat, warnings_of
+from superworkflow.infra.storage.source import Source
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class PlannedStage:
         width: threads that share the work after that.
         groups: members in addition to the stage's own process.
         gpu_s: seconds for which GPUs are held, times their number.
-        warnings: warnings about the input of a cached stage.
+        warnings: warnings about its input, of one that is to run by the first rows of its sources.
     """
 
     name: str
@@ -170,12 +173,23 @@ def plan(request: Request) -> list[PlannedStage]:
                 width=width,
                 groups=groups,
                 built_in=node.stage.estimate is not estimate_from_bytes,
-                warnings=warnings_of(dataset.manifest.stats) if dataset is not None else (),
+                warnings=warnings_of(dataset.manifest.stats) if dataset is not None else _doubts(node),
             )
         )
     cores = available_cpus() if request.profile.launcher == "process" else None
     spans = timeline(tasks, request.profile.concurrency, cores)
     return [_scheduled(stage, *spans[stage.name], request.prices) for stage in planned]
+
+
+def _doubts(node: Node) -> tuple[str, ...]:
+    """Warnings about its sources that a stage is going to give, or the error with which it will refuse them."""
+    sources = {name: given for name, given in node.inputs.items() if isinstance(given, Source)}
+    if not node.stage.doubts or not sources:
+        return ()
+    try:
+        return tuple(imported(node.stage.doubts)(node.params, sources))
+    except UserError as error:
+        return (f"will be refused: {error}",)
 
 
 def _scheduled(stage: PlannedStage, begin_s: float, end_s: float, prices: PriceTable) -> PlannedStage:

@@ -281,6 +281,7 @@ STAGE = Stage(
         ),
     },
     run="superworkflow.tasks.heterograph.run:run",
+    doubts="superworkflow.tasks.heterograph.doubts:doubts",
     engines={"spark": "superworkflow.tasks.heterograph.on_spark:run"},
     estimate=estimate,
     estimates={"spark": estimate_on_spark},

@@ -18,7 +18,6 @@ node has several labels, in several rows, `label` is a ragged list of them.
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -41,11 +40,11 @@ from superworkflow.tasks.heterograph import (
     HeterographParams,
 )
 from superworkflow.tasks.heterograph.csr import renumber
+from superworkflow.tasks.heterograph.doubts import index_params, without_parameter, without_parameters
 from superworkflow.tasks.heterograph.edge_rows import TimedRows, write_edge_sets
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
-from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.detect import Dialect
@@ -160,19 +159,16 @@ def _edges(
 ) -> tuple[Indexed | TimedRows, Dialect]:
     """The edge list as `index` reads it, and how, with warnings that fit this stage."""
     source, params = job.sources["edges"], job.params
-    given = IndexParams(
-        engine="compiled", missing=params.missing, bipartite=params.bipartite, directed=params.directed,
-        time=params.time, from_time=params.from_time, until=params.until,
-    )  # fmt: skip
+    given = index_params(params)
     reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
     try:
         files = unpacked_parquet(edge_files(source, given, job.scratch), job.scratch)
     except UserError as error:
-        raise _without_parameters(error) from None
+        raise without_parameters(error) from None
     if params.time is not None:
         files = [file._replace(dialect=file.dialect.with_times()) for file in files]
     dialect = files[0].dialect
-    dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
+    dialect = replace(dialect, warnings=tuple(map(without_parameter, dialect.warnings)))
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     try:
@@ -182,45 +178,12 @@ def _edges(
             else TimedRows(job, files, source.uri)
         )
     except UserError as error:
-        raise _without_parameters(error) from None
+        raise without_parameters(error) from None
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):
         raise no_edges(graph.rows, dialect, source.uri)
     return graph, dialect
-
-
-def _without_parameters(error: UserError) -> UserError:
-    """The error, whose remedy may name parameters of `index`, of which this stage has some."""
-    remedy = _own(error.remedy or "")
-    if remedy == error.remedy and "index." not in remedy:
-        return error
-    value = {} if error.value is None else {"value": error.value}
-    if "index.format=triples" in remedy:
-        remedy = (
-            "Set heterograph.format=triples for one edge set a relation, or give a header to have them read as edges"
-        )
-    elif "index." in remedy:
-        remedy = f"{remedy}. The stage heterograph has no such parameter: convert the file first"
-    return UserError(error.what, where=error.where, remedy=remedy, **value)
-
-
-def _own(remedy: str) -> str:
-    """A remedy whose parameters of `index` that this stage has too are named as its own."""
-    return re.sub(r"\bindex\.(missing|bipartite|time|from_time|until|directed)\b", r"heterograph.\1", remedy)
-
-
-def _without_parameter(warning: InputWarning) -> InputWarning:
-    """The warning, if a parameter of `index` would settle it, with what does so here."""
-    if timed := re.match(r"Set index\.time=(.+?) and index", warning.settle):
-        settle = (
-            f"Set heterograph.time={timed[1]} to keep the times, or heterograph.from_time or heterograph.until to cut"
-        )
-        return replace(warning, settle=settle)
-    settle = _own(warning.settle)
-    if "index." not in settle:
-        return replace(warning, settle=settle)
-    return replace(warning, settle="Give a table with columns source, target and weight to have it read otherwise")
 
 
 def _without_features(job: StageRun[HeterographParams], missing: pa.Array, source: Source) -> UserError:

@@ -274,6 +274,7 @@ STAGE = Stage(
         )
     },
     run="superworkflow.tasks.index.run:run",
+    doubts="superworkflow.tasks.index.doubts:doubts",
     engines={"spark": "superworkflow.tasks.index.on_spark:run"},
     estimates={"spark": estimate_on_spark},
     estimate=estimate,

@@ -5,12 +5,10 @@ No task holds more than a block of the graph; the driver holds counts only.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
@@ -19,7 +17,6 @@ from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.part_files import part_uri
 from superworkflow.infra.storage.scratch import Scratch
-from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.relational import Relations
 from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
@@ -27,14 +24,14 @@ from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, wh
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, no_edges, too_heavy
-from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, detect_files
+from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, detect_files, opened
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 
 
 def run(job: StageRun[IndexParams]) -> Output:
     """Index one edge list; see `tasks.index.run`."""
     source, params = job.sources["edges"], job.params
-    files = [(part_uri(source, name), found) for name, found in detect_files(source, params, partial(_opened, source))]
+    files = [(part_uri(source, name), found) for name, found in detect_files(source, params, partial(opened, source))]
     dialect = files[0][1]
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
@@ -53,14 +50,6 @@ def run(job: StageRun[IndexParams]) -> Output:
         if found.too_heavy:
             raise too_heavy(found.too_heavy, params.directed, source.uri)
         return _write(job, session, found, files)
-
-
-@contextmanager
-def _opened(source: Source, name: str) -> Iterator[BinaryIO]:
-    # The lines of an object in a bucket cannot be read with a limit, and are where they come through a buffer.
-    raw = source.members[name].location.open()
-    with raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
-        yield cast(BinaryIO, stream)
 
 
 def _relations(session: Any, files: list[tuple[str, Dialect]], parts: list[FilePart], params: IndexParams) -> Relations:

@@ -19,6 +19,9 @@ def test_warnings_are_shown_wherever_a_run_is(command_line: CommandLine, tmp_pat
         "".join(f"{a} {b} {1_082_040_961 + 77 * a + b}\n" for a in range(30) for b in range(a + 1, 30, 3))
     )
     given = ("--set", "node2vec.link_prediction=false")
+    before = _text(command_line("plan", *given, labels=False).out)
+    assert WARNING in before
+    assert REMEDY in before
     first = _text(command_line("run", "--name", "times", *given, labels=False).err)
     assert first.count(WARNING) == 2  # in the stage's log, and with the result
     assert REMEDY in first
@@ -38,6 +41,13 @@ def test_warnings_are_shown_wherever_a_run_is(command_line: CommandLine, tmp_pat
         assert {stage.name: stage.warnings for stage in stages if stage.warnings} == {"index": (warning,)}
         write_run_report(run, stages, tmp_path / "report.html")
         assert warning.replace("'", "&#39;") in (tmp_path / "report.html").read_text()
+
+
+def test_a_plan_says_what_will_be_refused(command_line: CommandLine, tmp_path: Path) -> None:
+    command_line.edges = tmp_path / "graph.txt"
+    command_line.edges.write_text("(1, 2)\n(2, 3)\n(3, 1)\n")
+    assert "index: will be refused:" in (said := _text(command_line("plan", labels=False).out))
+    assert "edges in brackets" in said
 
 
 def _text(out: str) -> str:

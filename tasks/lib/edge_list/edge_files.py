@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition
 from superworkflow.infra.storage.source import Source
@@ -60,6 +62,20 @@ def edge_files(source: Source, params: ReadParams, scratch: Path) -> list[EdgeFi
         EdgeFile(source.local(scratch, name), dialect, part_uri(source, name))
         for name, dialect in detect_files(source, params, lambda name: source.local(scratch, name).open("rb"))
     ]
+
+
+def detected_warnings(source: Source, params: ReadParams) -> tuple[InputWarning, ...]:
+    """Warnings that reading an edge list will give, by its first rows alone; see `detect_files`."""
+    return detect_files(source, params, partial(opened, source))[0][1].warnings
+
+
+@contextmanager
+def opened(source: Source, name: str) -> Iterator[BinaryIO]:
+    """A member where it is, of which only the beginning may be read."""
+    # The lines of an object in a bucket cannot be read with a limit, and are where they come through a buffer.
+    raw = source.members[name].location.open()
+    with raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
+        yield cast(BinaryIO, stream)
 
 
 def detect_files(

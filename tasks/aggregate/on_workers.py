@@ -60,15 +60,15 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     shards = Shards(SharedDataset.at(shards_uri, None))
-    mine, writer = WorkerPartition(worker, shards), TaskWriter(Location.of(output))
-    store = KVStore(mine.book, Exchange(dist.group.WORLD))
-    near = {name: mine.near(store, name, values) for name, values in mine.piece.features.items()}
+    partition, writer = WorkerPartition(worker, shards), TaskWriter(Location.of(output))
+    store = KVStore(partition.book, Exchange(dist.group.WORLD))
+    with_halo = {name: partition.with_halo(store, name, values) for name, values in partition.piece.features.items()}
     for number, edges in enumerate(shards.edge_sets):
-        if edges.target not in near:
+        if edges.target not in with_halo:
             continue
-        indptr, values = read_only(mine.piece.rows[number].indptr), near[edges.target]
+        indptr, values = read_only(partition.piece.rows[number].indptr), with_halo[edges.target]
         means = np.empty((len(indptr) - 1, values.shape[1]), np.float32)
-        sum_edges(read_only(values), indptr, mine.places(number), means)
+        sum_edges(read_only(values), indptr, partition.places(number), means)
         means /= np.maximum(np.diff(indptr), 1).astype(np.float32)[:, None]
         count = shards.node_sets[edges.source].count
         with tempfile.TemporaryDirectory() as folder:

@@ -92,18 +92,18 @@ def infer(
     shape = shape_on(graph, trained)
     if shape.code:
         return _alone(worker, params, graph, trained, shape, judged_by_uri, output)
-    mine = WorkerPartition(worker, shards)
-    store = KVStore(mine.book, Exchange(dist.group.WORLD))
+    partition = WorkerPartition(worker, shards)
+    store = KVStore(partition.book, Exchange(dist.group.WORLD))
     network = read_network(trained, shape, tables=False).to(params.device)
     network.eval()
-    data = _data_of(mine, store, graph, shape)
-    own = {name: len(numbers) for name, numbers in mine.piece.numbers.items()}
+    data = _data_of(partition, store, graph, shape)
+    own = {name: len(numbers) for name, numbers in partition.piece.numbers.items()}
 
     def report(done: int, total: int, unit: str) -> None:
         if worker.rank == 0:
             worker.update(done, total, unit)
 
-    rows: RowsByNodeSet = _first_rows(mine, trained, shape)
+    rows: RowsByNodeSet = _first_rows(partition, trained, shape)
     hidden = rows
     outputs: list[RowsByNodeSet] = []
     keep_memory()
@@ -115,8 +115,8 @@ def infer(
                 whole = _whole(store, shape, name, rows[name], Path(scratch))
                 if worker.rank == 0:
                     write_inner(writer, files, number, {name: whole})
-            near = {name: mine.near(store, name, rows[name]) for name in level.senders}
-            hidden, rows = rows, layer(network, data, number, near, own, params.batch, report)
+            with_halo = {name: partition.with_halo(store, name, rows[name]) for name in level.senders}
+            hidden, rows = rows, layer(network, data, number, with_halo, own, params.batch, report)
             outputs.append(rows if shape.joins else {})
         if shape.joins:
             rows, hidden = read_joined(network, outputs, params.batch)
@@ -150,24 +150,25 @@ def _alone(
     return {"files": [each.model_dump() for each in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)}
 
 
-def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
+def _first_rows(partition: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
     """Inputs of the first layer for this worker's nodes."""
     embeddings = read_embeddings(trained, shape)
     return {
-        name: embeddings[name][mine.piece.numbers[name]] if name in embeddings else mine.piece.features[name]
+        name: embeddings[name][partition.piece.numbers[name]] if name in embeddings else partition.piece.features[name]
         for name in shape.levels()[0].senders
     }
 
 
-def _data_of(mine: WorkerPartition, store: KVStore, graph: HeteroGraph, shape: NetworkConfig) -> Data:
-    """Edges of this worker's nodes, with senders numbered as in `WorkerPartition.near`, weights and degrees."""
+def _data_of(partition: WorkerPartition, store: KVStore, graph: HeteroGraph, shape: NetworkConfig) -> Data:
+    """Edges of this worker's nodes, with senders numbered as in `WorkerPartition.with_halo`, weights and degrees."""
     used = shape.levels()[0].relations
-    rows = {each.number: CsrRows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
-    weights, degrees = mine.weights(graph, used, shape.weight) if shape.weight else {}, None
+    numbers = [each.number for each in used]
+    rows = {number: CsrRows(partition.piece.rows[number].indptr, partition.places(number)) for number in numbers}
+    weights, degrees = partition.weights(graph, used, shape.weight) if shape.weight else {}, None
     if shape.model == "gcn":
         (only,) = used
         counts = degrees_of(rows[only.number], weights.get(only.number))[:, None]
-        degrees = mine.near(store, only.receivers, counts)[:, 0]
+        degrees = partition.with_halo(store, only.receivers, counts)[:, 0]
     return Data(rows, NetworkInputs({}, degrees, weights=weights))
 
 

@@ -61,7 +61,7 @@ class DistributedGroup:
     Args:
         network: network without embeddings; equal on all workers.
         params: the stage's parameters.
-        mine: this worker's parts.
+        partition: this worker's parts.
         sampler: this worker's sampler, whose exchange and seconds count in `sent` and for stragglers.
         exchange: exchange of the thread that trains.
         worker: this worker.
@@ -69,13 +69,13 @@ class DistributedGroup:
     """
 
     def __init__(
-        self, network: Network, params: ConcreteTrainParams, mine: WorkerPartition, sampler: DistNeighborSampler,
+        self, network: Network, params: ConcreteTrainParams, partition: WorkerPartition, sampler: DistNeighborSampler,
         exchange: Exchange, worker: Worker, folder: Path,
     ):  # fmt: skip
-        self._network, self._mine, self._sampler = network, mine, sampler
+        self._network, self._partition, self._sampler = network, partition, sampler
         self._exchange, self._worker, self._folder = exchange, worker, folder
-        self._store = KVStore(mine.book, exchange)
-        self.tables = DistEmbedding(network.shape, mine.piece.numbers, self._store, params.seed, network.device)
+        self._store = KVStore(partition.book, exchange)
+        self.tables = DistEmbedding(network.shape, partition.piece.numbers, self._store, params.seed, network.device)
         self._dense = list(network.parameters())
         self.optimizers = optimizers_of(self._dense, self.tables.rows.values(), params)
         self.paces = StragglerStats(exchange, worker)
@@ -184,7 +184,7 @@ class DistributedGroup:
 
         def save_rows() -> None:
             slot = self._slot(position)
-            save_tables(self._kept, slot, self._mine.parts, self.tables, best.rows, self.optimizers[-1])
+            save_tables(self._kept, slot, self._partition.parts, self.tables, best.rows, self.optimizers[-1])
             dist.barrier()
 
         if self._worker.rank == 0:
@@ -205,7 +205,8 @@ class DistributedGroup:
         position, saved, tables = noted_position(self._kept, log), None, None
         if position is not None:
             saved = read_checkpoint(self._kept, position, self._network, self.optimizers[:1], log)
-            tables = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables, self.optimizers[-1],
+            tables = read_tables(self._kept, self._slot(position), self._partition.parts, self.tables,
+                                 self.optimizers[-1],
                                  position.best > 0, self._worker.log)  # fmt: skip
         elif self._worker.load(STATE) is not None:
             log(ANOTHERS)
@@ -219,7 +220,7 @@ class DistributedGroup:
 
     def _slot(self, position: TrainingPosition) -> str:
         """Slot of the rows, which fit this partitioning only."""
-        return f"{self._mine.digest}-{position.slot}"
+        return f"{self._partition.digest}-{position.slot}"
 
 
 def _no_log(message: str) -> None:

@@ -146,8 +146,8 @@ def trainer_of(
     if worker.rank == 0:
         worker.log(describe(given, params))
     sums = SharedDataset.at(sums_uri, None) if sums_uri else None
-    mine = WorkerPartition(worker, shards)
-    sampler = sampler_of(mine, graph, shape, params, sums, task.is_constant)
+    partition = WorkerPartition(worker, shards)
+    sampler = sampler_of(partition, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
     network = Network(shape, params.seed, tables=False).to(params.device)
     if network.own is not None and any(True for _ in network.own.buffers()):
@@ -157,7 +157,7 @@ def trainer_of(
         )  # fmt: skip
     weights = _weights_to_lose(graph, shape) if rows else {}
     exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
-    group = DistributedGroup(network, params, mine, sampler, exchange, worker, folder)
+    group = DistributedGroup(network, params, partition, sampler, exchange, worker, folder)
     source = DistributedBatches(task, params, sampler, rows, weights, group.paces)
     return Trainer(network, task, params, source, group, GroupProgress(worker)), group
 
@@ -170,7 +170,7 @@ def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDAr
 
 
 def sampler_of(
-    mine: WorkerPartition,
+    partition: WorkerPartition,
     graph: HeteroGraph,
     shape: NetworkConfig,
     params: TrainParams,
@@ -180,14 +180,14 @@ def sampler_of(
     """Sampler of a worker. Collective.
 
     Args:
-        mine: the worker's parts.
+        partition: the worker's parts.
         graph: the whole graph.
         shape: configuration of the network.
         params: the stage's parameters.
         means: dataset of stage aggregate, if the first layer reads it.
         is_constant: no step loses edges.
     """
-    first, piece = shape.levels()[0], mine.piece
+    first, piece = shape.levels()[0], partition.piece
     gathered = frozenset(name for name in first.senders if shape.widths[name])
     sums: dict[int, NDArray[np.float32]] = {}
     for each in first.relations:
@@ -196,7 +196,7 @@ def sampler_of(
             sums[each.number] = sums_of(means, graph, each.number, size)[piece.numbers[each.receivers]]
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and bool(gathered) and is_constant
     numbers = frozenset([first.relations[0].number] if outermost else sums)
-    weights = mine.weights(graph, first.relations, params.weight) if params.weight else {}
+    weights = partition.weights(graph, first.relations, params.weight) if params.weight else {}
     # Batches of all neighbours may be made once for all epochs, in which dropout differs.
     direct = frozenset[int]()
     if shape.reads_means and params.sizes[-1] != ALL_NEIGHBORS:
@@ -204,25 +204,26 @@ def sampler_of(
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
     draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
     group = dist.new_group(backend="gloo")
-    store = KVStore(mine.book, Exchange(group, Memory(), shared_buffers(group)))
+    store = KVStore(partition.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
     sampler = DistNeighborSampler(piece, store, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
     if outermost:
-        sampler.sums = {first.relations[0].number: _scaled_sums(sampler, mine)}
+        sampler.sums = {first.relations[0].number: _scaled_sums(sampler, partition)}
     return sampler
 
 
-def _scaled_sums(sampler: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
+def _scaled_sums(sampler: DistNeighborSampler, partition: WorkerPartition) -> NDArray[np.float32]:
     """Inputs of GCN's first layer for the owned nodes; see `data_of`."""
     ((number, rows),) = sampler.piece.rows.items()
     ((name, features),) = sampler.piece.features.items()
     scaled = (features / np.sqrt(sampler.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    store = KVStore(mine.book, Exchange(sampler.store.exchange.group))
-    near, edges = read_only(mine.near(store, name, scaled)), (read_only(rows.indptr), mine.places(number))
+    store = KVStore(partition.book, Exchange(sampler.store.exchange.group))
+    with_halo = read_only(partition.with_halo(store, name, scaled))
+    edges = read_only(rows.indptr), partition.places(number)
     if number in sampler.weights:
-        sum_weighted(near, *edges, read_only(sampler.weights[number]), sums)
+        sum_weighted(with_halo, *edges, read_only(sampler.weights[number]), sums)
     else:
-        sum_edges(near, *edges, sums)
+        sum_edges(with_halo, *edges, sums)
     return sums

@@ -215,7 +215,7 @@ class KubernetesLauncher(Launcher):
         killed = gone = False
         disruptions = 0
         while True:
-            ended, resources, mine = await self._attempt(work, resources)
+            ended, resources, owned = await self._attempt(work, resources)
             reason = ended.diagnosis.reason if ended.diagnosis else None
             dataset = await asyncio.to_thread(_complete, call)
             if dataset is not None:
@@ -225,12 +225,12 @@ class KubernetesLauncher(Launcher):
                         enough = min(enough, 2 * peak)
                     key = _sizing_key(call, grown)
                     await asyncio.to_thread(sizing.remember, key, call.expected_memory, enough)
-                return ended, dataset, resources, not mine or bool((ended.final or {}).get("reused"))
-            if not mine and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
+                return ended, dataset, resources, not owned or bool((ended.final or {}).get("reused"))
+            if not owned and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
                 work.log("the run that owned this Job has ended it; continuing with a new Job")
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))  # not all that waited at once
                 continue
-            if not mine and ended.diagnosis is None:
+            if not owned and ended.diagnosis is None:
                 if gone:
                     raise vanished(call)
                 gone = True
@@ -254,7 +254,7 @@ class KubernetesLauncher(Launcher):
                 )
                 first, most = DISRUPTED_SECONDS
                 seconds = min(most, first * 2 ** (disruptions - 1))
-                await asyncio.sleep(seconds if mine else GUEST_SECONDS * random.uniform(1, 2))
+                await asyncio.sleep(seconds if owned else GUEST_SECONDS * random.uniform(1, 2))
                 continue
             had = resources.memory_of(ended.role)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
@@ -265,7 +265,7 @@ class KubernetesLauncher(Launcher):
             work.log(f"{ended.diagnosis.summary}; retrying with {format_bytes(more_memory)}{each}")
             resources = resources.with_memory(more_memory, ended.role)
             raised.add(ended.role)
-            if not mine:
+            if not owned:
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
 
     async def _attempt(self, work: _Work, resources: Resources) -> tuple[Ended, Resources, bool]:
@@ -294,7 +294,7 @@ class KubernetesLauncher(Launcher):
         else:
             resources = job_resources(job, resources)
         name = job["metadata"]["name"]
-        hold = JobOwnership(api, job, self.id, mine=not there, owner=owner, log=work.log)
+        hold = JobOwnership(api, job, self.id, owned=not there, owner=owner, log=work.log)
         if there:
             adopted = await hold.adopt_at_once(job)
             follows = "adopting the Job" if adopted else "following another run's Job"
@@ -313,17 +313,17 @@ class KubernetesLauncher(Launcher):
             job_is_there()
             self._followers.add(follower)
             keeper = asyncio.create_task(hold.keep(), name=f"hold {name}")
-            if hold.mine:
+            if hold.owned:
                 await work.account.open(job, resources)
             ended = await follower.follow()
             if ended.exit_code is not None:
                 work.dead.append(name)
-            return ended, resources, hold.mine
+            return ended, resources, hold.owned
         finally:
             self._followers.discard(follower)
             if keeper is not None:
                 keeper.cancel()
-            if hold.mine:
+            if hold.owned:
                 await _to_the_end(self._end(work, job, resources, follower, ended))
 
     async def _end(

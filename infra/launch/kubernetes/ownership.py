@@ -53,7 +53,7 @@ class JobOwnership:
         api: the cluster.
         job: the Job, as it was read or as it is about to be made.
         launcher: id of the launcher that looks.
-        mine: it has made the Job.
+        owned: it has made the Job.
         owner: pod that is to own the Job when it is adopted.
         log: receives changes of ownership.
     """
@@ -64,14 +64,14 @@ class JobOwnership:
         job: Json,
         launcher: str,
         *,
-        mine: bool,
+        owned: bool,
         owner: OwnerPod | None,
         log: Callable[[str], None],
     ):
         self._api, self._launcher, self._owner, self._log = api, launcher, owner, log
         self._name = str(job["metadata"]["name"])
         self._path = f"{api.jobs}/{self._name}"
-        self.mine = mine
+        self.owned = owned
 
     async def keep(self) -> None:
         """Renew the heartbeat of an own Job; adopt that of another launcher once it is dead. Ends with the Job."""
@@ -80,14 +80,14 @@ class JobOwnership:
             # The API may allow later what it refuses now; the follower reports one that is away for too long.
             with contextlib.suppress(SuperworkflowError):
                 here = await self._once()
-            await asyncio.sleep(RENEW_SECONDS if self.mine else 0.1)
+            await asyncio.sleep(RENEW_SECONDS if self.owned else 0.1)
 
     async def _once(self) -> bool:
         """Look at the Job and do what is to be done; False when it is gone."""
         job = await self._api.get(self._path)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return False
-        if self.mine:
+        if self.owned:
             await self._renew()
         elif await is_dead(self._api, *launcher_of(job), unless=self._gone) and await self.adopt(job):
             self._log(f"adopting the Job {self._name}: the run that made it has died")
@@ -120,7 +120,7 @@ class JobOwnership:
         if not adopted:  # or the answer to a patch that was done got lost, and its repetition was refused
             now = await self._api.get(self._path)
             adopted = now is not None and before != self._launcher and launcher_of(now)[0] == self._launcher
-        self.mine = self.mine or adopted
+        self.owned = self.owned or adopted
         return adopted
 
     async def _renew(self) -> None:
@@ -132,8 +132,8 @@ class JobOwnership:
             ],
         )
         if not renewed and (job := await self._api.get(self._path)) is not None:
-            self.mine = launcher_of(job)[0] == self._launcher
-            if not self.mine:
+            self.owned = launcher_of(job)[0] == self._launcher
+            if not self.owned:
                 self._log(f"another run has taken over the Job {self._name}: this one was cut off for too long")
 
     async def _gone(self) -> bool:

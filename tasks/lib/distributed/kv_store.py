@@ -172,14 +172,17 @@ class KVStore:
             sources: one for each request.
             kind: key in `Exchange.sent`.
         """
-        size, mine, pairs = self.exchange.size, self.exchange.rank, list(zip(requests, sources, strict=True))
+        size, own_rank, pairs = self.exchange.size, self.exchange.rank, list(zip(requests, sources, strict=True))
         lengths = [
-            [0 if rank == mine else source.count(nodes) * source.width for rank, nodes in enumerate(request.received)]
+            [
+                0 if rank == own_rank else source.count(nodes) * source.width
+                for rank, nodes in enumerate(request.received)
+            ]
             for request, source in pairs
         ]
         leaving = [sum(by_request) for by_request in zip(*lengths, strict=True)] or [0] * size
         coming = [
-            0 if rank == mine else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
+            0 if rank == own_rank else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
             for rank in range(size)
         ]
         out, begin = self.exchange.leaving(sum(leaving), np.float32), 0

@@ -34,7 +34,7 @@ class EdgeSplit(NamedTuple):
 
 
 def divided(
-    node_set: str, starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], mine: int,
+    node_set: str, starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], own_rank: int,
     array: NewArray,
 ) -> EdgeSplit:  # fmt: skip
     """Split drawn edges.
@@ -43,18 +43,18 @@ def divided(
         node_set: set of the senders.
         starts, senders: edges of each receiver [r + 1], [edges]; senders by new numbers.
         bounds: first new number of each worker's nodes, and the end [workers + 1].
-        mine: rank of this worker.
+        own_rank: rank of this worker.
         array: makes the arrays of edges.
     """
     starts, senders, bounds = map(read_only, (starts, senders, bounds))
     edges, sums = (np.empty(len(bounds) - 1, np.int64) for _ in range(2))
     count_senders(starts, senders, bounds, edges, sums)
-    own, edges[mine], sums[mine] = array((int(edges[mine]),), np.int64), 0, 0
+    own, edges[own_rank], sums[own_rank] = array((int(edges[own_rank]),), np.int64), 0, 0
     ends = np.cumsum(edges) - edges
     remote, cuts = array((int(edges.sum()),), np.int64), ends[1:].copy()
     own_starts, sum_starts = (np.empty(len(starts), np.int64) for _ in range(2))
     ranks = np.empty(sums.sum(), np.uint16)
-    split_senders(starts, senders, bounds, mine, ends, own_starts, own, remote, sum_starts, ranks)
+    split_senders(starts, senders, bounds, own_rank, ends, own_starts, own, remote, sum_starts, ranks)
     # Each worker responds in the order of its requests, so a stable sort by rank matches sums to receivers.
     route = Route(np.argsort(ranks, kind="stable"), sums)
     return EdgeSplit(starts, own_starts, own, sum_starts, RoutedNodes(node_set, route, np.split(remote, cuts)))

@@ -102,7 +102,7 @@ def count_senders(
 
 @nb.njit(nogil=True, cache=True)
 def split_senders(
-    starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], mine: int,
+    starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], own_rank: int,
     ends: NDArray[np.int64], own_starts: NDArray[np.int64], own: NDArray[np.int64], remote: NDArray[np.int64],
     sum_starts: NDArray[np.int64], ranks: NDArray[np.uint16],
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def split_senders(
 
     Args:
         starts, senders, bounds: as in `count_senders`.
-        mine: rank of this worker.
+        own_rank: rank of this worker.
         ends: begin of each other worker's edges in `remote` [workers]; advanced to their end.
         own_starts, own: edges from this worker's nodes, as rows among them [r + 1], [edges], filled.
         remote: senders of the other edges [edges], filled; the first sender of each sum (of one receiver and one
@@ -118,7 +118,7 @@ def split_senders(
         sum_starts: offsets of each receiver's sums [r + 1], filled.
         ranks: worker that computes each sum, filled.
     """
-    low, high = bounds[mine], bounds[mine + 1]
+    low, high = bounds[own_rank], bounds[own_rank + 1]
     last, count, summed = np.full(len(ends), -1), 0, 0
     for i in range(len(starts) - 1):
         own_starts[i], sum_starts[i] = count, summed

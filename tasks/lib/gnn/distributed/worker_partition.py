@@ -66,7 +66,7 @@ class WorkerPartition:
         """Bounds of each part among this worker's rows of each node set."""
         self._targets = {j: each.target for j, each in enumerate(shards.edge_sets)}
 
-    def near(self, store: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
+    def with_halo(self, store: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
         """Rows of this worker's nodes, followed by those of the halo: neighbours in other parts. Collective.
 
         Args:

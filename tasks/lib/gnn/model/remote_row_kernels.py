@@ -13,7 +13,7 @@ from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_row, prefet
 
 
 @nb.njit(parallel=True, cache=True)
-def gather_near(
+def gather_remote_rows(
     table: NDArray[np.float32], others: NDArray[np.float32], where: NDArray[np.int64], nodes: NDArray[np.int64],
     dropped: int, state: np.uint64, out: NDArray[np.float32], column: int,
 ) -> None:  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.distributed.kv_store import RemoteRows
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
-from superworkflow.tasks.lib.gnn.model.remote_row_kernels import gather_near, gather_shared_means
+from superworkflow.tasks.lib.gnn.model.remote_row_kernels import gather_remote_rows, gather_shared_means
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 _NONE = np.empty(0, np.int64)
@@ -30,7 +30,7 @@ class RemoteRowsPart(NamedTuple):
         table, values, where = self.near
         own = read_only(np.ascontiguousarray(table))
         given = read_only(values), read_only(where), read_only(self.nodes)
-        gather_near(own, *given, self.dropped.share, self.dropped.word, out, column)
+        gather_remote_rows(own, *given, self.dropped.share, self.dropped.word, out, column)
 
 
 class RowTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ def check_database(uri: str) -> None:
     """Refuse a database that has Optuna's tables: both packages keep their version in `alembic_version`.
 
     Raises:
-        UserError: the database is one of studies, or one of an older MLflow.
+        UserError: the database is one of studies.
     """
     if "://" not in uri or uri.startswith(("http:", "https:", "file:", "databricks")):
         return
@@ -44,6 +45,16 @@ def check_database(uri: str) -> None:
             "the database has the studies of sweeps, and MLflow needs one of its own: both keep their version in the "
             "same table", where=uri, remedy="Name another one in MLFLOW_TRACKING_URI",
         )  # fmt: skip
+
+
+def older_schema(uri: str, error: Exception) -> UserError | None:
+    """The error for a database whose tables are those of an older MLflow, which says so; None for any other error."""
+    if (found := re.search(r"out-of-date database schema \(found version (\w+)", str(error))) is None:
+        return None
+    return UserError(
+        "the database has the tables of an older MLflow", where=uri, value=found[1],
+        remedy=f"Back it up, then have MLflow change them: mlflow db upgrade {shlex.quote(uri)}",
+    )  # fmt: skip
 
 
 def check_experiment(found: Experiment, uri: str) -> None:

@@ -67,7 +67,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
-from superworkflow.infra.tracking.database_checks import check_database, check_experiment
+from superworkflow.infra.tracking.database_checks import check_database, check_experiment, older_schema
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
 from superworkflow.infra.tracking.entities import BATCH, as_inputs, as_metrics, as_outputs, as_params, course_metrics
 
@@ -118,7 +118,7 @@ def open_client(uri: str) -> MlflowClient:
     except UserError:
         raise
     except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
-        raise UserError(
+        raise older_schema(uri, error) or UserError(
             f"MLflow cannot be reached: {_detail(error)}",
             where=uri,
             remedy="Start the server, correct MLFLOW_TRACKING_URI, or run with --no-tracking",

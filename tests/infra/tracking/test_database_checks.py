@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,15 @@ def test_one_database_for_mlflow_and_studies(tmp_path: Path) -> None:
     StudyStorage(studies)
     with pytest.raises(UserError, match="the database has the studies of sweeps"):
         open_client(studies)
+
+
+def test_tables_of_an_older_mlflow(tmp_path: Path) -> None:
+    uri = _recorded(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow" / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+    database.close()
+    code = f"from superworkflow.infra.tracking.mlflow_tracker import open_client; open_client({uri!r})"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"mlflow db upgrade {uri}" in made.stderr
+    assert "the database has the tables of an older MLflow" in made.stderr
+    assert "451aebb31d03" in made.stderr

@@ -83,6 +83,7 @@ def compile_kernels(folder: Path) -> None:
         given = {"graph": graph, "embeddings": vectors, "labels": labels}
         _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
     _make_subgraphs(folder / "subgraphs")
+    _make_homogeneous(folder / "homogeneous")
 
 
 def _make_subgraphs(folder: Path) -> None:
@@ -114,6 +115,23 @@ def _make_subgraphs(folder: Path) -> None:
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
+
+
+def _make_homogeneous(folder: Path) -> None:
+    """Heterographs of edge lists, with features and labels: names as text and as numbers, without and with weights."""
+    for name, text, weighted in (("text", "v", False), ("numbers", "", False), ("weighted", "v", True)):
+        (here := folder / name).mkdir(parents=True)
+        pairs = [(u, (u + step * step) % _VERTICES, step) for u in range(_VERTICES) for step in range(1, 9)]
+        header = "source,target" + ",weight" * weighted + "\n"
+        rows = "".join(f"{text}{u},{text}{v}" + f",{weight}" * weighted + "\n" for u, v, weight in pairs)
+        (edges := here / "edges.csv").write_text(header + rows)
+        rows = "".join(f"{text}{u},{u}.5,{u % 7}\n" for u in range(_VERTICES))
+        (features := here / "features.csv").write_text("node,x,y\n" + rows)
+        rows = "".join(f"{text}{u},{u % 4}\n" for u in range(_VERTICES))
+        (labels := here / "labels.csv").write_text("node,label\n" + rows)
+        graph = _make("heterograph", {}, here / "graph", edges=edges, features=features, labels=labels)
+        _make("baselines", {}, here / "baselines", graph=graph)
+        _make("aggregate", {}, here / "aggregate", graph=graph)
 
 
 def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:

@@ -74,6 +74,8 @@ def compile_kernels(folder: Path) -> None:
         edges.write_text("".join(f"v{u},v{v}" + f",{weight}" * weighted + "\n" for u, v, weight in pairs))
         graph = _make("index", {}, here / "index", edges=edges)
         holdout = _make("holdout", {}, here / "holdout", graph=graph)
+        colours = _make("colour", {}, here / "colour", graph=graph)
+        _make("components", {}, here / "components", graph=graph, colours=colours)
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         given = {"graph": graph, "walks": walks[0], "vocabulary": vocabulary}

@@ -141,7 +141,10 @@ def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | Non
     )
     out.print(table)
     if compiled:
-        out.print("Kernels are compiled once per machine; runtime, CPU time and cost do not include it.")
+        out.print(
+            "Kernels are compiled once per machine; runtime, CPU time and cost do not include it "
+            f"({format_usd(run.compile_usd)} at the stages' prices)."
+        )
     if run.unified_usd:
         saving = 1 - run.cost_usd / run.unified_usd
         out.print(

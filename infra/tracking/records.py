@@ -48,6 +48,7 @@ class StageRecord:
         peak_memory_bytes: of the container where there is one, else of the process; 0 when cached.
         cost_usd: price of `holdings`.
         compile_s: seconds of compiling kernels besides, in a first run on a machine.
+        compile_usd: price of the resources during these, which no cost includes.
         saved_usd: what a cached stage cost when it ran.
         figures: what the launcher measured besides, by name with its unit.
         image: image that ran, with its digest.
@@ -82,6 +83,7 @@ class StageRecord:
     attempts: tuple[Mapping[str, Any], ...] = ()
     error: str = ""
     compile_s: float = 0.0
+    compile_usd: float = 0.0
     holdings: tuple[Holding, ...] = ()
     inputs: tuple[Used, ...] = ()
     course: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
@@ -177,6 +179,7 @@ def stage_record(
         attempts=attempts,
         holdings=holdings,
         compile_s=compile_s,
+        compile_usd=prices.cost(resources, compile_s) if compile_s else 0.0,
     )
 
 
@@ -276,6 +279,11 @@ class RunRecord:
     @property
     def cost_usd(self) -> float:
         return sum(record.cost_usd for record in self.stages)
+
+    @property
+    def compile_usd(self) -> float:
+        """Price of compiling kernels, which `cost_usd` does not include."""
+        return sum(record.compile_usd for record in self.stages)
 
     @property
     def saved_usd(self) -> float:

@@ -67,6 +67,7 @@ def test_compiling_kernels_is_told_and_not_priced() -> None:
     manifest = MANIFEST.model_copy(update={"measured": measured})
     here = stage_record(NODE, manifest, "/store/scale/d", SMALL, prices, Launched(measured, False, 50))
     assert (here.runtime_s, here.compile_s) == (9, 41)
+    assert here.compile_usd == pytest.approx(here.cost_usd * 41 / 9)
     assert here.cost_usd == pytest.approx(prices.cost(SMALL, 9))
     attempts = (Attempt(SMALL, 30, Reason.OUT_OF_MEMORY), Attempt(LARGE, 60))  # the first one is not known to compile
     retried = stage_record(NODE, manifest, "/store/scale/d", SMALL, prices, Launched(measured, False, 90, attempts))

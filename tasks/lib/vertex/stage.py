@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.estimate import Estimate, Stats
@@ -111,15 +112,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
         raise UserError("the colours are not those of this graph and consistency", where=colours.uri,
                         value=f"{colours.stats.get('vertices')} vertices, distance {colours.stats.get('distance')}",
                         remedy=f"Colour it with colour.distance={needed}")  # fmt: skip
-    seen = np.zeros(vertices, np.bool_)
-    seen[order[(order >= 0) & (order < vertices)]] = True
-    if (
-        len(order) != vertices
-        or not seen.all()
-        or bounds[0] != 0
-        or bounds[-1] != vertices
-        or (np.diff(bounds) < 0).any()
-    ):
+    if not _divides(order, bounds, vertices):
         raise UserError("the colours are damaged", where=colours.uri, remedy="Delete the dataset and run again")
     colour = np.empty(vertices, np.int32)
     colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
@@ -129,6 +122,15 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
     return Coloured(indptr, indices, weights, order, bounds, directed)
+
+
+def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
+    """True if an order has each vertex once, and the bounds divide it."""
+    if order.dtype != np.int32 or order.shape != (vertices,) or bounds.dtype != np.int64 or bounds.ndim != 1:
+        return False
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != vertices or (np.diff(bounds) < 0).any():
+        return False
+    return bool((np.sort(order) == np.arange(vertices)).all())
 
 
 def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: ProgramOutcome, vertices: int) -> Output:

@@ -81,6 +81,8 @@ class _Member(NamedTuple):
 class _OneFile:
     """A part's file, as `Table` asks a source for it."""
 
+    is_folder = False
+
     def __init__(self, part: TablePart):
         self._part, self._location, self._copy = part, Location.of(part.uri), Path()
         self.members: Mapping[str, _Member] = {self._location.name: _Member(self._location)}

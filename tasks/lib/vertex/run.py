@@ -121,16 +121,17 @@ class ChromaticEngine:
         params, vertices = self._params, len(self._queue)
         self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
         self._fold(0)
-        if params.scheduler == "sweep" or not self._signals.any():
+        if not self._signals.any():
             self._signals[:] = _ONE
         trace: list[dict[str, float]] = []
+        everything = Queue(self._graph.order, self._graph.bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            if params.scheduler == "sweep":
-                self._signals[:] = _ONE
-            queue = signalled(
-                self._graph.order, self._graph.bounds, self._signals, self._degrees, params.scheduler == "priority",
-                self._queue,
-            )  # fmt: skip
+            queue = everything
+            if params.scheduler != "sweep":
+                queue = signalled(
+                    self._graph.order, self._graph.bounds, self._signals, self._degrees,
+                    params.scheduler == "priority", self._queue,
+                )  # fmt: skip
             if not len(queue.vertices):
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)

@@ -6,40 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.vertex.colours import by_colour, conflict, greedy
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
-from superworkflow.tasks.lib.vertex.transpose import transposed
+from tests.tasks.lib.vertex.graphs import coloured, graph_of
 
-NONE = np.empty(0, np.int64), np.empty(0, np.int32)
 PRIME = 1_000_003
-
-
-def coloured(matrix: sp.csr_array, distance: int, directed: bool = False, weighted: bool = False) -> Coloured:
-    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-    size = matrix.shape[0]
-    colours, count = np.zeros(size, np.int32), 1
-    if distance:
-        colours[:] = -1
-        into = transposed(indptr, indices, None)[:2] if directed else NONE
-        count = greedy(indptr, indices, *into, distance, colours)
-        assert conflict(indptr, indices, *into, distance, colours) == -1
-    order, bounds = np.empty(size, np.int32), np.zeros(count + 1, np.int64)
-    by_colour(colours, count, order, bounds)
-    weights = matrix.data.astype(np.float32) if weighted else None
-    return Coloured(indptr, indices, weights, order, bounds, directed)
-
-
-def graph_of(edges: list[tuple[int, int]], size: int) -> sp.csr_array:
-    pairs = {(u % size, v % size) for u, v in edges if u % size != v % size}
-    both = sorted(pairs | {(v, u) for u, v in pairs})
-    rows, columns = (np.array([pair[end] for pair in both], np.int64) for end in (0, 1))
-    return sp.csr_array((np.ones(len(both)), (rows, columns)), shape=(size, size))
 
 
 def start(scope: Any, params: Any) -> None:
@@ -268,29 +243,6 @@ def test_a_type_that_is_none_is_refused() -> None:
     graph = coloured(graph_of([(0, 1)], 2), 1)
     with pytest.raises(UserError, match=r"field name: no type of a field .got 'text'"):
         ChromaticEngine(VertexProgram("bad", {"name": "text"}, alone), ProgramParams(), graph)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    edges=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80), size=st.integers(1, 30),
-    distance=st.integers(1, 2), directed=st.booleans(),
-)  # fmt: skip
-def test_colours_conflict_exactly_where_two_are_merged(
-    edges: list[tuple[int, int]], size: int, distance: int, directed: bool
-) -> None:
-    matrix = graph_of(edges, size)
-    matrix = sp.csr_array(sp.triu(matrix)) if directed else matrix
-    graph = coloured(matrix, distance, directed)  # checks that it is valid
-    near = matrix + matrix.T
-    near = (near + near @ near if distance == 2 else near).toarray() > 0
-    np.fill_diagonal(near, False)
-    colours = np.empty(size, np.int32)
-    colours[graph.order] = np.repeat(np.arange(len(graph.bounds) - 1, dtype=np.int32), np.diff(graph.bounds))
-    for first in range(colours.max()):
-        merged = np.where(colours == first + 1, first, colours).astype(np.int32)
-        wrong = (near & (merged[:, None] == merged[None, :])).any()
-        into = transposed(graph.indptr, graph.indices, None)[:2] if directed else NONE
-        assert (conflict(graph.indptr, graph.indices, *into, distance, merged) >= 0) == wrong
 
 
 def raises(scope: Any, params: Any) -> None:

@@ -24,7 +24,7 @@ def init(scope: Any, params: Any) -> None:
 
 def update(scope: Any, params: Any) -> float:
     """The largest h such that h neighbours have h at least; neighbours that counted on more are next."""
-    most, before = 0, scope.core
+    before = scope.core
     counts = np.zeros(before + 1, np.int64)
     for i in range(scope.degree):
         counts[min(before, scope.neighbour(i).core)] += 1

@@ -40,35 +40,13 @@ SAMPLE_BYTES = 1 << 18
 SAMPLE_ROWS = 1000
 
 _SOURCES = (
-    "source",
-    "src",
-    "from",
-    "u",
-    "node1",
-    "node_1",
-    "id1",
-    "id_1",
-    "head",
-    "start",
-    "tail_id",
-    "source_id",
-    ":start_id",
-)
+    "source", "src", "from", "u", "node1", "node_1",
+    "id1", "id_1", "head", "start", "tail_id", "source_id", ":start_id",
+)  # fmt: skip
 _TARGETS = (
-    "target",
-    "dst",
-    "to",
-    "v",
-    "node2",
-    "node_2",
-    "id2",
-    "id_2",
-    "tail",
-    "end",
-    "head_id",
-    "target_id",
-    ":end_id",
-)
+    "target", "dst", "to", "v", "node2", "node_2",
+    "id2", "id_2", "tail", "end", "head_id", "target_id", ":end_id",
+)  # fmt: skip
 _WEIGHTS = ("weight", "weights", "w")
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""

@@ -20,8 +20,6 @@ from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
-_BLOCK = 1 << 12
-"""As in `tasks.lib.vertex.steps`."""
 _FOLD_BLOCK = 1 << 16
 _ONE = int(np.float32(1.0).view(np.int32))
 
@@ -154,11 +152,12 @@ class ChromaticEngine:
 
     def _step(self, step: int, queue: Queue) -> float:
         """Update the vertices of a step; returns the sum of their residuals."""
-        blocks = int((-(-np.diff(queue.starts) // _BLOCK)).sum())
-        residuals, state = np.zeros(blocks), self._state(step)
+        block = self._functions.steps.BLOCK
+        blocks = int((-(-np.diff(queue.starts) // block)).sum())
+        residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
         # The first step is taken by one thread, which compiles.
-        threads = self._threads if len(queue.vertices) > _BLOCK and self._compiled else 1
+        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
         self._compiled = True
 
         def share(_: int) -> None:
@@ -176,10 +175,10 @@ class ChromaticEngine:
             list(self._pool.map(share, range(threads)))
         return float(residuals.sum())
 
-    def _state(self, step: int) -> State:
+    def _state(self, step: int, copied: bool = False) -> State:
+        """State of a step; `copied`, neighbours are seen as they are now."""
         own = tuple(self.fields.values())
-        synchronous = self._params.execution == "synchronous" and step > 0
-        seen = tuple(_read_only(each.copy() if synchronous else each) for each in own)
+        seen = tuple(_read_only(each.copy() if copied else each) for each in own)
         seed = np.uint64(self._params.seed)
         return State._make([*self._arcs, self._signals, self.globals, seed, np.int64(step), own, seen])
 

@@ -12,7 +12,7 @@ from numba.extending import overload
 from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
-_BLOCK = 1 << 12
+BLOCK = 1 << 12
 """Vertices of one colour that a thread updates in one go, and whose residuals are added up first."""
 Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
@@ -50,13 +50,13 @@ def run_share(state, queue, starts, params, residuals, claims, arrived, threads)
     first = 0
     for colour in range(len(starts) - 1):
         low, high = starts[colour], starts[colour + 1]
-        blocks = (high - low + _BLOCK - 1) // _BLOCK
+        blocks = (high - low + BLOCK - 1) // BLOCK
         while True:
             block = fetch_add(claims, colour, 1)
             if block >= blocks:
                 break
             total = 0.0
-            for place in range(low + block * _BLOCK, min(low + (block + 1) * _BLOCK, high)):
+            for place in range(low + block * BLOCK, min(low + (block + 1) * BLOCK, high)):
                 total += _number(_update(_scope_of(state, np.int64(queue[place])), params))
             residuals[first + block] = total
         first += blocks

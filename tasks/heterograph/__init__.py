@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
@@ -41,7 +41,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
-from superworkflow.tasks.lib.edge_list.time_bounds import bound_text
+from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, PIECE
 from superworkflow.tasks.lib.graph.dtypes import FEATURES as FEATURES
 
@@ -105,16 +105,16 @@ class HeterographParams(FeatureParams):
         description="Whether the two columns of an edge list are two sets of nodes, even where ids coincide; see "
         "`index.bipartite`. Names get the prefixes that index gives them.",
     )
-    time: str | None = Field(
+    time: ColumnName = Field(
         default=None,
         description="Column of times of an edge list, by name or by number from 1; auto finds it, see `index.time`. "
         "Edges keep them as the feature `timestamp`, int64: numbers as they are, dates as Unix times in seconds, both "
         "rounded down. Rows of equal edges are then not merged, see `parallel_edges`. null: times are not kept.",
     )
-    from_time: str | None = Field(
+    from_time: TimeBound = Field(
         default=None, description="Rows of an edge list before this time are left out; see `index.from_time`."
     )
-    until: str | None = Field(
+    until: TimeBound = Field(
         default=None, description="Rows of an edge list of this time and later are left out; see `index.until`."
     )
     directed: bool = Field(
@@ -134,16 +134,6 @@ class HeterographParams(FeatureParams):
         description="Nodes may have several labels even if fewer than 1 in 100 does; otherwise that is an error.",
         json_schema_extra={"affects_result": False},
     )
-
-    @field_validator("time", mode="before")
-    @classmethod
-    def _number_or_name(cls, value: object) -> object:
-        return str(value) if type(value) is int else value
-
-    @field_validator("from_time", "until", mode="before")
-    @classmethod
-    def _time(cls, value: object) -> object:
-        return bound_text(value)
 
 
 _PROCESS_BYTES = 256 << 20

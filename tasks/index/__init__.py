@@ -39,7 +39,7 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
-from superworkflow.tasks.lib.edge_list.time_bounds import bound_text
+from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, MOST_WORKERS, PIECE
 
 
@@ -62,15 +62,15 @@ class IndexParams(StageParams):
         "first row has common names (source, target; src, dst; from, to; …), or if the rows after it hold numbers "
         "where it does not.",
     )
-    source: str | None = Field(
+    source: ColumnName = Field(
         default=None,
         description="Column of source nodes, by name or by number from 1; default: a common name, else the first.",
     )
-    target: str | None = Field(
+    target: ColumnName = Field(
         default=None,
         description="Column of target nodes, by name or by number from 1; default: a common name, else the second.",
     )
-    weight: str | None = Field(
+    weight: ColumnName = Field(
         default=None, description="Column of edge weights, which are positive, by name or by number from 1."
     )
     weighted: Literal["auto"] | bool = Field(
@@ -102,18 +102,18 @@ class IndexParams(StageParams):
     target_prefix: str | None = Field(
         default=None, description="The same before the names of target nodes; default without a header: right:."
     )
-    time: str | None = Field(
+    time: ColumnName = Field(
         default=None,
         description="Column of times for `from_time` and `until`, by name or by number from 1: Unix times in seconds "
         "or finer units, other numbers, or dates of ISO 8601. Default: a column called time, timestamp or date, else "
         "one of Unix times or dates.",
     )
-    from_time: str | None = Field(
+    from_time: TimeBound = Field(
         default=None,
         description="Rows before this time are left out: a date (2004-05-01, at 0:00 UTC), an instant "
         "(2004-05-01T12:00+02:00), or a number such as a Unix time. What is wrong in rows left out does not matter.",
     )
-    until: str | None = Field(
+    until: TimeBound = Field(
         default=None, description="Rows of this time and later ones are left out; given as `from_time` is."
     )
     directed: bool = Field(default=False, description="Whether (u, v) and (v, u) are different edges.")
@@ -132,16 +132,6 @@ class IndexParams(StageParams):
         "files of 2 MiB or more that fit the stage's memory. The result is the same.",
         json_schema_extra={"affects_result": False},
     )
-
-    @field_validator("source", "target", "weight", "time", mode="before")
-    @classmethod
-    def _number_or_name(cls, value: object) -> object:
-        return str(value) if type(value) is int else value
-
-    @field_validator("from_time", "until", mode="before")
-    @classmethod
-    def _time(cls, value: object) -> object:
-        return bound_text(value)
 
     @field_validator("delimiter")
     @classmethod

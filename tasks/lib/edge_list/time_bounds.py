@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime
 from fractions import Fraction
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 SECONDS = (631_152_000, 4_102_444_800)
 """Unix times from 1990 to 2099."""
@@ -33,6 +36,12 @@ def bound_text(value: object) -> object:
     if isinstance(value, str):
         _parsed(value)
     return value
+
+
+TimeBound = Annotated[str | None, BeforeValidator(bound_text)]
+"""Parameter that bounds times."""
+ColumnName = Annotated[str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+"""Parameter that names a column, or gives its number from 1."""
 
 
 def bound_number(text: str, unit: int) -> int | None:

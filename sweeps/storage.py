@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ class StudyStorage:
                 f"the database of the studies cannot be used: {detail}", where=str(self), remedy="Check --storage"
             ) from None
         self.optuna: BaseStorage = get_storage(database)
+        for engine in (self._engine, database.engine):
+            weakref.finalize(self, engine.dispose)
 
     @staticmethod
     def exists(url: str) -> bool:

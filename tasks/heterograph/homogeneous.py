@@ -47,8 +47,8 @@ from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
-from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import no_edges
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels

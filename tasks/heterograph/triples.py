@@ -18,7 +18,7 @@ from superworkflow.tasks.heterograph import NODE_SET, TIMESTAMP, HeterographPara
 from superworkflow.tasks.heterograph.edge_rows import edge_rows
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import unpacked_parquet
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
 from superworkflow.tasks.lib.graph.schema import (

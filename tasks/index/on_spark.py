@@ -22,8 +22,8 @@ from superworkflow.tasks.index.relational import Relations
 from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
 from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, whole_file
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
-from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, no_edges, too_heavy
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, detect_files, opened
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 

@@ -19,8 +19,8 @@ from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from superworkflow.tasks.index.trim import kept_edges
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
-from superworkflow.tasks.lib.edge_list.detect import Dialect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, no_edges, too_heavy, too_little_memory
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile, edge_files, text_rows_of
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats

@@ -17,7 +17,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
 from superworkflow.tasks.lib.formats.arrow import is_damage
 

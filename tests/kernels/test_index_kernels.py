@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from superworkflow.tasks.index import run
 from superworkflow.tasks.lib.edge_list import encode, vertex_order
 from superworkflow.tasks.lib.edge_list import text_rows as text
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.text_rows import open_rows, text_rows
 

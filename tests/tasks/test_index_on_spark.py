@@ -30,7 +30,8 @@ from superworkflow.tasks.index import STAGE, IndexParams, on_spark, spark_csr, s
 from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
 from superworkflow.tasks.index.spark_rows import FilePart, whole_lines
 from superworkflow.tasks.index.spark_steps import number_vertices
-from superworkflow.tasks.lib.edge_list.detect import SAMPLE_BYTES, Dialect, detect
+from superworkflow.tasks.lib.edge_list.detect import SAMPLE_BYTES, detect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.graph.graph_writer import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from tests.spark import needs_spark
 

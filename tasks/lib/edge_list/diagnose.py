@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.storage.text_file import numbered_lines
-from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect, lone_return_in
+from superworkflow.tasks.lib.edge_list.dialect import NUMBER, Dialect, lone_return_in
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile
 from superworkflow.tasks.lib.edge_list.edge_times import NO_TIME
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing

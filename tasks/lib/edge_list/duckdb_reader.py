@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import EdgeFile
 from superworkflow.tasks.lib.edge_list.missing_ids import missing_sql
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows, cut_rows

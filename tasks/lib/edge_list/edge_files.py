@@ -13,8 +13,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import unpacked
-from superworkflow.tasks.lib.edge_list.detect import PARQUET, Dialect, NoRows, ReadParams, detect
+from superworkflow.tasks.lib.edge_list.detect import detect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect, NoRows, ReadParams
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.parquet_head import MAGIC
 from superworkflow.tasks.lib.edge_list.text_rows import ParsedRows, open_rows, text_rows
 
 _ROWS = 20
@@ -139,7 +141,7 @@ def _like(lead: Dialect, lead_where: str, stream: BinaryIO, params: ReadParams, 
         NoRows: there are none.
         UserError: it is not like it.
     """
-    is_parquet = unpacked(stream, where)[0].read(len(PARQUET)) == PARQUET
+    is_parquet = unpacked(stream, where)[0].read(len(MAGIC)) == MAGIC
     if is_parquet != (lead.kind == "parquet"):
         raise differ(lead_where, where, f"the one is {lead.kind}, the other {'parquet' if is_parquet else 'text'}")
     settled = _Settled(lead.kind, lead.separator if lead.kind == "csv" else None, True if lead.names else params.header)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.edge_list.bipartite import prefixed
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.encode import Encoder
 from superworkflow.tasks.lib.edge_list.missing_ids import missing
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow

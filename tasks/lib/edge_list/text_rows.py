@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, short_lines
 from superworkflow.tasks.lib.edge_list.bipartite import prefixed
-from superworkflow.tasks.lib.edge_list.detect import NUMBER, Dialect
+from superworkflow.tasks.lib.edge_list.dialect import NUMBER, Dialect
 from superworkflow.tasks.lib.edge_list.edge_times import cut
 from superworkflow.tasks.lib.edge_list.missing_ids import missing
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from superworkflow.tasks.lib.edge_list import encode
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 

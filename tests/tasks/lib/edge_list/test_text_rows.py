@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks.lib.edge_list import text_rows as text
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, text_rows
 
 Pairs = list[tuple[str, str]]

@@ -167,8 +167,8 @@ def check_edges(labels: Source | None, links: bool, label: str) -> None:
 
 STAGES = (
     heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, holdout_edges.STAGE,
-    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE,
-    publish_predictions.STAGE,
+    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE,
+    score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest

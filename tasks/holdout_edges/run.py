@@ -13,7 +13,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout_edges import HoldoutEdgesParams
 from superworkflow.tasks.holdout_edges.labelled_rows import RANDOM, edges_of_set, rows_of_list
 from superworkflow.tasks.holdout_edges.splits import NONE, drawn_splits, named_splits
-from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.edge_list.input_warnings import WARNING_PREFIX, InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
 from superworkflow.tasks.lib.gnn.objective.labels import by_number
 from superworkflow.tasks.lib.gnn.objective.real_labels import number_of
@@ -61,7 +61,7 @@ def run(job: StageRun[HoldoutEdgesParams]) -> Output:
             "edges between the same two nodes are in several splits", where, f"{twice} pairs of nodes",
             f"Set train.split_by={RANDOM} if these labels are the same", ))  # fmt: skip
     counts = {split: len(labels.items(split)) for split in SPLITS}
-    job.progress.log(f"{len(labels.splits)} edges of {labels.edges} have a label: " + ", ".join(
+    job.progress.log(f"{len(labels.splits)} edges of {labels.edges} have a label, {labels.label}: " + ", ".join(
         f"{count} {split}" for split, count in counts.items()))  # fmt: skip
     log_warnings(job.progress, warnings)
     judged = labels.pairs[labels.splits != SPLITS.index("train")]
@@ -72,7 +72,8 @@ def run(job: StageRun[HoldoutEdgesParams]) -> Output:
     if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
         stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(judged), stats={
-        **before, **stats, "labelled_edges": len(labels.splits), "bytes": job.output.bytes_written,
+        **{name: value for name, value in before.items() if not name.startswith(WARNING_PREFIX)}, **stats,
+        "labelled_edges": len(labels.splits), "bytes": job.output.bytes_written,
         **warning_stats(warnings),
     })  # fmt: skip
 
@@ -147,7 +148,7 @@ def _check(labels: EdgeLabels, where: str) -> None:
         lacks = [name for name, count in zip(labels.classes, counts, strict=True) if not count]
         if lacks:
             raise UserError("a class has no edge to train on", where=where, value=", ".join(lacks)[:200],
-                            remedy="Put an edge of each class into the split train, or leave its labels empty")  # fmt: skip
+                            remedy="Put an edge of each class into the split train, or leave it empty")  # fmt: skip
 
 
 def _in_two_splits(labels: EdgeLabels) -> int:

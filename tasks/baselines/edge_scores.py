@@ -80,10 +80,10 @@ def mean_model(
     if either_way:
         ends, both = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([rest, rest])
         own = _damped(ends, both, sizes[0]) / 2
-        return lambda of: mean + own[of[:, 0]] + own[of[:, 1]]
+        return lambda given: mean + own[given[:, 0]] + own[given[:, 1]]
     of_targets = _damped(pairs[:, 1], rest, sizes[1])
     of_sources = _damped(pairs[:, 0], rest - of_targets[pairs[:, 1]], sizes[0])
-    return lambda of: mean + of_sources[of[:, 0]] + of_targets[of[:, 1]]
+    return lambda given: mean + of_sources[given[:, 0]] + of_targets[given[:, 1]]
 
 
 def class_model(
@@ -112,7 +112,7 @@ def class_model(
         counts = np.bincount(numbers * kinds + classes, minlength=size * kinds).reshape(size, kinds)
         shares = (counts + _DAMPING * prior) / (counts.sum(axis=1, keepdims=True) + _DAMPING)
         logs.append(np.log(shares))
-    return lambda of: logs[0][of[:, 0]] + logs[-1][of[:, 1]] - np.log(prior)
+    return lambda given: logs[0][given[:, 0]] + logs[-1][given[:, 1]] - np.log(prior)
 
 
 def _damped(ends: NDArray[np.int64], values: NDArray[np.float64], size: int) -> NDArray[np.float64]:

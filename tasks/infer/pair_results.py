@@ -83,7 +83,7 @@ def _write_ends(output: FileWriter, graph: HeteroGraph, edges: EdgeSet, rows: Ro
 
 
 def decoded(network: Network, edges: EdgeSet, rows: RowsByNodeSet, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
-    """What the decoder makes of pairs, float32 [pairs, outputs].
+    """Outputs of the decoder for pairs, float32 [pairs, outputs].
 
     Args:
         network: the trained network.

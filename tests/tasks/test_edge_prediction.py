@@ -143,9 +143,9 @@ def test_a_network_beats_what_both_ends_say(task: str, made: tuple[Path, Dataset
         np.testing.assert_allclose(answers["probability"], table["probability"].head(50), atol=1e-5)
     else:
         np.testing.assert_allclose(answers["predicted"], table["predicted"].head(50), atol=1e-4)
-    asked = pd.DataFrame({"source": ["new", "p1", "p2"], "target": ["t1", "nobody", "p4"],
+    request = pd.DataFrame({"source": ["new", "p1", "p2"], "target": ["t1", "nobody", "p4"],
                           "source_neighbors": [["t1", "t3"], None, None]})  # fmt: skip
-    errors = model.predict(asked, {})["error"].tolist()
+    errors = model.predict(request, {})["error"].tolist()
     assert errors[0] == ""
     assert "nobody" in errors[1]
     assert errors[2] == ""

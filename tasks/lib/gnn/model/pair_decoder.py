@@ -10,7 +10,7 @@ from superworkflow.tasks.lib.gnn.model.config import MLP, Head
 
 
 class PairDecoder(nn.Module):
-    """Linear, ReLU, linear on (source, target, source * target), so that the ends are told apart.
+    """Linear, ReLU, linear on (source, target, source * target), so that (u, v) and (v, u) differ.
 
     Args:
         width: of the rows, and of the hidden layer.

@@ -80,7 +80,7 @@ class EdgeTask:
         raise NotImplementedError
 
     def _decoded(self, network: Network, rows: RowsByNodeSet, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the decoder makes of each edge, and the targets."""
+        """Outputs of the decoder for each edge, and the targets."""
         device = network.device
         ends = [
             rows[name].index_select(0, torch.from_numpy(places).to(device))

@@ -51,7 +51,8 @@ def judge_edges(job: StageRun[SplitParams], graph: HeteroGraph) -> Output:
                 continue
             truth, found = labels.values[items], predict(items)
             if labels.classes:
-                figures = dict(zip(("accuracy", "macro_f1"), class_scores(truth, found), strict=True))
+                scored = class_scores(truth, found.astype(np.int64))
+                figures = dict(zip(("accuracy", "macro_f1"), scored, strict=True))
                 figures["micro_f1"] = figures["accuracy"]
             else:
                 figures = number_errors(truth, found)

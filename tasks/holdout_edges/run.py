@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.holdout_edges import HoldoutEdgesParams
 from superworkflow.tasks.holdout_edges.labelled_rows import RANDOM, edges_of_set, rows_of_list
 from superworkflow.tasks.holdout_edges.splits import NONE, drawn_splits, named_splits
-from superworkflow.tasks.lib.edge_list.input_warnings import WARNING_PREFIX, InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
 from superworkflow.tasks.lib.gnn.objective.labels import by_number
 from superworkflow.tasks.lib.gnn.objective.real_labels import number_of

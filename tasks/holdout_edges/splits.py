@@ -57,11 +57,11 @@ def _by_time(times: NDArray[Any], shares: tuple[float, float], where: str) -> ND
     ordered = np.sort(times)
     cuts = [min(len(times) - 1, round(share * len(times))) for share in (shares[0], sum(shares))]
     first, second = (ordered[cut] for cut in cuts)
-    splits = (times >= first).astype(np.int8) + (times >= second)
     if first == ordered[0]:
         raise UserError("edges cannot be split by times that are the same", where=where, value=str(first),
                         remedy="Set train.split_by to random, or name another column")  # fmt: skip
-    return splits.astype(np.int8)
+    found: NDArray[np.int8] = (times >= first).astype(np.int8) + (times >= second).astype(np.int8)
+    return found
 
 
 def _numbers(texts: pa.LargeStringArray, where: str) -> NDArray[Any]:

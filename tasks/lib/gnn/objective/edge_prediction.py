@@ -73,7 +73,7 @@ class EdgeTask:
         """No files: the graph's dataset has labels and splits."""
 
     def facts(self) -> dict[str, Stat]:
-        counts = {f"{split}_edges": len(self.items(split)) for split in SPLITS}
+        counts: dict[str, Stat] = {f"{split}_edges": len(self.items(split)) for split in SPLITS}
         return counts | ({"classes": len(self.labels.classes)} if self.labels.classes else {})
 
     def _wanted(self, items: NDArray[np.int64]) -> NDArray[np.generic]:

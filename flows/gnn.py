@@ -1,4 +1,4 @@
-"""GNN: a graph neural network that predicts classes or numbers of nodes, or links, in mini-batches."""
+"""GNN: a graph neural network that predicts classes or numbers of nodes or edges, or links, in mini-batches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from superworkflow.tasks import (
     baselines_links,
     feature_matrix,
     heterograph,
+    holdout_edges,
     holdout_links,
     infer,
     node_labels,
@@ -35,6 +36,7 @@ from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+EDGE_TASKS = ("edge_classification", "edge_regression")
 
 
 class GnnOptions(StageParams):
@@ -42,8 +44,8 @@ class GnnOptions(StageParams):
 
     task: Literal["node_classification", "link_prediction"] = Field(
         default="node_classification",
-        description="Task to learn: node_classification, or numbers of nodes with train.task=regression; "
-        "link_prediction needs no labels.",
+        description="Task to learn: node_classification, or what train.task says of nodes or edges; link_prediction "
+        "needs no labels.",
     )
     partitioned: bool = Field(
         default=False,
@@ -60,7 +62,7 @@ def diagram(
     labels: Source | None,
     links: Source | None,
 ) -> None:
-    """Heterograph, train, infer, score, publish; for link prediction some links are held out first.
+    """Heterograph, train, infer, score, publish; links or labelled edges that are judged are held out first.
 
     With a schema, the columns of nodes that are features become one matrix for all stages after it.
     Labels of an edge list are apart from the graph, so that other labels leave it and the means as they are.
@@ -68,7 +70,10 @@ def diagram(
     Means of features are computed first if the network reads them. Partitioning does not change the trained network.
     """
     is_links = flow.option("task") == LINKS
-    check_sources(graph, edges, features, labels, is_links)
+    of_edges = flow.parameter("train.task") in EDGE_TASKS
+    check_sources(graph, edges, features, labels, is_links, of_edges)
+    if of_edges:
+        check_edges(labels, is_links, flow.parameter("train.label"))
     if links is not None and not is_links:
         raise UserError("links to validate and test are of link prediction", where="links", value=links.uri,
                         remedy=f"Leave it out, or set gnn.task={LINKS}")  # fmt: skip
@@ -77,6 +82,8 @@ def diagram(
         typed = flow.stage(feature_matrix.STAGE, graph=typed)
     classes = None if labels is None else flow.stage(node_labels.STAGE, graph=typed, labels=labels)
     learned = flow.stage(holdout_links.STAGE, graph=typed, links=links) if is_links else typed
+    if of_edges:
+        learned = flow.stage(holdout_edges.STAGE, graph=typed, edges=edges)
     shards = None
     if flow.option("partitioned"):
         parts = flow.stage(partition.STAGE, graph=learned)
@@ -102,8 +109,9 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
     """
     if not {"train", "infer"} <= set(model) or read_shape(model["train"]).embedded():
         return None
+    graph = nodes.get("holdout_edges", nodes.get("feature_matrix", nodes["heterograph"]))
     found = flow.stage(
-        infer.STAGE, name="champion-infer", graph=nodes.get("feature_matrix", nodes["heterograph"]),
+        infer.STAGE, name="champion-infer", graph=graph,
         network=model["train"], splits=nodes["train"], shards=nodes.get("shard"), labels=nodes.get("node_labels"),
     )  # fmt: skip
     champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
@@ -111,7 +119,12 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
 
 
 def check_sources(
-    graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None, links: bool
+    graph: Source | None,
+    edges: Source | None,
+    features: Source | None,
+    labels: Source | None,
+    links: bool,
+    of_edges: bool,
 ) -> None:
     """Refuse combinations of sources that do not define a graph to learn from.
 
@@ -130,22 +143,39 @@ def check_sources(
     if links and labels is not None:
         raise UserError("link prediction uses no labels of nodes", where="labels", value=labels.uri,
                         remedy=f"Leave it out, or set gnn.task={CLASSIFICATION}")  # fmt: skip
-    if edges is not None and labels is None and not links:
+    if edges is not None and labels is None and not links and not of_edges:
         raise UserError("node classification needs labels", where="labels",
                         remedy=f"Give --labels FILE, or set gnn.task={LINKS}")  # fmt: skip
 
 
+def check_edges(labels: Source | None, links: bool, label: str) -> None:
+    """Refuse what does not say which labels of edges are to be learned.
+
+    Raises:
+        UserError: names the parameter or source.
+    """
+    if links:
+        raise UserError("labels of edges and links are two tasks", where="gnn.task", value=LINKS,
+                        remedy="Leave gnn.task out, or train.task")  # fmt: skip
+    if labels is not None:
+        raise UserError("labels of edges are in the edge list itself", where="labels", value=labels.uri,
+                        remedy="Leave it out, and name the column with --label COLUMN")  # fmt: skip
+    if not label:
+        raise UserError("edges need labels to learn", where="train.label",
+                        remedy="Give --label COLUMN of the edge list, or --label SET.FEATURE of a schema")  # fmt: skip
+
+
 STAGES = (
-    heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE,
-    shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE,
-    publish_predictions.STAGE,
+    heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, holdout_edges.STAGE,
+    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE,
+    score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn",
-    help="a graph neural network that predicts classes or numbers of nodes, or links",
+    help="a graph neural network that predicts classes or numbers of nodes or edges, or links",
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
@@ -161,7 +191,11 @@ SUPERWORKFLOW = Superworkflow(
     optional=frozenset({"graph", "edges", "features", "labels", "links"}),
     diagram=diagram,
     options=GnnOptions,
-    flags={"label": Flag("train.label", "with a schema, the feature of nodes to predict", "SET.FEATURE")},
+    flags={
+        "label": Flag(
+            "train.label", "with a schema the feature to predict; of an edge list's edges the column", "SET.FEATURE"
+        )
+    },
     variants={
         "laptop": {"score": SMALL, "publish_predictions": SMALL},
         "spark": {"score": SMALL, "publish_predictions": SMALL},
@@ -188,7 +222,7 @@ SUPERWORKFLOW = Superworkflow(
             Metric(
                 "score", f"{name}@{split}", "maximize" if name == "r2" else "minimize", headline=name == "rmse",
                 promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES,
-                needs={"train.task": "regression"}, optional=True,
+                needs={"train.task": ("regression", "edge_regression")}, optional=True,
             )
             for name in NUMBER_FIGURES for split in ("validation", "test")
         ),

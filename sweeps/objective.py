@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -130,9 +130,16 @@ def choose_quality(
     headlines = [metric for metric in superworkflow.metrics if metric.headline]
     found = [each for each in headlines if each.source is None or each.source in sources]
     if diagram is not None:
-        found = [each for each in found if all(diagram.parameter(name) == each.needs[name] for name in each.needs)]
+        found = [
+            each for each in found if all(_fits(diagram.parameter(name), value) for name, value in each.needs.items())
+        ]
         found.sort(key=lambda each: not each.needs)
     return next((each for each in found if diagram is None or each.node in diagram.nodes), found[0] if found else None)
+
+
+def _fits(value: Any, needed: Any) -> bool:
+    """True if a parameter has the value that a metric needs, or one of several."""
+    return bool(value in needed if isinstance(needed, tuple) else value == needed)
 
 
 def judged_node(diagram: Diagram, objectives: Sequence[SweepObjective]) -> Node | None:

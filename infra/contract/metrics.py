@@ -37,7 +37,8 @@ class Metric:
         uncertainty: name of the figure that is this one's standard deviation, shown with it.
         source: source without which it is not computed.
         options: values of the superworkflow's options with which a trial computes no more than this figure needs.
-        needs: values of stages' parameters, by dotted name, with which alone the node reports it, and no others.
+        needs: values of stages' parameters, by dotted name, with which alone the node reports it, and no others; a
+            tuple of values where any of them will do.
         optional: whether diagrams may do without the node.
         baselines: name of a node that reports the same figure of simpler methods, as `<method>_<name>`; these are shown
             with this one.

@@ -13,6 +13,10 @@ Labels and splits are those of training. Figures of three methods, on the nodes 
 Of numbers they are `mean`, of the training nodes, `features`, ridge regression on the features, of six strengths the
 best on the validation nodes, and `neighbor_mean`, of the training nodes among the neighbours.
 
+Of edges, of whose labels those of the training edges alone are used: `majority`, and `end_classes`, the classes of both
+ends' other edges by naive Bayes, each end with five further edges of the mean shares; of numbers `mean`, and
+`end_means`, the mean plus each end's deviation from it, damped in the same way.
+
 What costs more than some seconds is bounded, and the log says how: training rows and steps by the numbers of nodes,
 edges and classes, judged nodes by 50,000 of each split. Where a method cannot be used it is left out, and the log says
 why. Where nodes have several labels, a node with k of them is given the k of highest score, as by stage `score`.
@@ -31,8 +35,8 @@ from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
-METHODS = ("majority", "features", "label_propagation")
-NUMBER_METHODS = ("mean", "features", "neighbor_mean")
+METHODS = ("majority", "features", "label_propagation", "end_classes")
+NUMBER_METHODS = ("mean", "features", "neighbor_mean", "end_means")
 MOST_JUDGED = 50_000
 """Nodes of a split that are judged at most, the first by their hash."""
 MOST_FEATURE_PRODUCTS = 300_000_000
@@ -72,7 +76,7 @@ STAGE = Stage(
     params=SplitParams,
     params_of=("train",),
     inputs={
-        "graph": Input("heterograph dataset: the graph with features and labels"),
+        "graph": Input("heterograph or holdout_edges dataset: the graph with features and labels"),
         "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
     },
     run="superworkflow.tasks.baselines.run:run",

@@ -10,9 +10,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.baselines import MOST_JUDGED
+from superworkflow.tasks.baselines.edge_scores import judge_edges
 from superworkflow.tasks.baselines.feature_scores import feature_scores, ridge_numbers
 from superworkflow.tasks.baselines.label_propagation import neighbor_means, propagated_scores
 from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes, labelled_nodes, spread_out
+from superworkflow.tasks.lib.gnn.objective.edge_labels import has_edge_labels
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
@@ -37,6 +39,8 @@ def run(job: StageRun[SplitParams]) -> Output:
         UserError: labels or features cannot be used.
     """
     graph = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels"))
+    if has_edge_labels(graph.dataset):
+        return judge_edges(job, graph)
     targets = node_targets_of(graph, job.params)
     judged = {split: spread_out(targets.nodes(split), job.params.seed, MOST_JUDGED) for split in JUDGED}
     judged = {split: nodes for split, nodes in judged.items() if len(nodes)}

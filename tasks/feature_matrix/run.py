@@ -103,6 +103,8 @@ def _label_of(graph: HeteroGraph, label: str) -> tuple[str, Feature] | None:
         f"{name}.{each.name}": (name, each) for name, nodes in graph.node_sets.items() for each in nodes.features
     }
     name = label or _USUAL_LABEL
+    if any(label == f"{edges.name}.{each.name}" for edges in graph.edge_sets.values() for each in edges.features):
+        return None
     return features[name] if name in features else label_feature(graph, label, "train.label") if label else None
 
 

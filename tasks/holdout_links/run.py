@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +16,9 @@ from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
-from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
-from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_feature, write_graph_file, write_rows
-from superworkflow.tasks.lib.graph.sparse_rows import row_starts
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
+from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -48,7 +46,7 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
     sizes = [len(held_out.links[split]) for split in HELD_OUT]
     job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
-    edge_sets = _write_rest(job, graph, Places(graph, edges).of(hidden))
+    edge_sets = write_without(job.output, graph, Places(graph, edges).of(hidden))
     held_out.write(job.output)
     before, stats = graph.dataset.stats, stats_of(list(graph.node_sets.values()), edge_sets)
     if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
@@ -156,35 +154,3 @@ def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int) -> Pairs:
             value=found, remedy="Give a sparser graph, or set holdout_links.test_share lower",
         )  # fmt: skip
     return out
-
-
-def _write_rest(
-    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, gone: dict[int, NDArray[np.int64]]
-) -> list[EdgeSet]:
-    """Write the graph without some edges, given by their positions; what is the same is copied as it is."""
-    output, source = job.output, graph.dataset
-    changed = tuple(f"edges-{number}-" for number in gone)
-    for file in source.manifest.files:
-        if file.path != GRAPH_FILE and not file.path.startswith(changed):
-            with output.file(file.path) as path:
-                shutil.copyfile(source.local(file.path), path)
-    edge_sets = list(graph.edge_sets.values())
-    kept = {number: np.ones(edge_sets[number].count, np.bool_) for number in gone}
-    for number, positions in gone.items():
-        kept[number][positions] = False
-    for number, keep in kept.items():
-        edges = edge_sets[number]
-        rows = graph.rows(edges.name)
-        origin = graph.origin(edges.name)
-        table_rows = None if origin is not None else graph.table_rows(edges.name)[keep].astype(np.int32)
-        if origin is not None:
-            number_of = np.cumsum(kept[graph.edge_number(edges.reversed_of or "")]) - 1
-            origin = number_of[origin[keep]]
-        write_rows(output, number, row_starts(keep)[rows.indptr], rows.indices[keep], origin, table_rows)
-        if origin is None:
-            for place, feature in enumerate(edges.features):
-                values = take(graph.edge_feature(edges.name, feature.name), np.flatnonzero(keep))
-                write_feature(output, feature_stem("edges", number, place), feature, values)
-        edge_sets[number] = edges._replace(count=int(keep.sum()))
-    write_graph_file(output, graph.node_sets.values(), edge_sets, graph.context)
-    return edge_sets

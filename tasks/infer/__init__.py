@@ -14,6 +14,10 @@ Of a network that predicts links: `embeddings.parquet` has what the last layer m
 decoder. A pair's score is the sum over the columns of both nodes' vectors and the factors, multiplied.
 `predictions.parquet` has the held-out pairs with columns `source`, `target`, `linked`, `split`, `score`, `probability`.
 
+Of a network that predicts edges: `embeddings.parquet` and `target_embeddings.parquet` as of links, which the decoder of
+`lib.gnn.model.pair_decoder` reads, and the labelled edges in `predictions.parquet` with columns `source`, `target`,
+`predicted`, of classes `probability`, `label` and `split`; `probabilities.npy` and `classes.json` as of nodes.
+
 `rows-<layer>-<node set>.npy` float32 [nodes, width]: what a layer from the second on reads of the nodes of a set, by
 number of both; see `lib.gnn.model.inner_rows`.
 """

@@ -41,7 +41,7 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
-from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs, read_embeddings, read_network
@@ -123,7 +123,7 @@ def infer(
     with tempfile.TemporaryDirectory() as folder:
         made = {name: _whole(store, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
         read = made
-        if shape.head.task != LINKS and shape.layers > 1:
+        if not shape.head.of_pairs and shape.layers > 1:
             read = {name: _whole(store, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets}
         if worker.rank > 0:
             return {}

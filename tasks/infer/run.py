@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numba as nb
@@ -19,7 +18,18 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.files import (
+    CLASSES,
+    PIECE,
+    PREDICTIONS,
+    PROBABILITIES,
+    TARGET_VECTORS,
+    VECTORS,
+    write_probabilities,
+    write_vectors,
+)
 from superworkflow.tasks.infer.multi_label import multi_label_columns
+from superworkflow.tasks.infer.pair_results import write_edges, write_links
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import columns_of, width_of
@@ -32,7 +42,6 @@ from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -40,10 +49,6 @@ from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
-PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
-PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
-_GROUP_BYTES = 4 << 20
-_PIECE = 1 << 16
 _SHOWN = 5
 WHOLE = 1 << 27
 """Edges times width of hidden layers up to which a module of one's own reads the whole graph at once."""
@@ -107,7 +112,9 @@ def write_results(
         hidden: inputs of the last layer for these nodes.
     """
     if network.shape.head.task == LINKS:
-        return _write_links(output, graph, network, rows)
+        return write_links(output, graph, network, rows)
+    if network.shape.head.of_pairs:
+        return write_edges(output, graph, network, rows)
     (target,) = network.shape.head.node_sets
     return _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
 
@@ -120,7 +127,7 @@ def _write_nodes(
     (target,) = shape.head.node_sets
     names = graph.ids(target).combine_chunks()
     with output.file(VECTORS) as path:
-        _write_vectors(path, names, vectors)
+        write_vectors(path, names, vectors)
     splits = judged_by.array("splits.npy", mmap=False) if judged_by else np.full(len(names), -1, np.int8)
     if judged_by and len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
@@ -130,7 +137,7 @@ def _write_nodes(
     else:
         found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
         kinds = {"classes": len(shape.head.classes)}
-        _write_probabilities(output, shape, scores)
+        write_probabilities(output, shape, scores)
     with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),
@@ -156,8 +163,8 @@ def _number_columns(graph: HeteroGraph, shape: NetworkConfig, rows: NDArray[np.f
 def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
     """Most probable class of each node, its probability, and the node's own class."""
     predicted, likely = np.empty(len(scores), np.int64), np.empty(len(scores), np.float32)
-    for first in range(0, len(scores), _PIECE):  # no second copy of the scores, which may be large
-        piece = slice(first, first + _PIECE)
+    for first in range(0, len(scores), PIECE):  # no second copy of the scores, which may be large
+        piece = slice(first, first + PIECE)
         probabilities, classes = torch.softmax(torch.from_numpy(scores[piece]), 1).max(1)
         predicted[piece], likely[piece] = classes.numpy(), probabilities.numpy()
     return {
@@ -174,59 +181,15 @@ def _labels(graph: HeteroGraph, shape: NetworkConfig) -> list[str | None]:
     return label_texts(graph, shape.head.label)
 
 
-def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArray[np.float32]) -> None:
-    """Write the probability of each class, some nodes at a time: no second copy of the scores, which may be large."""
-    output.json(CLASSES, list(shape.head.classes))
-    with output.file(PROBABILITIES) as path, path.open("wb") as stream:
-        header = {"descr": "<f4", "fortran_order": False, "shape": scores.shape}
-        np.lib.format.write_array_header_1_0(stream, header)
-        for first in range(0, len(scores), _PIECE):
-            piece = torch.from_numpy(scores[first : first + _PIECE])
-            likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)
-            stream.write(likely.numpy().astype("<f4").tobytes())
-
-
-def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
-    """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
-    held_out = read_held_out(graph)
-    edges = graph.edge_sets[held_out.edges]
-    ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
-    files = {VECTORS: edges.source}
-    if edges.source != edges.target:
-        files[TARGET_VECTORS] = edges.target
-    for file, name in files.items():
-        with output.file(file) as path:
-            _write_vectors(path, ids[name], rows[name])
-    width = network.shape.head.width
-    factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
-    output.array("factors.npy", factors)
-    parts = []
-    for split in HELD_OUT:
-        for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
-            scores = torch.from_numpy(scores_of(rows[edges.source], rows[edges.target], factors, pairs))
-            parts.append(pa.table({
-                "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
-                "target": ids[edges.target].take(column(pairs[:, 1])).cast(pa.string()),
-                "linked": pa.array(np.full(len(pairs), linked)),
-                "split": pa.array([split] * len(pairs), pa.string()),
-                "score": column(scores.numpy()),
-                "probability": column(torch.sigmoid(scores).numpy()),
-            }))  # fmt: skip
-    with output.file(PREDICTIONS) as path:
-        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
-    count = sum(len(rows[name]) for name in files.values())
-    pairs_there = sum(map(len, parts))
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
-
-
 def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
     """Names of the files of a network's predictions."""
     inner = list(inner_rows(shape).values()) if params.inner_rows else []
     if shape.head.task == REGRESSION:
         return [PREDICTIONS, VECTORS, *inner]
-    if shape.head.task != LINKS:
+    if not shape.head.of_pairs:
         return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
-    return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *inner]
+    more = ["factors.npy"] if shape.head.task == LINKS else [PROBABILITIES, CLASSES] if shape.head.classes else []
+    return [PREDICTIONS, VECTORS, *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *more, *inner]
 
 
 def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
@@ -434,16 +397,3 @@ def multiplied(network: Network, number: int, place: int, rows: NDArray[np.float
         part = torch.from_numpy(np.array(rows[first : first + batch], np.float32)).to(network.device)
         out[first : first + batch] = layer.multiply(place, part, network.precision).cpu().numpy()
     return out
-
-
-def _write_vectors(path: Path, names: pa.Array, vectors: NDArray[np.float32]) -> None:
-    """Write nodes and vectors, a row group at a time."""
-    width = vectors.shape[1]
-    schema = pa.schema([("node", pa.string()), ("vector", pa.list_(pa.float32(), width))])
-    size = max(1, _GROUP_BYTES // (4 * width))
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False, write_statistics=False) as writer:
-        for first in range(0, len(vectors), size):
-            part = vectors[first : first + size]
-            values = pa.FixedSizeListArray.from_arrays(column(part.reshape(-1)), width)
-            batch = [names[first : first + size].cast(pa.string()), values]
-            writer.write_table(pa.Table.from_arrays(batch, schema=schema), row_group_size=size)

@@ -21,6 +21,10 @@ _CLASS_METHODS = {
         "labels spread over the edges classify better than the network",
         "Set train.epochs higher, or train.dropout lower; check that the features are right",
     ),
+    "end_classes": (
+        "the labels of both ends' other edges classify better than the network",
+        "Set train.epochs higher or train.learning_rate lower; check that edges have the right direction",
+    ),
 }
 _NUMBER_METHODS = {
     "mean": (
@@ -28,6 +32,7 @@ _NUMBER_METHODS = {
         "Look at train's losses: set train.learning_rate lower or train.epochs higher",
     ),
     "features": ("features alone predict better than the network", _CLASS_METHODS["features"][1]),
+    "end_means": ("the mean labels of both ends predict better than the network", _CLASS_METHODS["end_classes"][1]),
     "neighbor_mean": (
         "the mean of the neighbours' numbers predicts better than the network", _CLASS_METHODS["label_propagation"][1],
     ),

@@ -19,20 +19,21 @@ def card(bundle: Dataset) -> ModelCard:
     facts, first = facts_of(bundle, "publish_predictions")
     network = bundle.json("network.json") if "network.json" in bundle else None
     figures: dict[str, int | float | str] = {"nodes": facts["nodes"], "new_nodes": "yes" if network else "no"}
-    if facts.get("task") == "link_prediction":
+    task = facts.get("task")
+    if task in ("link_prediction", "edge_classification", "edge_regression"):
         own = "target_nodes.npy" in bundle
         text, offsets = (bundle.array(f"{'target_' * own}{name}.npy") for name in ("nodes", "node_offsets"))
         last = bytes(text[offsets[-2] : offsets[-1]]).decode("utf-8")
         ends = ("source", "target")
         more = [column for end in ends for column in describing(network, f"{end}_")]
         return ModelCard(
-            kind="link prediction",
+            kind=str(task).replace("_", " "),
             columns=(*({"name": name, "type": "string", "required": True} for name in ends), *more),
             example=({"source": first, "target": last},),
-            facts=figures,
+            facts=figures | ({"classes": len(facts["classes"])} if facts.get("classes") else {}),
             metadata={"metrics": facts["metrics"]},
         )
-    if facts.get("task") == "node_regression":
+    if task == "node_regression":
         return ModelCard(
             kind="regression",
             columns=({"name": "node", "type": "string", "required": True}, *describing(network)),

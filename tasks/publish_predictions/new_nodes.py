@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
-from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig, read_shape
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows, is_embedding
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.model_bundle import write_names
@@ -109,8 +109,8 @@ def _sizes(shape: NetworkConfig, trained: Dataset) -> Any:
 
 
 def _named_already(graph: HeteroGraph, shape: NetworkConfig) -> tuple[str, ...]:
-    """Node sets whose names the bundle has: of classes the classified one, of links both ends'."""
-    if shape.head.task != LINKS:
+    """Node sets whose names the bundle has: of nodes theirs, of pairs both ends'."""
+    if not shape.head.of_pairs:
         return shape.head.node_sets
     edges = graph.edge_sets[shape.head.edges]
     return edges.source, edges.target

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +12,12 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.formats.npy import write_header
-from superworkflow.tasks.lib.gnn.model.config import REGRESSION, read_shape
+from superworkflow.tasks.lib.formats.safetensors import read_tensors
+from superworkflow.tasks.lib.gnn.model.config import REGRESSION, Head, read_shape
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
-from superworkflow.tasks.publish_predictions.new_nodes import write_new_nodes
+from superworkflow.tasks.publish_predictions.new_nodes import WEIGHTS_FILE, write_new_nodes
 
 BUNDLE_FORMAT = 2
 PROBABILITIES = "probabilities.npy"
@@ -24,7 +27,7 @@ LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
 
 
 def run(job: StageRun[PublishPredictionsParams]) -> Output:
-    """Write the bundle, of classes, numbers or links.
+    """Write the bundle, of classes or numbers of nodes or edges, or of links.
 
     Raises:
         UserError: there are no predictions, or a node has two.
@@ -32,6 +35,8 @@ def run(job: StageRun[PublishPredictionsParams]) -> Output:
     predictions = job.inputs["predictions"]
     if LINK_FACTORS in predictions:
         return _publish_links(job)
+    if "network" in job.inputs and (head := read_shape(job.inputs["network"]).head).of_pairs:
+        return _publish_edges(job, head)
     with predictions.parquet("predictions.parquet") as file:
         is_number = pa.types.is_floating(file.schema_arrow.field("predicted").type)
     return _publish_numbers(job) if is_number else _publish_classes(job)
@@ -113,8 +118,30 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     `target_vectors.npy` of that. `factors.npy` float32 `[width]`: a pair's score is the sum over the columns of
     both vectors and the factors, multiplied.
     """
+    factors = job.inputs["predictions"].array(LINK_FACTORS, mmap=False)
+    counts = _write_ends(job)
+    job.output.array("factors.npy", factors.astype(np.float32))
+    return _finish_pairs(job, counts, {"task": LINKS})
+
+
+def _publish_edges(job: StageRun[PublishPredictionsParams], head: Head) -> Output:
+    """Write what predicts classes or numbers of pairs.
+
+    Nodes and vectors as of links; `decoder_hidden_weight.npy`, `decoder_hidden_bias.npy`, `decoder_out_weight.npy` and
+    `decoder_out_bias.npy` float32, of `lib.gnn.model.pair_decoder`.
+    """
+    trained, counts = job.inputs["network"], _write_ends(job)
+    weights = read_tensors(trained.local(WEIGHTS_FILE), mapped=True)
+    for layer in ("hidden", "out"):
+        for part in ("weight", "bias"):
+            job.output.array(f"decoder_{layer}_{part}.npy", np.array(weights[f"decoder.{layer}.{part}"]))
+    facts = {"task": head.task, "classes": list(head.classes), "mean": head.mean, "scale": head.scale}
+    return _finish_pairs(job, counts, facts)
+
+
+def _write_ends(job: StageRun[PublishPredictionsParams]) -> list[int]:
+    """Write the nodes in which pairs begin and end, and their vectors; their numbers."""
     predictions, out = job.inputs["predictions"], job.output
-    factors = predictions.array(LINK_FACTORS, mmap=False)
     counts = []
     for file, prefix in (("embeddings.parquet", ""), ("target_embeddings.parquet", "target_")):
         if file not in predictions:
@@ -123,12 +150,15 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
         write_names(out, nodes, prefix)
         out.array(f"{prefix}vectors.npy", vectors.flatten().to_numpy().reshape(len(nodes), -1).astype(np.float32))
         counts.append(len(nodes))
-    out.array("factors.npy", factors.astype(np.float32))
+    return counts
+
+
+def _finish_pairs(job: StageRun[PublishPredictionsParams], counts: list[int], facts: dict[str, Any]) -> Output:
     lacking = write_new_nodes(job, 0)
     scores = job.inputs.get("scores")
-    out.json("bundle.json", {
-        "format": BUNDLE_FORMAT, "task": LINKS, "nodes": counts[0], "target_nodes": counts[-1],
-        "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
+    job.output.json("bundle.json", {
+        "format": BUNDLE_FORMAT, **facts, "nodes": counts[0], "target_nodes": counts[-1],
+        "predictions": job.inputs["predictions"].digest, "metrics": scores.json("metrics.json") if scores else {},
         **lacking,
     })  # fmt: skip
     return Output(rows=sum(counts), stats={"nodes": sum(counts)})

@@ -1,4 +1,6 @@
-"""Stage `score`: what predictions are worth, on the nodes to validate on and to test.
+"""Stage `score`: what predictions are worth, on the nodes or edges to validate on and to test.
+
+What is said of nodes holds for edges where these are predicted; `errors.parquet` then has `source` and `target`.
 
 With one label for each node Micro-F1 is the accuracy; Macro-F1 is the mean over the classes that occur in the split or
 are predicted there.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,11 @@ from superworkflow.tasks.lib.metrics.number_errors import number_errors
 
 JUDGED = ("validation", "test")
 _SHOWN = 100
+
+
+def keys_of(names: Sequence[str]) -> list[str]:
+    """Columns of predictions that say what each is of: a node, or the ends of an edge."""
+    return ["node"] if "node" in names else ["source", "target"]
 
 
 def judge_numbers(job: StageRun[StageParams], table: pa.Table) -> Output:
@@ -39,7 +46,7 @@ def judge_numbers(job: StageRun[StageParams], table: pa.Table) -> Output:
         truth, found = (part[name].to_numpy() for name in ("label", "predicted"))
         metrics |= {f"{name}@{split}": value for name, value in number_errors(truth, found).items()}
         largest = np.argsort(-np.abs(found - truth), kind="stable")[:_SHOWN]
-        worst.append(part.select(["split", "node", "label", "predicted"]).take(column(largest)))
+        worst.append(part.select(["split", *keys_of(part.column_names), "label", "predicted"]).take(column(largest)))
     if not metrics:
         raise nothing_to_judge(job.inputs["predictions"].uri)
     job.output.json("metrics.json", metrics)

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibr
 from superworkflow.tasks.lib.metrics.f1 import class_scores
 from superworkflow.tasks.score import MOST_RANKED
 from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, several_scores
-from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, nothing_to_judge
+from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, keys_of, nothing_to_judge
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -30,10 +30,11 @@ def run(job: StageRun[StageParams]) -> Output:
     with predictions.parquet("predictions.parquet") as file:
         kind = file.schema_arrow.field("label").type
         several, numbers = pa.types.is_list(kind), pa.types.is_floating(kind)
-        table = file.read(["node", "ranked" if several else "predicted", "label", "split"])
+        keys = keys_of(file.schema_arrow.names)
+        table = file.read([*keys, "ranked" if several else "predicted", "label", "split"])
     table = table.append_column("row", pa.array(np.arange(len(table))))
     if "seen" in job.inputs:
-        table = table.filter(pc.invert(pc.is_in(table["node"], value_set=_trained_on(job.inputs["seen"]))))
+        table = table.filter(pc.invert(pc.is_in(_key(table), value_set=_trained_on(job.inputs["seen"]))))
     if numbers:
         return judge_numbers(job, table)
     classes, likely = predictions.json("classes.json"), predictions.array("probabilities.npy")
@@ -79,10 +80,17 @@ def run(job: StageRun[StageParams]) -> Output:
 
 
 def _trained_on(predictions: Dataset) -> pa.Array:
-    """Nodes that the network of other predictions was trained or validated on."""
+    """Nodes or edges that the network of other predictions was trained or validated on."""
     with predictions.parquet("predictions.parquet") as file:
-        table = file.read(["node", "split"])
-    return table.filter(pc.is_in(table["split"], value_set=pa.array(["train", "validation"])))["node"].combine_chunks()
+        table = file.read([*keys_of(file.schema_arrow.names), "split"])
+    table = table.filter(pc.is_in(table["split"], value_set=pa.array(["train", "validation"])))
+    return _key(table).combine_chunks()
+
+
+def _key(table: pa.Table) -> pa.ChunkedArray:
+    """Name of each node, or of both ends of each edge."""
+    columns = [table[name] for name in keys_of(table.column_names)]
+    return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "\0")
 
 
 def _labelled(split: str, table: pa.Table) -> pa.Table:

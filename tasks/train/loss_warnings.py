@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
-from superworkflow.tasks.lib.gnn.model.config import LINKS, REGRESSION, Head
+from superworkflow.tasks.lib.gnn.model.config import EDGE_REGRESSION, LINKS, REGRESSION, Head
 
 EARLY_STEPS = 20
 """Steps after which a loss is below that of guessing if training works."""
@@ -14,7 +14,7 @@ EARLY_STEPS = 20
 
 def guessing_loss(head: Head) -> float:
     """Loss of a network that takes all classes, or a link and none, for equally likely; of numbers, of their mean."""
-    if head.task == REGRESSION:
+    if head.task in (REGRESSION, EDGE_REGRESSION):
         return 1.0
     return math.log(2) if head.task == LINKS or head.several else math.log(len(head.classes))
 

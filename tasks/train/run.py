@@ -25,6 +25,9 @@ from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
+from superworkflow.tasks.lib.gnn.objective.edge_labels import has_edge_labels, read_edge_labels
+from superworkflow.tasks.lib.gnn.objective.edge_prediction import SHARE as EDGE_SHARE
+from superworkflow.tasks.lib.gnn.objective.edge_prediction import EdgeClassification, EdgeRegression
 from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
@@ -101,7 +104,7 @@ def run(job: StageRun[TrainParams]) -> Output:
 
 def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) -> ConcreteTrainParams:
     """Parameters with the defaults of the task and of the number of items."""
-    return params.concrete(bool(task.head.decoder), len(task.items("train")), task.most(), bool(shape.embedded()))
+    return params.concrete(task.head.of_pairs, len(task.items("train")), task.most(), bool(shape.embedded()))
 
 
 def describe(given: TrainParams, params: ConcreteTrainParams) -> str:
@@ -140,6 +143,11 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     Raises:
         UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.
     """
+    if has_edge_labels(graph.dataset):
+        return _task_of_edges(graph, params)
+    if params.of_edges:
+        raise UserError("the graph's edges have no labels", where="train.task", value=params.task,
+                        remedy="Give the output of stage holdout_edges, or another train.task")  # fmt: skip
     if not has_links(graph.dataset):
         targets = node_targets_of(graph, params)
         if isinstance(targets, NumberTargets):
@@ -153,12 +161,27 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     _check_of_classes(params, "links are predicted")
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
+    _check_batch(params, "links", task.most())
+    return task
+
+
+def _task_of_edges(graph: HeteroGraph, params: TrainParams) -> Objective:
+    """Objective of labelled edges."""
+    labels = read_edge_labels(graph)
+    _check_batch(params, "edges", len(labels.items("train")) // EDGE_SHARE)
+    if labels.classes:
+        balanced = params.class_weights == "balanced"
+        return EdgeClassification(graph, labels, params.hidden, balanced, params.label_smoothing)
+    _check_of_classes(params, "numbers are predicted")
+    return EdgeRegression(graph, labels, params.hidden)
+
+
+def _check_batch(params: TrainParams, items: str, most: int) -> None:
     if params.batch == ALL:
         raise UserError(
-            "a step of all links leaves no edges that pass messages", where="train.batch", value=params.batch,
-            remedy=f"Set train.batch to a number; a step has {task.most()} of these links at most",
+            f"a step of all {items} leaves no edges that pass messages", where="train.batch", value=params.batch,
+            remedy=f"Set train.batch to a number; a step has {most} of these {items} at most",
         )  # fmt: skip
-    return task
 
 
 def _check_of_classes(params: TrainParams, why: str) -> None:

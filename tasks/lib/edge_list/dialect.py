@@ -68,6 +68,8 @@ class Dialect:
         warnings: doubts about how the file is read.
         relation: number of the column of relations, which a reader of triples sets; -1 for none.
         times: of the rows, if they are asked for.
+        texts: numbers of further columns whose texts come after all others, empty where a row has none; no rows are
+            left out for them, so that they are read without weights and times.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -82,6 +84,7 @@ class Dialect:
     sides: Sides | None = None
     warnings: tuple[InputWarning, ...] = ()
     relation: int = -1
+    texts: tuple[int, ...] = ()
     times: EdgeTimes | None = None
 
     @property
@@ -100,9 +103,9 @@ class Dialect:
 
     @property
     def chosen(self) -> list[int]:
-        """Numbers of the columns to read: source, target, the weight or the relation, and the time."""
+        """Numbers of the columns to read: source, target, the weight or the relation, the time, and the texts."""
         time = self.times.column if self.times is not None and self.times.read else -1
-        return [column for column in (*self.columns, self.relation, time) if column >= 0]
+        return [column for column in (*self.columns, self.relation, time, *self.texts) if column >= 0]
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line (of a csv file: without quoted line ends)."""

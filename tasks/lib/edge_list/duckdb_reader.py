@@ -63,6 +63,8 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
         chosen += f", CASE {dropped}WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
     if dialect.times is not None and dialect.times.read:
         chosen += f", CAST({_identifier(names[dialect.times.column])} AS VARCHAR) AS time"
+    for place, column in enumerate(dialect.texts):
+        chosen += f", coalesce(CAST({_identifier(names[column])} AS VARCHAR), '') AS text{place}"
     return f"SELECT {chosen} FROM {table}"
 
 

@@ -236,7 +236,10 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
     Raises:
         BadRow: others.
     """
+    cut_at = len(columns) - len(dialect.texts)
+    columns, texts = columns[:cut_at], columns[cut_at:]
     columns, kept = cut_rows(columns, dialect)
+    kept += texts
     if not len(columns[0]):
         return [*columns[: 3 if dialect.relation >= 0 else 2], *kept], np.empty(
             0, np.float32

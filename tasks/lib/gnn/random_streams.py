@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superworkflow.tasks.lib.kernels.random import GAMMA
 
-ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK = range(10)
+ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK, DECODER = range(11)
 """Purposes of streams."""
 TRAINING, VALIDATION = 0, 1
 """Purposes of batches."""

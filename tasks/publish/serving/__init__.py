@@ -12,6 +12,8 @@ only. A request is a table with one row per question, and parameters:
 | classes | `node`; of new nodes `features` and `neighbors` | `node`, `predicted`, `probability`, `probabilities` |
 | numbers | `node`; of new nodes `features` and `neighbors` | `node`, `predicted` |
 | links | `source`, `target`; `source_features`, … | `source`, `target`, `score`, `probability` |
+| classes of edges | as of links | `source`, `target`, `predicted`, `probability`, `probabilities` |
+| numbers of edges | as of links | `source`, `target`, `predicted` |
 
 Nodes are text or whole numbers. The last column of an answer, `error`, is empty or says why its row has no answer, such
 as for a node that is not in the model. `probabilities` has all classes; where nodes have several classes, `predicted`
@@ -24,8 +26,8 @@ A node with `features` or `neighbors` is computed by the network. Features are a
 numbers, or columns of their own; `neighbors` a list of nodes of the model or of the same request, or such lists by edge
 set. A network with edge weights takes `weights` in the same form (1 by default), one with several node sets `node_set`.
 An edge between two new nodes may be given at either. A node of the model that comes with neighbours is computed from
-these, with its own features unless others are given. Links take the same columns with `source_` or `target_` before
-their names.
+these, with its own features unless others are given. Pairs take the same columns with `source_` or `target_` before
+their names, and need not be edges of the graph.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ import json
 from pathlib import Path
 
 from .embeddings import EmbeddingModel
-from .predictions import LinkModel, NumberModel, PredictionModel
+from .pairs import EdgeModel, LinkModel
+from .predictions import NumberModel, PredictionModel
 
 
-def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkModel:
+def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkModel | EdgeModel:
     """The model of a bundle."""
     facts = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     if "dimensions" in facts:
@@ -45,4 +48,6 @@ def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkM
     task = facts.get("task")
     if task == "link_prediction":
         return LinkModel(folder, facts)
+    if task in ("edge_classification", "edge_regression"):
+        return EdgeModel(folder, facts)
     return NumberModel(folder, facts) if task == "node_regression" else PredictionModel(folder, facts)

@@ -1,4 +1,4 @@
-"""The served models of predictions: classes and numbers of nodes, and links between them."""
+"""The served models of predictions of nodes: classes and numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeModel:
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]):
         self.facts, self.names = facts, Names(folder)
-        network = _network_of(folder)
+        network = network_of(folder)
         self._node_set = network.document["head"]["node_sets"][0] if network is not None else ""
         self._document = network.document if network is not None else None
         self._nodes = NodeReader(folder, {self._node_set: self.names}, network, facts.get("no_new_nodes", ""))
@@ -99,7 +99,7 @@ class PredictionModel(NodeModel):
         classes = self.facts["classes"]
         likely: Any = None
         if scores is not None:
-            likely = _sigmoid(scores) if self.facts.get("several") else _softmax(scores)
+            likely = _sigmoid(scores) if self.facts.get("several") else softmax(scores)
         elif self._all is not None:
             likely = self._all[row]
         every = dict(zip(classes, map(float, likely), strict=True)) if likely is not None else None
@@ -116,57 +116,6 @@ class PredictionModel(NodeModel):
             best = int(likely.argmax())
             return classes[best], float(likely[best]), every
         return classes[self._classes[row]], float(self._probabilities[row]), every
-
-
-class LinkModel:
-    """Answers how probable links are between nodes of one bundle, or new ones; see `PredictionModel`."""
-
-    def __init__(self, folder: Path, facts: Mapping[str, Any]):
-        self.facts = facts
-        network = _network_of(folder)
-        self._document = network.document if network is not None else None
-        prefix = "target_" if (folder / "target_nodes.npy").exists() else ""
-        self._ends = network.document["ends"] if network is not None else ["source", "target" if prefix else "source"]
-        source, target = self._ends
-        self._vectors = {source: mapped(folder, "vectors"), target: mapped(folder, f"{prefix}vectors")}
-        names = {source: Names(folder), target: Names(folder, prefix)}
-        self._nodes = NodeReader(folder, names, network, facts.get("no_new_nodes", ""))
-        self._factors = mapped(folder, "factors")
-
-    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
-        """Answer a table of questions; see the package's text.
-
-        Raises:
-            ValueError: a column is missing.
-        """
-        ends = [
-            queries_of(table, column, f"{column}_", node_set, self._document)
-            for column, node_set in zip(("source", "target"), self._ends, strict=True)
-        ]
-        found = self._nodes.answers([*ends[0], *ends[1]])
-        count = len(table)
-        answers: list[tuple[float | None, float | None]] = []
-        errors: list[str] = []
-        for i in range(count):
-            both = dict.fromkeys(filter(None, (found.errors[i], found.errors[count + i])))
-            errors.append("; ".join(both))
-            if both:
-                answers.append((None, None))
-                continue
-            vectors = []
-            for node_set, place in zip(self._ends, (i, count + i), strict=True):
-                made = found.made[place]
-                vectors.append(self._vectors[node_set][found.rows[place]] if made is None else made)
-            score = float((vectors[0] * self._factors * vectors[1]).sum())
-            answers.append((score, 0.5 * (1 + float(np.tanh(score / 2)))))
-        return pd.DataFrame({
-            **{
-                column: [each.name for each in queries]
-                for column, queries in zip(("source", "target"), ends, strict=True)
-            },
-            "score": answer_column(score for score, _ in answers),
-            "probability": answer_column(probability for _, probability in answers), "error": errors,
-        })  # fmt: skip
 
 
 def queries_of(
@@ -210,7 +159,7 @@ def _from_columns(table: pd.DataFrame, column: str, columns: list[list[Any]]) ->
     return {"features": [each or None for each in given]}
 
 
-def _network_of(folder: Path) -> StoredNetwork | None:
+def network_of(folder: Path) -> StoredNetwork | None:
     path = folder / "network.json"
     return StoredNetwork(folder, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
@@ -219,7 +168,7 @@ def _if_there(folder: Path, name: str) -> NDArray[Any] | None:
     return mapped(folder, name) if (folder / f"{name}.npy").exists() else None
 
 
-def _softmax(scores: Floats) -> NDArray[np.float64]:
+def softmax(scores: Floats) -> NDArray[np.float64]:
     powers = np.exp(scores.astype(np.float64) - float(scores.max()))
     shares: NDArray[np.float64] = powers / powers.sum()
     return shares

@@ -18,7 +18,9 @@ MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
 ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
 """Models of graphs with one node set and one edge set, and models with heads of attention."""
 CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
-DECODERS = ("dot", "distmult")
+EDGE_CLASSIFICATION, EDGE_REGRESSION = "edge_classification", "edge_regression"
+DECODERS, MLP = ("dot", "distmult"), "mlp"
+"""Decoders that score links, and that of classes and numbers of edges."""
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
 
 
@@ -32,15 +34,15 @@ class Head:
     """Output of a network's last layer, and its task.
 
     Args:
-        task: `CLASSIFICATION`, `REGRESSION` or `LINKS`.
+        task: `CLASSIFICATION`, `REGRESSION`, `LINKS`, `EDGE_CLASSIFICATION` or `EDGE_REGRESSION`.
         node_sets: node sets whose rows the layer makes.
         width: width of these rows.
-        classes: for `CLASSIFICATION`, names of the classes.
-        label: for `CLASSIFICATION` and `REGRESSION`, the learned feature as SET.FEATURE.
-        edges: for `LINKS`, the predicted edge set.
-        decoder: for `LINKS`, one of `DECODERS`, which score two nodes' rows.
+        classes: for classifications, names of the classes.
+        label: but for `LINKS`, the learned feature as SET.FEATURE, or column of an edge list.
+        edges: for pairs of nodes, their edge set.
+        decoder: for `LINKS`, one of `DECODERS`, which score two nodes' rows; for edges `MLP`.
         several: for `CLASSIFICATION`, nodes may have several classes: sigmoids instead of a softmax.
-        mean, scale: for `REGRESSION`, a number is the row's value times `scale`, plus `mean`.
+        mean, scale: for regressions, a number is the output's value times `scale`, plus `mean`.
     """
 
     task: str
@@ -54,6 +56,16 @@ class Head:
     mean: float = 0.0
     scale: float = 1.0
 
+    @property
+    def of_pairs(self) -> bool:
+        """True if a decoder predicts of pairs of nodes from the rows of both; else the rows are the predictions."""
+        return bool(self.decoder)
+
+    @property
+    def outputs(self) -> int:
+        """Values that the decoder `MLP` makes of a pair."""
+        return len(self.classes) or 1
+
     def fault(self) -> str:
         """Description of a fault; empty if there is none."""
         texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
@@ -65,9 +77,13 @@ class Head:
             return "neither one class a node nor several"
         if self.task == LINKS:
             return "" if self.decoder in DECODERS else "no such decoder"
-        if self.task == REGRESSION:
+        if self.of_pairs != (self.task in (EDGE_CLASSIFICATION, EDGE_REGRESSION)) or self.decoder not in ("", MLP):
+            return "no such decoder"
+        if self.task in (REGRESSION, EDGE_REGRESSION):
             usable = math.isfinite(self.mean) and math.isfinite(self.scale) and self.scale > 0
-            return "" if usable and self.width == 1 else "no scale of numbers"
+            return "" if usable and (self.width == 1 or self.of_pairs) else "no scale of numbers"
+        if self.task == EDGE_CLASSIFICATION:
+            return "" if len(self.classes) > 1 else "classes without names"
         if self.task != CLASSIFICATION:
             return "no such task"
         return "" if self.width == len(self.classes) > 1 else "classes without names"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 
 
 def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
@@ -24,4 +24,4 @@ def inner_rows(shape: NetworkConfig) -> dict[tuple[int, str], str]:
 def is_embedding(shape: NetworkConfig, layer: int, node_set: str) -> bool:
     """True if `embeddings.parquet` has what a layer, from 0, reads of a node set."""
     head = shape.head
-    return 0 < layer == shape.layers - 1 and not shape.joins and head.task != LINKS and node_set in head.node_sets
+    return 0 < layer == shape.layers - 1 and not shape.joins and not head.of_pairs and node_set in head.node_sets

@@ -26,6 +26,7 @@ from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerIn
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
+from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
@@ -109,6 +110,7 @@ class Network(nn.Module):
         self.factors: nn.Parameter | None = None
         if shape.head.decoder == "distmult":
             self.factors = nn.Parameter(torch.ones(shape.head.width))
+        self.decoder = decoder_of(shape.head, seed)
 
     @property
     def device(self) -> torch.device:

@@ -144,16 +144,25 @@ def scores_of(
     return found
 
 
+def is_directed(graph: HeteroGraph, edges: EdgeSet) -> bool:
+    """True if the edges of a set have a direction: not those of an edge list that one set has in both directions."""
+    if edges.source != edges.target or len(graph.edge_sets) > 1:
+        return True
+    stats = graph.dataset.stats
+    return 2 * int(stats.get("reversed_edges") or 0) != int(stats.get("edges") or 0) or not edges.count
+
+
 class Places:
     """Positions of the links' edges, in their edge set and in all sets that reverse it.
 
     Args:
         graph: the graph.
         edges: the edge set.
+        directed: a pair is an edge from its first node to its second alone; else edges both ways within one node set.
     """
 
-    def __init__(self, graph: HeteroGraph, edges: EdgeSet):
-        self._one_set = edges.source == edges.target
+    def __init__(self, graph: HeteroGraph, edges: EdgeSet, directed: bool = False):
+        self._one_set = edges.source == edges.target and not directed
         table = edges.reversed_of or edges.name
         self._sets: list[tuple[int, CsrRows, bool]] = []
         for number, each in enumerate(graph.edge_sets.values()):

@@ -1,0 +1,128 @@
+"""Results of a network that predicts pairs of nodes: links, and classes and numbers of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.stage import Output
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.tasks.infer.files import (
+    PIECE,
+    PREDICTIONS,
+    TARGET_VECTORS,
+    VECTORS,
+    write_probabilities,
+    write_vectors,
+)
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, read_edge_labels
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+
+RowsByNodeSet = Mapping[str, NDArray[np.float32]]
+
+
+def write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
+    """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
+    held_out = read_held_out(graph)
+    edges = graph.edge_sets[held_out.edges]
+    ids = _write_ends(output, graph, edges, rows)
+    width = network.shape.head.width
+    factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
+    output.array("factors.npy", factors)
+    parts = []
+    for split in HELD_OUT:
+        for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
+            scores = torch.from_numpy(scores_of(rows[edges.source], rows[edges.target], factors, pairs))
+            parts.append(pa.table({
+                "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
+                "target": ids[edges.target].take(column(pairs[:, 1])).cast(pa.string()),
+                "linked": pa.array(np.full(len(pairs), linked)),
+                "split": pa.array([split] * len(pairs), pa.string()),
+                "score": column(scores.numpy()),
+                "probability": column(torch.sigmoid(scores).numpy()),
+            }))  # fmt: skip
+    with output.file(PREDICTIONS) as path:
+        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
+    count, pairs_there = sum(map(len, ids.values())), sum(map(len, parts))
+    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
+
+
+def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
+    """Write the rows of both ends' node sets, and the predictions of labelled edges."""
+    labels, head = read_edge_labels(graph), network.shape.head
+    edges = graph.edge_sets[labels.edges]
+    ids = _write_ends(output, graph, edges, rows)
+    outputs = decoded(network, edges, rows, labels.pairs)
+    columns = edge_columns(labels, (ids[edges.source], ids[edges.target]), outputs, head.mean, head.scale)
+    if head.classes:
+        write_probabilities(output, network.shape, outputs)
+    with output.file(PREDICTIONS) as path:
+        pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=1 << 17)
+    count, kinds = sum(map(len, ids.values())), {"classes": len(head.classes)} if head.classes else {}
+    return Output(rows=count, stats={
+        "rows": count, "nodes": count, "dimensions": head.width, "pairs": len(labels.pairs), **kinds,
+    })  # fmt: skip
+
+
+def _write_ends(output: FileWriter, graph: HeteroGraph, edges: EdgeSet, rows: RowsByNodeSet) -> dict[str, pa.Array]:
+    """Write the rows of the node sets in which edges start and end; names of their nodes."""
+    ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
+    for file, name in zip((VECTORS, TARGET_VECTORS), ids, strict=False):
+        with output.file(file) as path:
+            write_vectors(path, ids[name], rows[name])
+    return ids
+
+
+def decoded(network: Network, edges: EdgeSet, rows: RowsByNodeSet, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Outputs of the decoder for pairs, float32 [pairs, outputs].
+
+    Args:
+        network: the trained network.
+        edges: set of the pairs.
+        rows: rows of the nodes after the last layer, by node set.
+        pairs: source and target, int64 [pairs, 2].
+    """
+    assert network.decoder is not None
+    made = np.empty((len(pairs), network.shape.head.outputs), np.float32)
+    for first in range(0, len(pairs), PIECE):
+        part = pairs[first : first + PIECE]
+        ends = [
+            torch.from_numpy(rows[name][part[:, i]]).to(network.device)
+            for i, name in enumerate((edges.source, edges.target))
+        ]
+        made[first : first + PIECE] = network.decoder(*ends).detach().cpu().numpy()
+    return made
+
+
+def edge_columns(
+    labels: EdgeLabels, ends: tuple[pa.Array, pa.Array], outputs: NDArray[np.float32], mean: float, scale: float
+) -> dict[str, pa.Array]:
+    """Columns of the predictions of labelled edges.
+
+    Args:
+        labels: the edges.
+        ends: names of the nodes of the sets in which edges start and end.
+        outputs: of the decoder, [edges, classes], or [edges, 1] standardised numbers.
+        mean, scale: of the numbers.
+    """
+    names = {name: ids.take(column(labels.pairs[:, i])).cast(pa.string())
+             for i, (name, ids) in enumerate(zip(("source", "target"), ends, strict=True))}  # fmt: skip
+    splits = pa.array(SPLITS, pa.string()).take(column(labels.splits.astype(np.int64)))
+    if not labels.classes:
+        predicted = outputs[:, 0].astype(np.float64) * scale + mean
+        return names | {"predicted": column(predicted), "label": column(labels.values), "split": splits}
+    likely, found = torch.softmax(torch.from_numpy(outputs), 1).max(1)
+    classes = pa.array(labels.classes, pa.string())
+    return names | {
+        "predicted": classes.take(column(found.numpy())), "probability": column(likely.numpy()),
+        "label": classes.take(column(labels.values)), "split": splits,
+    }  # fmt: skip

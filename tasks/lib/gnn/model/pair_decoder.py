@@ -1,0 +1,37 @@
+"""The decoder of classes and numbers of edges: a perceptron on the rows of both ends and their product."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.model.config import MLP, Head
+
+
+class PairDecoder(nn.Module):
+    """Linear, ReLU, linear on (source, target, source * target), so that (u, v) and (v, u) differ.
+
+    Args:
+        width: of the rows, and of the hidden layer.
+        outputs: values of a pair.
+    """
+
+    def __init__(self, width: int, outputs: int):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(3 * width, width), nn.Linear(width, outputs)
+
+    def forward(self, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Scores of the classes of pairs, or standardised numbers, [pairs, outputs], from rows [pairs, width]."""
+        joined = torch.cat([sources, targets, sources * targets], 1)
+        made: torch.Tensor = self.out(torch.relu(self.hidden(joined)))
+        return made
+
+
+def decoder_of(head: Head, seed: int) -> PairDecoder | None:
+    """Decoder of a network with these first weights; None if its task has another, or none."""
+    if head.decoder != MLP:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random_streams.state(seed, random_streams.DECODER) >> 1)
+        return PairDecoder(head.width, head.outputs)

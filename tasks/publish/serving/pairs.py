@@ -1,0 +1,113 @@
+"""The served models of pairs of nodes: links, and classes and numbers of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .attention import Floats
+from .inductive import NodeReader
+from .names import Names, answer_column, mapped
+from .predictions import network_of, queries_of, softmax
+
+DECODER = ("hidden_weight", "hidden_bias", "out_weight", "out_bias")
+"""Arrays of the decoder of edges, `decoder_….npy`."""
+
+
+class PairModel:
+    """Answers questions about pairs of nodes of one bundle, or new ones.
+
+    Args:
+        folder: holds the files that stage `publish_predictions` wrote.
+        facts: content of its `bundle.json`.
+    """
+
+    columns: tuple[str, ...]
+    """Columns of an answer between the nodes and the error."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        self.facts = facts
+        network = network_of(folder)
+        self._document = network.document if network is not None else None
+        prefix = "target_" if (folder / "target_nodes.npy").exists() else ""
+        self._ends = network.document["ends"] if network is not None else ["source", "target" if prefix else "source"]
+        source, target = self._ends
+        self._vectors = {source: mapped(folder, "vectors"), target: mapped(folder, f"{prefix}vectors")}
+        names = {source: Names(folder), target: Names(folder, prefix)}
+        self._nodes = NodeReader(folder, names, network, facts.get("no_new_nodes", ""))
+
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Answer a table of questions; see the package's text.
+
+        Raises:
+            ValueError: a column is missing.
+        """
+        ends = [
+            queries_of(table, column, f"{column}_", node_set, self._document)
+            for column, node_set in zip(("source", "target"), self._ends, strict=True)
+        ]
+        found = self._nodes.answers([*ends[0], *ends[1]])
+        count = len(table)
+        answers: list[tuple[Any, ...]] = []
+        errors: list[str] = []
+        for i in range(count):
+            both = dict.fromkeys(filter(None, (found.errors[i], found.errors[count + i])))
+            errors.append("; ".join(both))
+            if both:
+                answers.append((None,) * len(self.columns))
+                continue
+            vectors = []
+            for node_set, place in zip(self._ends, (i, count + i), strict=True):
+                made = found.made[place]
+                vectors.append(self._vectors[node_set][found.rows[place]] if made is None else made)
+            answers.append(self._answer(*vectors))
+        return pd.DataFrame({
+            **{
+                column: [each.name for each in queries]
+                for column, queries in zip(("source", "target"), ends, strict=True)
+            },
+            **{name: answer_column(each[place] for each in answers) for place, name in enumerate(self.columns)},
+            "error": errors,
+        })  # fmt: skip
+
+    def _answer(self, source: Floats, target: Floats) -> tuple[Any, ...]:
+        """Values of the columns for a pair, by the vectors of its nodes."""
+        raise NotImplementedError
+
+
+class LinkModel(PairModel):
+    """Answers how probable links are; see `PairModel`."""
+
+    columns = ("score", "probability")
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        super().__init__(folder, facts)
+        self._factors = mapped(folder, "factors")
+
+    def _answer(self, source: Floats, target: Floats) -> tuple[float, float]:
+        score = float((source * self._factors * target).sum())
+        return score, 0.5 * (1 + float(np.tanh(score / 2)))
+
+
+class EdgeModel(PairModel):
+    """Answers with classes or numbers of edges, whether the graph has them or not; see `PairModel`."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        super().__init__(folder, facts)
+        self.columns = ("predicted", "probability", "probabilities") if facts["classes"] else ("predicted",)
+        self._decoder = [mapped(folder, f"decoder_{name}") for name in DECODER]
+
+    def _answer(self, source: Floats, target: Floats) -> tuple[Any, ...]:
+        hidden_weight, hidden_bias, out_weight, out_bias = self._decoder
+        joined = np.concatenate([source, target, source * target])
+        made = out_weight @ np.maximum(hidden_weight @ joined + hidden_bias, 0) + out_bias
+        classes = self.facts["classes"]
+        if not classes:
+            return (float(made[0]) * self.facts["scale"] + self.facts["mean"],)
+        likely = softmax(made)
+        best = int(likely.argmax())
+        return classes[best], float(likely[best]), dict(zip(classes, map(float, likely), strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numba as nb
@@ -19,6 +18,8 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.at_times import AtTimes
+from superworkflow.tasks.infer.link_files import PREDICTIONS, TARGET_VECTORS, VECTORS, write_links, write_vectors
 from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
@@ -32,7 +33,6 @@ from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -40,9 +40,7 @@ from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
-PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
 PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
-_GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 _SHOWN = 5
 WHOLE = 1 << 27
@@ -70,7 +68,8 @@ def run(job: StageRun[InferParams]) -> Output:
         rows, hidden = all_rows(
             network, data, job.params.batch, job.progress.update, partial(write_inner, job.output, files)
         )
-    return write_results(job.output, graph, splits_of(job), network, rows, hidden)
+        at_times = AtTimes(network, graph, data, job.params.batch) if shape.times else None
+    return write_results(job.output, graph, splits_of(job), network, rows, hidden, at_times)
 
 
 def splits_of(job: StageRun[InferParams]) -> Dataset | None:
@@ -95,6 +94,7 @@ def write_results(
     network: Network,
     rows: RowsByNodeSet,
     hidden: RowsByNodeSet,
+    at_times: AtTimes | None = None,
 ) -> Output:
     """Write predictions and embeddings.
 
@@ -105,11 +105,14 @@ def write_results(
         network: the trained network.
         rows: outputs of the last layer for the nodes of its sets.
         hidden: inputs of the last layer for these nodes.
+        at_times: computes the rows of seeds that have a time; None for a network whose seeds have none.
     """
     if network.shape.head.task == LINKS:
-        return _write_links(output, graph, network, rows)
+        return write_links(output, graph, network, rows, at_times)
     (target,) = network.shape.head.node_sets
-    return _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
+    timed = {} if at_times is None else {"timed": at_times.fill(rows)}
+    found = _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
+    return replace(found, stats={**found.stats, **timed})
 
 
 def _write_nodes(
@@ -120,7 +123,7 @@ def _write_nodes(
     (target,) = shape.head.node_sets
     names = graph.ids(target).combine_chunks()
     with output.file(VECTORS) as path:
-        _write_vectors(path, names, vectors)
+        write_vectors(path, names, vectors)
     splits = judged_by.array("splits.npy", mmap=False) if judged_by else np.full(len(names), -1, np.int8)
     if judged_by and len(splits) != len(names):
         raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
@@ -184,39 +187,6 @@ def _write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArr
             piece = torch.from_numpy(scores[first : first + _PIECE])
             likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)
             stream.write(likely.numpy().astype("<f4").tobytes())
-
-
-def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
-    """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
-    held_out = read_held_out(graph)
-    edges = graph.edge_sets[held_out.edges]
-    ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
-    files = {VECTORS: edges.source}
-    if edges.source != edges.target:
-        files[TARGET_VECTORS] = edges.target
-    for file, name in files.items():
-        with output.file(file) as path:
-            _write_vectors(path, ids[name], rows[name])
-    width = network.shape.head.width
-    factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
-    output.array("factors.npy", factors)
-    parts = []
-    for split in HELD_OUT:
-        for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
-            scores = torch.from_numpy(scores_of(rows[edges.source], rows[edges.target], factors, pairs))
-            parts.append(pa.table({
-                "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
-                "target": ids[edges.target].take(column(pairs[:, 1])).cast(pa.string()),
-                "linked": pa.array(np.full(len(pairs), linked)),
-                "split": pa.array([split] * len(pairs), pa.string()),
-                "score": column(scores.numpy()),
-                "probability": column(torch.sigmoid(scores).numpy()),
-            }))  # fmt: skip
-    with output.file(PREDICTIONS) as path:
-        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
-    count = sum(len(rows[name]) for name in files.values())
-    pairs_there = sum(map(len, parts))
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
 
 
 def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
@@ -434,16 +404,3 @@ def multiplied(network: Network, number: int, place: int, rows: NDArray[np.float
         part = torch.from_numpy(np.array(rows[first : first + batch], np.float32)).to(network.device)
         out[first : first + batch] = layer.multiply(place, part, network.precision).cpu().numpy()
     return out
-
-
-def _write_vectors(path: Path, names: pa.Array, vectors: NDArray[np.float32]) -> None:
-    """Write nodes and vectors, a row group at a time."""
-    width = vectors.shape[1]
-    schema = pa.schema([("node", pa.string()), ("vector", pa.list_(pa.float32(), width))])
-    size = max(1, _GROUP_BYTES // (4 * width))
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False, write_statistics=False) as writer:
-        for first in range(0, len(vectors), size):
-            part = vectors[first : first + size]
-            values = pa.FixedSizeListArray.from_arrays(column(part.reshape(-1)), width)
-            batch = [names[first : first + size].cast(pa.string()), values]
-            writer.write_table(pa.Table.from_arrays(batch, schema=schema), row_group_size=size)

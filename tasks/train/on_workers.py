@@ -65,6 +65,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     if job.params.sampler == "latest":
         raise UserError("the latest edges are drawn in process alone", where="train.sampler", value="latest",
                         remedy="Set train.sampler to neighbor or labor, or the engine to in-process")  # fmt: skip
+    if job.params.seed_time:
+        raise UserError("seeds with times are drawn for in process alone", where="train.seed_time",
+                        value=job.params.seed_time, remedy="Set the engine to in-process")  # fmt: skip
     graph, shards = job.inputs["graph"], shards_of(job)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)

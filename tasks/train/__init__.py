@@ -66,7 +66,7 @@ class TrainParams(SplitParams):
         default="neighbor",
         description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
         "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023). latest: the "
-        "edges of the largest `time`, of equal ones the later row (in process); edge sets without it as neighbor does.",
+        "edges of the largest `time`, of equal ones the later row; edge sets without it as neighbor does.",
     )
     time: str = Field(
         default="timestamp",

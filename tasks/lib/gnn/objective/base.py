@@ -91,6 +91,9 @@ class Objective(Protocol):
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         """Edges that pass no messages in a step with these items; see `Example`."""
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        """Time of each item, int64; None where seeds have none."""
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         """Example of a step: a function of its items and of the step alone."""
 

@@ -105,12 +105,17 @@ class LinkPrediction:
     def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
         return self._places.of(self._links[items]) if step[0] == random_streams.TRAINING else {}
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        if self._times is None:
+            return None
+        return (self._times if step[0] == random_streams.TRAINING else self.held_out.times["validation"])[items]
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        own = self.seed_times(items, step)
         if step[0] != random_streams.TRAINING:
             pairs = np.concatenate(
                 [self.held_out.links["validation"][items], self.held_out.others["validation"][items]]
             )
-            own = self.held_out.times["validation"][items] if self._times is not None else None
             return self._example(pairs, len(items), {}, None if own is None else np.concatenate([own, own]))
         others = np.empty((len(items) * self._negatives, 2), np.int64)
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
@@ -119,10 +124,8 @@ class LinkPrediction:
             read_only(items), self._negatives, state, others, self._sides,
         )  # fmt: skip
         links = self._links[items]
-        own = None
-        if self._times is not None:
-            own = np.concatenate([self._times[items], np.repeat(self._times[items], self._negatives)])
-        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step), own)
+        times = None if own is None else np.concatenate([own, np.repeat(own, self._negatives)])
+        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step), times)
 
     def _example(
         self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]], times: NDArray[np.int64] | None

@@ -50,6 +50,9 @@ class NodeTask:
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         return {}
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        return None if self.times is None else self.times[items]
+
     def example_of(self, nodes: NDArray[np.int64], wanted: NDArray[Any]) -> Example:
         """Example of nodes, ascending, and of what is learned of each."""
         limits = None if self.times is None else {self._targets.node_set: self.times[nodes]}

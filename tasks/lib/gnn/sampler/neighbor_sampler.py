@@ -95,11 +95,12 @@ class NeighborSampler:
                 then have a copy of a node for each limit of the targets that it is sampled for.
         """
         gone = {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
-        copies = None if limits is None else TimeCopies(limits, self._counts)
+        copies = None
         receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
         given = dict(receivers)
-        if copies is not None and limits is not None:
+        if limits is not None:
             given = dict(targets)
+            copies = TimeCopies(np.unique(np.concatenate([_NOBODY, *limits.values()])), self._counts)
             receivers = {name: copies.of(name, nodes, limits[name]) for name, nodes in targets.items()}
         blocks = []
         for hop, level in enumerate(reversed(self._draws.levels)):

@@ -23,12 +23,12 @@ class TimeCopies:
     """Numbers of copies of one batch: index of the time, times the size of the node set, plus the node.
 
     Args:
-        limits: times of the targets by node set, int64.
+        times: those of the targets, int64, distinct, ascending.
         counts: sizes of the node sets.
     """
 
-    def __init__(self, limits: Mapping[str, NDArray[np.int64]], counts: Mapping[str, int]):
-        self._times = np.unique(np.concatenate([_NOBODY, *limits.values()]))
+    def __init__(self, times: NDArray[np.int64], counts: Mapping[str, int]):
+        self._times = times
         self._counts = {name: max(1, count) for name, count in counts.items()}
 
     def of(self, node_set: str, nodes: NDArray[np.int64], limits: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -28,21 +28,27 @@ def times_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> di
     Raises:
         UserError: no edge set has the feature, or it is not one whole number for each edge.
     """
-    return {
-        each.number: edge_times(graph, each.name, name) for each in weighted_sets(graph, relations, name, "train.time")
-    }
+    return {each.number: edge_times(graph, each.name, name) for each in timed_sets(graph, relations, name)}
+
+
+def timed_sets(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> list[Relation]:
+    """Edge sets that have this feature.
+
+    Raises:
+        UserError: no edge set has it, or it is not one whole number for each edge.
+    """
+    found = weighted_sets(graph, relations, name, "train.time")
+    for relation in found:
+        dtype = next(each.dtype for each in graph.edge_sets[relation.name].features if each.name == name)
+        if "int" not in dtype:
+            raise UserError("a time is a whole number", where=f"{graph.dataset.uri}, {relation.name}.{name}",
+                            value=dtype, remedy="Store times as int64, such as Unix times")  # fmt: skip
+    return found
 
 
 def edge_times(graph: HeteroGraph, edge_set: str, name: str) -> NDArray[np.int64]:
-    """Times of the edges of a set, int64 [edges].
-
-    Raises:
-        UserError: they are not whole numbers.
-    """
+    """Times of the edges of a set by a feature of whole numbers, int64 [edges]."""
     values = np.asarray(graph.edge_feature(edge_set, name))
-    if values.dtype.kind not in "iu":
-        raise UserError("a time is a whole number", where=f"{graph.dataset.uri}, {edge_set}.{name}",
-                        value=str(values.dtype), remedy="Store times as int64, such as Unix times")  # fmt: skip
     return np.ascontiguousarray(values.reshape(-1), np.int64)
 
 

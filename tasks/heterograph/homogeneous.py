@@ -12,7 +12,7 @@ the nodes of the graph, also those without edges; without it these are the nodes
 (`sparse_features`) may leave out nodes of edges, whose values are then zero.
 
 Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
-node has several labels, in several rows, `label` is a ragged list of them.
+node has several labels, in several rows, `label` is a ragged list of them. Times of labels become the feature `time`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from superworkflow.tasks.heterograph import (
     LABEL,
     NODE_SET,
     SPLIT,
+    TIME,
     TIMESTAMP,
     WEIGHT,
     HeterographParams,
@@ -50,6 +51,7 @@ from superworkflow.tasks.lib.edge_list.bipartite import source_count
 from superworkflow.tasks.lib.edge_list.diagnose import no_edges
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
+from superworkflow.tasks.lib.edge_list.edge_times import NO_TIME, whole_times
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
@@ -65,6 +67,7 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
     write_ids,
 )
 from superworkflow.tasks.lib.graph.missing_labels import is_below_zero
+from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 
 MOST_ARCS = 2**31 - 1
 _SHOWN = 3
@@ -250,6 +253,10 @@ def write_labels(
         column = pa.array(values, kind).cast(string_type(feature))
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
         described.append(feature)
+    if any(rows.seed_times):
+        feature = Feature(TIME, "int64", ())
+        write_feature(job.output, feature_stem("nodes", 0, first + len(given)), feature, _times(rows, node, len(names)))
+        described.append(feature)
     if features is not None and not several:
         own_labels = ["" if is_below_zero(each) else each for each in given[LABEL]]
         texts, classes = np.unique(own_labels, return_inverse=True)
@@ -257,6 +264,23 @@ def write_labels(
         log_warnings(job.progress, leaks)
         warnings = [*warnings, *leaks]
     return described, sum(not is_below_zero(next(iter(each))) for each in lists.values()), warnings
+
+
+def _times(rows: LabelRows, node: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Time of each node, int64 [count]; `UNTIMED` for none."""
+    timed = [row for row, text in enumerate(rows.seed_times) if text]
+    found = whole_times([rows.seed_times[row] for row in timed])
+    if found is None:
+        row = next((each for each in timed if whole_times([rows.seed_times[each]]) is None), timed[0])
+        raise UserError(NO_TIME, where=rows.place(row), value=rows.seed_times[row],
+                        remedy="Write all times of labels in one of these ways, as those of the edges")  # fmt: skip
+    times = np.full(count, UNTIMED)
+    for row, number, time in zip(timed, node[timed].tolist(), found.tolist(), strict=True):
+        if times[number] not in (UNTIMED, time):
+            raise UserError(f"node {rows.nodes[row]!r} has a second time", where=rows.place(row),
+                            value=rows.seed_times[row], remedy="Give each node one time")  # fmt: skip
+        times[number] = time
+    return times
 
 
 def _nodes_of(rows: LabelRows, names: pa.Array) -> NDArray[np.int64]:

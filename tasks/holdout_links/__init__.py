@@ -2,13 +2,13 @@
 
 A link joins two nodes by an edge of one edge set (`edges`). Within one node set it has no direction. Hiding it takes
 all edges between the two out of the graph, in this set and in those that reverse it, so that none passes messages.
-Links are drawn uniformly, and so are as many pairs of nodes that no edge of the set joins. In the graph of a bipartite
-edge list these pairs are of different sides.
+Links are drawn uniformly, or are the latest ones (`by`), and as many pairs of nodes that no edge of the set joins are
+drawn uniformly. In the graph of a bipartite edge list these pairs are of different sides.
 
 Files: those of a heterograph dataset (see `tasks.lib.graph.heterograph`) with the same nodes, without the hidden edges;
 `links.json`, which edge set; `links-validation.npy`, `links-test.npy`, `non-links-validation.npy` and
 `non-links-test.npy`, int64 [pairs, 2], source and target, in random order; within one node set the smaller number comes
-first.
+first. Where edges have a time `times-validation.npy` and `times-test.npy`, int64 [links], are the links' times.
 
 Instead of drawn links a source may give them: rows `source,target,split` with the splits `validation` and `test`, and
 perhaps `label`, 1 for a link and 0 for a pair to compare links with. Such links leave the graph if they are in it; all
@@ -21,6 +21,7 @@ The same for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -36,6 +37,16 @@ class HoldoutLinksParams(StageParams):
     edges: str = Field(
         default="",
         description="Edge set whose links are predicted. Not needed where there is one, or it and its reverse.",
+    )
+    by: Literal["hash", "time"] = Field(
+        default="hash",
+        description="Which links are held out. hash: any, by a hash. time: the latest, by the earliest `time` of their "
+        "edges; those that are tested are later than those that are validated on.",
+    )
+    time: str = Field(
+        default="timestamp",
+        description="Feature of edges that is their time, one whole number each, for `by` and `train.seed_time`; edge "
+        "sets may lack it.",
     )
     test_share: float = Field(default=0.1, gt=0, lt=1, description="Share of the links to test, above 0 and below 1.")
     validation_share: float = Field(default=0.05, ge=0, lt=1, description="Share to validate on, 0 to below 1.")

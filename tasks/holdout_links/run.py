@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,11 +16,21 @@ from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
+from superworkflow.tasks.lib.gnn.sampler.links import (
+    HELD_OUT,
+    HeldOut,
+    Pairs,
+    Places,
+    has_links,
+    link_times,
+    links_of,
+)
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
+from superworkflow.tasks.lib.gnn.sampler.time_draws import edge_times
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
+from superworkflow.tasks.lib.graph.stat_names import is_single
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -43,6 +55,10 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
         held_out, warnings = _given(job, graph, edges, links)
     else:
         held_out = _drawn(params, graph, edges, links)
+    if _has_times(edges, params):
+        held_out = replace(held_out, times={
+            split: _times(params, graph, edges, each) for split, each in held_out.links.items()
+        })  # fmt: skip
     hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
     sizes = [len(held_out.links[split]) for split in HELD_OUT]
     job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
@@ -58,11 +74,21 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
 
 
 def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs) -> HeldOut:
-    """Hold links out at random."""
+    """Hold links out at random, or the latest ones."""
     sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
     keys = np.empty(len(links), np.uint64)
     keys_of(np.arange(len(links)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
-    hidden = links[np.argsort(keys, kind="stable")[: sum(sizes)]]
+    order = np.argsort(keys, kind="stable")
+    if params.by == "time":
+        if not _has_times(edges, params):
+            raise UserError(
+                f"the edges have no times to split by: {edges.name} has no such feature of whole numbers",
+                where="holdout_links.time", value=params.time,
+                remedy="Keep the times of an edge list with heterograph.time, or set holdout_links.by=hash",
+            )  # fmt: skip
+        late = np.argsort(_times(params, graph, edges, links)[order], kind="stable")[len(links) - sum(sizes) :]
+        order = np.concatenate([order[np.sort(each)] for each in np.split(late, [sizes[0]])])  # as drawn, in each split
+    hidden = links[order[: sum(sizes)]]
     others = _others(graph, edges, sum(sizes), params.seed)
     cut = sizes[0]
     return HeldOut(
@@ -103,6 +129,15 @@ def _given(
         job.progress.log(f"{count} links of the split {split} are compared with {len(pairs)} given pairs")
     log_warnings(job.progress, warnings)
     return HeldOut(edges.name, given.links, others, given.candidates), warnings
+
+
+def _has_times(edges: EdgeSet, params: HoldoutLinksParams) -> bool:
+    return any(each.name == params.time and is_single(each) and "int" in each.dtype for each in edges.features)
+
+
+def _times(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs) -> NDArray[np.int64]:
+    times = edge_times(graph, edges.name, params.time)
+    return link_times(graph.rows(edges.name), edges.source == edges.target, times, links)
 
 
 def _packed(pairs: Pairs, one_set: bool) -> NDArray[np.uint64]:

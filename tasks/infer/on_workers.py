@@ -25,6 +25,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.run import (
     RowsByNodeSet,
     all_rows,
@@ -128,7 +129,12 @@ def infer(
         if worker.rank > 0:
             return {}
         judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
-        facts = write_results(writer, graph, judged_by, network, made, read)
+        at_times = None
+        if shape.times:
+            worker.log("seeds with times are computed by the first worker alone")
+            full = read_network(trained, shape).to(params.device).eval()
+            at_times = AtTimes(full, graph, data_of(graph, shape, None, False), params.batch)
+        facts = write_results(writer, graph, judged_by, network, made, read, at_times)
     written = [entry.model_dump() for entry in writer.entries]
     return {"files": written, "rows": facts.rows, "stats": dict(facts.stats)}
 
@@ -144,9 +150,11 @@ def _alone(
     network = read_network(trained, shape).to(params.device)
     writer = TaskWriter(Location.of(output))
     with torch.no_grad():
-        rows, hidden = all_rows(network, data_of(graph, shape, None, False), params.batch, worker.update)
+        data = data_of(graph, shape, None, False)
+        rows, hidden = all_rows(network, data, params.batch, worker.update)
     judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
-    facts = write_results(writer, graph, judged_by, network, rows, hidden)
+    at_times = AtTimes(network, graph, data, params.batch) if shape.times else None
+    facts = write_results(writer, graph, judged_by, network, rows, hidden, at_times)
     return {"files": [each.model_dump() for each in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)}
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output
 from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.files import (
     PIECE,
     PREDICTIONS,
@@ -30,7 +31,9 @@ from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
 
 
-def write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
+def write_links(
+    output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet, at_times: AtTimes | None
+) -> Output:  # fmt: skip
     """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
@@ -38,10 +41,12 @@ def write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     width = network.shape.head.width
     factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
     output.array("factors.npy", factors)
-    parts = []
+    parts, timed = [], {} if at_times is None else at_times.pairs(held_out, factors)
     for split in HELD_OUT:
         for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
-            scores = torch.from_numpy(scores_of(rows[edges.source], rows[edges.target], factors, pairs))
+            found = timed.get((split, linked))
+            found = scores_of(rows[edges.source], rows[edges.target], factors, pairs) if found is None else found
+            scores = torch.from_numpy(found)
             parts.append(pa.table({
                 "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
                 "target": ids[edges.target].take(column(pairs[:, 1])).cast(pa.string()),
@@ -53,7 +58,8 @@ def write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     with output.file(PREDICTIONS) as path:
         pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
     count, pairs_there = sum(map(len, ids.values())), sum(map(len, parts))
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
+    stats = {"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there}
+    return Output(rows=count, stats=stats if at_times is None else stats | {"timed": pairs_there})
 
 
 def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:

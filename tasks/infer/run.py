@@ -18,6 +18,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.files import (
     CLASSES,
     PIECE,
@@ -75,7 +76,8 @@ def run(job: StageRun[InferParams]) -> Output:
         rows, hidden = all_rows(
             network, data, job.params.batch, job.progress.update, partial(write_inner, job.output, files)
         )
-    return write_results(job.output, graph, splits_of(job), network, rows, hidden)
+        at_times = AtTimes(network, graph, data, job.params.batch) if shape.times else None
+    return write_results(job.output, graph, splits_of(job), network, rows, hidden, at_times)
 
 
 def splits_of(job: StageRun[InferParams]) -> Dataset | None:
@@ -100,6 +102,7 @@ def write_results(
     network: Network,
     rows: RowsByNodeSet,
     hidden: RowsByNodeSet,
+    at_times: AtTimes | None = None,
 ) -> Output:
     """Write predictions and embeddings.
 
@@ -110,13 +113,16 @@ def write_results(
         network: the trained network.
         rows: outputs of the last layer for the nodes of its sets.
         hidden: inputs of the last layer for these nodes.
+        at_times: computes the rows of seeds that have a time; None for a network whose seeds have none.
     """
     if network.shape.head.task == LINKS:
-        return write_links(output, graph, network, rows)
+        return write_links(output, graph, network, rows, at_times)
     if network.shape.head.of_pairs:
         return write_edges(output, graph, network, rows)
     (target,) = network.shape.head.node_sets
-    return _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
+    timed = {} if at_times is None else {"timed": at_times.fill(rows)}
+    found = _write_nodes(output, graph, judged_by, network.shape, rows[target], hidden[target])
+    return replace(found, stats={**found.stats, **timed})
 
 
 def _write_nodes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -55,8 +56,14 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         links, others = held_out.links[split], held_out.negatives(split)
         if not len(links):
             continue
-        scored = [scores_of(sources, targets, factors, pairs) for pairs in (links, others)]
+        timed = bool(predictions.stats.get("timed"))
+        if timed:
+            scored = _predicted(predictions, split, len(links))
+        else:
+            scored = [scores_of(sources, targets, factors, pairs) for pairs in (links, others)]
         metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
+        if timed:
+            continue  # each rank would need the rows of all nodes at the link's time
         ranked = links[: params.ranked]
         if split in held_out.candidates:
             by_source = params.among == "source" or (params.among == "auto" and has_own(links, others))
@@ -74,6 +81,19 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     warnings = link_warnings(metrics, simple)
     log_warnings(job.progress, warnings)
     return Output(rows=judged, metrics=metrics, stats=warning_stats(warnings))
+
+
+def _predicted(predictions: Dataset, split: str, links: int) -> list[NDArray[np.float32]]:
+    """Scores that a network whose links have times gave the links of a split, and the pairs without one."""
+    with predictions.parquet("predictions.parquet") as file:
+        table = file.read(["linked", "split", "score"])
+    found = []
+    for linked in (True, False):
+        chosen = pc.and_(pc.equal(table["split"], split), pc.equal(table["linked"], linked))
+        found.append(table["score"].filter(chosen).to_numpy().astype(np.float32))
+    if [len(each) for each in found] != [links, links]:
+        raise damaged(predictions, "predictions.parquet", f"{links} links and as many pairs of the split {split}")
+    return found
 
 
 def filtered_ranks(

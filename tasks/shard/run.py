@@ -48,7 +48,8 @@ def run(job: StageRun[ShardParams]) -> Output:
     widths = {name: 0 if values is None else values.shape[1] for name, values in features.items()}
     nodes = [ShardedNodes(name, each.count, widths[name]) for name, each in graph.node_sets.items()]
     edge_sets = [
-        ShardedEdges(e.name, e.source, e.target, e.count, tuple(_weights_of(e))) for e in graph.edge_sets.values()
+        ShardedEdges(e.name, e.source, e.target, e.count, tuple(_weights_of(e)), tuple(_whole_of(e)))
+        for e in graph.edge_sets.values()
     ]
     job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets))
     counts = {"nodes": sum(each.count for each in nodes), "edges": sum(each.count for each in edge_sets)}
@@ -101,6 +102,11 @@ def _weights_of(edges: EdgeSet) -> list[str]:
     return [feature.name for feature in edges.features if is_single(feature)]
 
 
+def _whole_of(edges: EdgeSet) -> list[str]:
+    """Features of edges that can be times: whole numbers, which float32 would round."""
+    return [each.name for each in edges.features if is_single(each) and "int" in each.dtype]
+
+
 def _write_weights(
     output: DatasetWriter, folder: str, graph: HeteroGraph, number: int, edges: EdgeSet, firsts: NDArray[np.int64],
     starts: NDArray[np.int64],
@@ -117,4 +123,5 @@ def _write_weights(
     for place, name in enumerate(names):
         values = graph.edge_feature(edges.reversed_of or edges.name, name)[positions]
         with np.errstate(over="ignore"):  # training refuses what becomes infinite
-            output.array(f"{folder}/{weights_file(number, place)}", values.astype(np.float32).reshape(-1))
+            kind = np.int64 if values.dtype.kind in "iu" else np.float32
+            output.array(f"{folder}/{weights_file(number, place)}", values.astype(kind).reshape(-1))

@@ -66,12 +66,18 @@ class TrainParams(SplitParams):
         default="neighbor",
         description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
         "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023). latest: the "
-        "edges of the largest `time`, of equal ones the later row (in process); edge sets without it as neighbor does.",
+        "edges of the largest `time`, of equal ones the later row; edge sets without it as neighbor does.",
     )
     time: str = Field(
         default="timestamp",
-        description="Feature of edges by which the sampler latest takes them, one whole number each; `timestamp` with "
-        "an edge list whose `heterograph.time` is set.",
+        description="Feature of edges that is their time, for the sampler latest and for `seed_time`, one whole number "
+        "each; `timestamp` with an edge list whose `heterograph.time` is set.",
+    )
+    seed_time: str = Field(
+        default="",
+        description="Feature of the labelled nodes that is the time of each, `time` with a column of times in the file "
+        "of labels; of links the name of `time`. Edges of a later `time` pass no messages towards a node or link, in "
+        "any hop, in training and wherever it is predicted. Empty: all edges do.",
     )
     weight: str = Field(
         default="",
@@ -253,6 +259,11 @@ class TrainParams(SplitParams):
             raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
         if self.weight and self.weighted == "draws" and self.sampler == "latest":
             raise ValueError("latest takes edges by time, not by weight: set `sampler` to neighbor")
+        if self.seed_time:
+            faults = {"labor": self.sampler == "labor", "gcn": self.model == "gcn", "weighted=draws": bool(
+                self.weight and self.weighted == "draws")}  # fmt: skip
+            if unfit := [name for name, given in faults.items() if given]:
+                raise ValueError(f"seed_time does not go with {unfit[0]}: set another value, or leave seed_time out")
         if self.train_share + self.validation_share > 1:
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
@@ -284,7 +295,8 @@ class TrainParams(SplitParams):
     @property
     def sums_features(self) -> bool:
         """True if the first layer reads means of neighbours' features, which no step changes."""
-        return reads_means(self.model, self.aggregator) and not self.sums_weights and self.sizes[-1] < 0
+        every = self.sizes[-1] < 0 and not self.seed_time
+        return reads_means(self.model, self.aggregator) and not self.sums_weights and every
 
 
 class ConcreteTrainParams(TrainParams):

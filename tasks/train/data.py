@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
-from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, Head, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, Head, NetworkConfig, SeedTimes
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -37,4 +37,6 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
         {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
         params.norm, params.residual, params.jumping_knowledge, params.code,
+        SeedTimes(params.seed_time, params.time, params.sampler == "latest", params.sizes, params.seed)
+        if params.seed_time else None,
     )  # fmt: skip

@@ -61,7 +61,15 @@ class DistributedBatches:
         with self.spent.on("schedule"):
             examples = [self._task.example(self._share(*each), each[1]) for each in steps]
             requests = [
-                BatchRequest(example.nodes, step, self._lost(items, step), len(items), self._dropout(step))
+                BatchRequest(
+                    example.nodes,
+                    step,
+                    self._lost(items, step),
+                    len(items),
+                    self._dropout(step),
+                    example.limits,
+                    self._task.seed_times(items, step),
+                )
                 for example, (items, step) in zip(examples, steps, strict=True)
             ]
         found = self.sampler.batches(requests)

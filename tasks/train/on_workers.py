@@ -62,9 +62,11 @@ def run(job: StageRun[TrainParams]) -> Output:
     Raises:
         UserError: the graph in parts is missing, belongs to another graph, or has fewer parts than there are workers.
     """
-    if job.params.sampler == "latest":
-        raise UserError("the latest edges are drawn in process alone", where="train.sampler", value="latest",
-                        remedy="Set train.sampler to neighbor or labor, or the engine to in-process")  # fmt: skip
+    if job.params.seed_time and job.params.norm == "batch":
+        raise UserError(
+            "with batch norm, nodes that are there once for each of several times are trained in process alone",
+            where="train.norm", value=job.params.norm, remedy="Set train.norm=layer, or the engine to in-process",
+        )  # fmt: skip
     graph, shards = job.inputs["graph"], shards_of(job)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)
@@ -202,11 +204,14 @@ def sampler_of(
     if shape.reads_means and params.sizes[-1] != ALL_NEIGHBORS:
         apart = {*numbers, *(weights if shape.weight else ())}
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
-    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
+    latest = params.sampler == "latest"
+    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct, latest)
     group = dist.new_group(backend="gloo")
     store = KVStore(partition.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
+    if latest or params.seed_time:
+        used["times"] = partition.times(graph, first.relations, params.time)
     sampler = DistNeighborSampler(piece, store, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
     if outermost:
         sampler.sums = {first.relations[0].number: _scaled_sums(sampler, partition)}

@@ -36,12 +36,14 @@ from superworkflow.tasks.lib.gnn.objective.node_regression import Regression
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.sampler.latest_draws import times_of
+from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.seed_times import node_times, time_doubts, unused_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
@@ -77,12 +79,15 @@ def run(job: StageRun[TrainParams]) -> Output:
     job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
     drawn_by = params.weight if params.weighted == "draws" else ""
     weights = weights_of(graph, shape.levels()[0].relations, drawn_by) if drawn_by else {}
-    times = times_of(graph, shape.levels()[0].relations, params.time) if params.sampler == "latest" else {}
+    times: Mapping[int, NDArray[np.int64]] = {}
+    if params.sampler == "latest" or params.seed_time:
+        times = times_of(graph, shape.levels()[0].relations, params.time)
     with torch_threads(job.threads), saves_first() as shutdown:
         network = Network(shape, params.seed).to(params.device)
         summed = frozenset(data.inputs.sums or ())
         direct = network.direct(0, data.inputs) - summed
-        draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", summed, params.seed, direct)
+        how = params.sampler == "labor", summed, params.seed, direct, params.sampler == "latest"
+        draws = Draws(shape.levels(), params.sizes, *how)
         ahead = LookAhead(
             lambda: NeighborSampler(data.rows, shape.nodes, draws, weights, times),
             max(1, job.threads - 1),
@@ -149,24 +154,35 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
         raise UserError("the graph's edges have no labels", where="train.task", value=params.task,
                         remedy="Give the output of stage holdout_edges, or another train.task")  # fmt: skip
     if not has_links(graph.dataset):
-        targets = node_targets_of(graph, params)
-        if isinstance(targets, NumberTargets):
-            _check_of_classes(params, "numbers are predicted")
-            return Regression(targets)
-        if isinstance(targets, ManyTargets):
-            _check_of_classes(params, "nodes have several labels")
-            return MultiLabel(targets)
-        certain, balanced = params.task == "classification", params.class_weights == "balanced"
-        return Classification(targets, certain, balanced, params.label_smoothing)
+        found = _node_task_of(graph, params)
+        (node_set,) = found.head.node_sets
+        if params.seed_time:
+            seeds = np.concatenate([found.items(split) for split in SPLITS])
+            found.times = node_times(graph, node_set, params.seed_time, seeds)
+            found.doubts = [*found.doubts, *time_doubts(graph, found.times[seeds], params.time)]
+        else:
+            found.doubts = [*found.doubts, *unused_times(graph, node_set, params.time)]
+        return found
     _check_of_classes(params, "links are predicted")
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
     _check_batch(params, "links", task.most())
+    if params.seed_time:
+        if params.seed_time != params.time:
+            raise UserError("the time of a link is that of its edges", where="train.seed_time", value=params.seed_time,
+                            remedy=f"Set train.seed_time={params.time}, as train.time")  # fmt: skip
+        number = graph.edge_number(task.head.edges)
+        edges = graph.edge_sets[task.head.edges]
+        relation = Relation(number, edges.name, edges.source, edges.target)
+        task.set_times(times_of(graph, [relation], params.time)[number])
     return task
 
 
 def _task_of_edges(graph: HeteroGraph, params: TrainParams) -> Objective:
     """Objective of labelled edges."""
+    if params.seed_time:
+        raise UserError("labelled edges are predicted from all others, also from later ones", where="train.seed_time",
+                        value=params.seed_time, remedy="Leave it out")  # fmt: skip
     labels = read_edge_labels(graph)
     _check_batch(params, "edges", len(labels.items("train")) // EDGE_SHARE)
     if labels.classes:
@@ -182,6 +198,19 @@ def _check_batch(params: TrainParams, items: str, most: int) -> None:
             f"a step of all {items} leaves no edges that pass messages", where="train.batch", value=params.batch,
             remedy=f"Set train.batch to a number; a step has {most} of these {items} at most",
         )  # fmt: skip
+
+
+def _node_task_of(graph: HeteroGraph, params: TrainParams) -> Classification | MultiLabel | Regression:
+    """Objective of what nodes have."""
+    targets = node_targets_of(graph, params)
+    if isinstance(targets, NumberTargets):
+        _check_of_classes(params, "numbers are predicted")
+        return Regression(targets)
+    if isinstance(targets, ManyTargets):
+        _check_of_classes(params, "nodes have several labels")
+        return MultiLabel(targets)
+    certain, balanced = params.task == "classification", params.class_weights == "balanced"
+    return Classification(targets, certain, balanced, params.label_smoothing)
 
 
 def _check_of_classes(params: TrainParams, why: str) -> None:

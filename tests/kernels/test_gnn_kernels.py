@@ -23,7 +23,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     spread_edges,
     sum_edges,
 )
-from superworkflow.tasks.lib.gnn.sampler.latest_draws import draw_latest
+from superworkflow.tasks.lib.gnn.sampler.time_draws import NO_LIMIT, Receivers, count_by_time, draw_by_time
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import (
     count_weighted,
     draw_by_weight,
@@ -43,26 +43,45 @@ def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -
 
 
 @given(
-    receivers=st.integers(1, 9), most=st.sampled_from([0, 1, 5, 200]), size=st.sampled_from([1, 2, 3, 40]),
-    kinds=st.sampled_from([1, 3, 1000]), seed=st.integers(0, 2**32), share=st.sampled_from([0, 0.1, 0.9]),
+    receivers=st.integers(1, 9), most=st.sampled_from([0, 1, 5, 200]),
+    size=st.sampled_from([ALL_NEIGHBORS, 1, 2, 3, 40]), kinds=st.sampled_from([1, 3, 1000]),
+    seed=st.integers(0, 2**32), share=st.sampled_from([0, 0.1, 0.9]), latest=st.booleans(), limited=st.booleans(),
+    part=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None, print_blob=True)
-def test_draws_of_the_latest(receivers, most, size, kinds, seed, share):
+@settings(max_examples=40, deadline=None, print_blob=True)
+def test_draws_by_time(receivers, most, size, kinds, seed, share, latest, limited, part):
+    """Draws of a whole graph, or of a part whose rows begin elsewhere in the whole, are those of a plain loop."""
     rng = np.random.default_rng(seed)
     indptr, indices = rows_of(rng, receivers, 70, most)
-    times = read_only(rng.integers(0, kinds, len(indices)) + np.iinfo(np.int64).max - kinds + 1)
-    nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
-    starts = np.empty(len(nodes) + 1, np.int64)
-    lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
-    count_draws(indptr, indices, nodes, size, False, np.uint64(0), lost, starts, None)
-    work = DrawScratch(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
-    left = np.empty(int(np.diff(indptr).max(initial=0)), np.int64)
-    positions = np.empty(starts[-1], np.int64)
-    draw_latest(indptr, times, nodes, size, lost, starts, work, left, positions)
-    for i, node in enumerate(nodes):
-        row = np.setdiff1d(np.arange(indptr[node], indptr[node + 1]), lost)
-        wanted = np.sort(row[np.lexsort((row, times[row]))][-size:])
-        assert positions[starts[i] : starts[i + 1]].tolist() == wanted.tolist()
+    least = np.iinfo(np.int64).max - kinds + 1
+    times = read_only(rng.integers(0, kinds, len(indices)) + least)
+    rows = rng.integers(0, receivers, rng.integers(0, 2 * receivers)).astype(np.int64)
+    limits = rng.integers(-1, kinds, len(rows)) + least if limited else np.full(len(rows), NO_LIMIT)
+    moved = 1000 * part + 10 * part * np.arange(receivers)
+    whole = Renumbered(np.arange(70, dtype=np.int32), indptr[:-1] + moved) if part else None
+    gone = np.flatnonzero(rng.random(len(indices)) < share)
+    lost = read_only(gone + moved[np.searchsorted(indptr, gone, "right") - 1])
+    starts, degrees = np.empty(len(rows) + 1, np.int64), np.empty(len(rows), np.int64)
+    given_to = Receivers(read_only(rows), read_only(rows + 5), read_only(limits))
+    count_by_time(indptr, times, given_to, size, lost, starts, degrees, whole)
+    longest, drawn = int(np.diff(indptr).max(initial=0)), max(1, size)
+    work = DrawScratch(np.zeros((longest >> 6) + 1, np.uint64), np.empty(drawn, np.int64), np.empty(drawn, np.int64))
+    scratch, positions = (np.empty(longest, np.int64), np.empty(longest, np.int64)), np.empty(starts[-1], np.int64)
+    draw_by_time(
+        indptr, times, given_to, size, latest, np.uint64(seed), lost, starts, whole, work, scratch, positions
+    )  # fmt: skip
+    assert not work.marks.any()
+    for i, row in enumerate(rows):
+        free = [p for p in np.setdiff1d(np.arange(indptr[row], indptr[row + 1]), gone) if times[p] <= limits[i]]
+        found = positions[starts[i] : starts[i + 1]] - moved[row]
+        assert degrees[i] == len(free)
+        if latest or size < 0 or len(free) <= size:
+            wanted = sorted(free, key=lambda p: (times[p], p))[-size if size > 0 else 0 :]
+            assert found.tolist() == sorted(wanted)
+        else:
+            assert len(found) == size
+            assert (np.diff(found) > 0).all()
+            assert np.isin(found, free).all()
 
 
 @given(

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.train import STAGE
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -55,6 +52,3 @@ def test_refusals(tmp_path: Path) -> None:
         trained(graph, tmp_path / "name", sampler="latest", time="at")
     with pytest.raises(UserError, match=r"latest takes edges by time, not by weight"):
         trained(graph, tmp_path / "both", sampler="latest", weight="timestamp", weighted="draws")
-    inputs = {"graph": str(graph.location.local_path)}
-    with pytest.raises(UserError, match=r"the latest edges are drawn in process alone"):
-        execute(STAGE, {"sampler": "latest"}, inputs, str(tmp_path / "w"), Resources(), Progress("train"), "workers")

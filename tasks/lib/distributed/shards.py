@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.distributed.partition import book_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, index_dtype
 from superworkflow.tasks.lib.graph.integrity import check_rows, damaged
 
-FORMAT = 3
+FORMAT = 4
 SHARDS_FILE = "shards.json"
 
 
@@ -29,13 +29,14 @@ class ShardedNodes(NamedTuple):
 
 
 class ShardedEdges(NamedTuple):
-    """An edge set; `weights` are the names of features that can be weights."""
+    """An edge set; `weights` are the names of features that can be weights, of which `whole` are whole numbers."""
 
     name: str
     source: str
     target: str
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     weights: tuple[str, ...]
+    whole: tuple[str, ...]
 
 
 def folder_of(part: int) -> str:
@@ -100,7 +101,10 @@ class Shards:
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
             self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
-            self.edge_sets = [ShardedEdges(**each | {"weights": _names(each)}) for each in document["edge_sets"]]
+            self.edge_sets = [
+                ShardedEdges(**each | {name: _names(each, name) for name in ("weights", "whole")})
+                for each in document["edge_sets"]
+            ]
             sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
             sizes += [each.count for each in self.edge_sets]
             if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
@@ -192,13 +196,28 @@ class Shards:
         Raises:
             DatasetDamaged: there is no such feature, or files contradict each other.
         """
+        return self._values(edge_set, name, first, last, indptr).astype(np.float32, copy=False)
+
+    def times(
+        self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """A feature of whole numbers, int64 [edges]; see `weights`.
+
+        Raises:
+            DatasetDamaged: there is no such feature, or files contradict each other.
+        """
+        if name not in self.edge_sets[edge_set].whole:
+            raise damaged(self.dataset, SHARDS_FILE, "edges have no such feature of whole numbers", name)
+        return self._values(edge_set, name, first, last, indptr)
+
+    def _values(self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]) -> NDArray[Any]:
         edges = self.edge_sets[edge_set]
         if name not in edges.weights:
             raise damaged(self.dataset, SHARDS_FILE, f"edges of {edges.name} have no such feature", name)
         file, book = weights_file(edge_set, edges.weights.index(name)), self._book_of(edges.source)[first : last + 1]
-        counts = np.diff(indptr[book - book[0]]).tolist()
+        counts, kind = np.diff(indptr[book - book[0]]).tolist(), np.int64 if name in edges.whole else np.float32
         return np.concatenate([
-            self._array(f"{folder_of(part)}/{file}", np.dtype(np.float32), (count,))
+            self._array(f"{folder_of(part)}/{file}", np.dtype(kind), (count,))
             for part, count in zip(range(first, last), counts, strict=True)
         ])  # fmt: skip
 
@@ -238,9 +257,9 @@ class Shards:
         return values
 
 
-def _names(edges: dict[str, Any]) -> tuple[str, ...]:
+def _names(edges: dict[str, Any], kind: str) -> tuple[str, ...]:
     """Names of features. Raises ValueError unless they are distinct texts."""
-    names = edges["weights"]
+    names = edges[kind]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise ValueError("features of edges have no names")
     return tuple(names)

@@ -135,6 +135,12 @@ def settle_times(
     return replace(found, first=numbers[0], until=numbers[1])
 
 
+def whole_times(values: Sequence[str]) -> NDArray[np.int64] | None:
+    """Times as whole numbers, by the rule of `EdgeTimes.numbers`; None if one is neither a number nor a date."""
+    found = _understood(values, 0)
+    return None if found is None else found.numbers(pa.array(values, pa.string()))
+
+
 def date_range(values: Sequence[str]) -> str | None:
     """Range of the dates if all values are dates of ISO 8601; None otherwise."""
     if not values or not _holds_dates(values):

@@ -20,6 +20,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
+from superworkflow.tasks.lib.edge_list.edge_times import NAMES as TIMES
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_below_zero, is_blank, is_missing
 
@@ -44,6 +45,7 @@ class LabelRows:
         missing: number of rows without a label.
         splits: of each, where they were asked for; empty where the row has none.
         files: names of the files for people, and of each its first row here.
+        seed_times: times of the nodes, where splits were asked for; empty where the row has none.
     """
 
     lines: list[int]
@@ -53,6 +55,7 @@ class LabelRows:
     missing: int
     splits: list[str] = field(default_factory=list)
     files: list[tuple[str, int]] = field(default_factory=list)
+    seed_times: list[str] = field(default_factory=list)
 
     def place(self, row: int) -> str:
         """File and line of a row, for people."""
@@ -101,7 +104,7 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
         files: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
             recognised by its names. Or Parquet, in which a list has the labels of a node, and lines are rows.
         where: how messages call the file, or the folder of them.
-        splits: rows may have a third column, `split`.
+        splits: rows may have further columns: a third one, or one called `split`, and one of times called so.
         below_zero: whole numbers below 0 are labels, such as numbers to predict.
 
     Raises:
@@ -109,10 +112,10 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
     """
     lines: list[int] = []
     times: list[int] = []
-    place: dict[tuple[str, str, str], int] = {}
+    place: dict[tuple[str, str, str, str], int] = {}
     starts: list[tuple[str, int]] = []
     form: tuple[str, str, list[str]] | None = None
-    node_at, label_at, split_at, width, missing = 0, 1, -1, 2, 0
+    node_at, label_at, split_at, time_at, width, missing = 0, 1, -1, -1, 2, 0
     for file in files:
         name, more = file.where, list(file.partition.values())
         for number, fields, separator in _rows_of(file):
@@ -128,6 +131,8 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
                 if names:
                     node_at, label_at, width = _columns(names, f"{name}:{number}")
                     split_at = names.index("split") if splits and "split" in names else -1
+                    times_at = [names.index(each) for each in TIMES if splits and each in names]
+                    time_at = next((each for each in times_at if each not in (node_at, label_at)), -1)
                     continue
                 width = 3 if splits and len(fields) == 3 else 2
                 split_at = 2 if width == 3 else -1
@@ -146,7 +151,8 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
                 missing += 1
                 continue
             split = fields[split_at] if split_at >= 0 else ""
-            index = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
+            time = fields[time_at] if time_at >= 0 else ""
+            index = place.setdefault((fields[node_at], fields[label_at], split, time), len(lines))
             if index == len(lines):
                 lines.append(number)
                 times.append(0)
@@ -154,8 +160,11 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
     if not lines:
         raise UserError("no labels in this file", where=where, value=f"{missing} {NOTE}" if missing else None,
                         remedy=_FORMAT)  # fmt: skip
-    nodes, labels, given = ([row[index] for row in place] for index in range(3))
-    return LabelRows(lines, nodes, labels, np.array(times, np.int64), missing, given if splits else [], starts)
+    nodes, labels, given, seed_times = ([row[index] for row in place] for index in range(4))
+    counts = np.array(times, np.int64)
+    return LabelRows(
+        lines, nodes, labels, counts, missing, given if splits else [], starts, seed_times if splits else []
+    )
 
 
 def check_several(rows: LabelRows, where: str, parameter: str) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
 from superworkflow.tasks.lib.distributed.kv_store import KVRequest, KVStore, RemoteRows, RowSource, TableSource
-from superworkflow.tasks.lib.distributed.partition_book import Route
+from superworkflow.tasks.lib.distributed.partition_book import Route, RoutedNodes
 from superworkflow.tasks.lib.distributed.shards import LocalPartition
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
@@ -33,6 +33,8 @@ from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.kernels import Renumbered, count_draws, draw_edges
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, numbered
+from superworkflow.tasks.lib.gnn.sampler.time_copies import TimeCopies
+from superworkflow.tasks.lib.gnn.sampler.time_draws import NO_LIMIT, ByTime, Receivers
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.graph.heterograph import index_dtype
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -53,6 +55,8 @@ class BatchRequest(NamedTuple):
         lost: by number of the edge set, edges that pass no messages in this step, of all workers.
         items: number of the step's items, of all workers.
         dropout: share of entries of senders' rows that are dropped.
+        limits: by node set, a time for each target, which are then ascending with them; see `NeighborSampler.batch`.
+        times: times of the step's items, of all workers; None where they have none.
     """
 
     targets: Targets
@@ -60,6 +64,8 @@ class BatchRequest(NamedTuple):
     lost: Mapping[int, Lost] = MappingProxyType({})
     items: int = 0
     dropout: float = 0.0
+    limits: Mapping[str, NDArray[np.int64]] | None = None
+    times: NDArray[np.int64] | None = None
 
 
 @dataclass
@@ -85,6 +91,7 @@ class DistNeighborSampler:
         weights: by number of the edge set, float32 weights of the owned edges that multiply messages; they are sent
             with drawn edges.
         drawn_by: likewise, weights in proportion to which edges are drawn; they are not sent.
+        times: likewise, int64 times of edges.
         spent: seconds by stage of the pipeline.
     """
 
@@ -98,6 +105,7 @@ class DistNeighborSampler:
     numbers: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    times: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     spent: PipelineTimer = field(default_factory=PipelineTimer)
 
     def __post_init__(self) -> None:
@@ -106,41 +114,55 @@ class DistNeighborSampler:
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
         self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.store.book.orders.items()}
         self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
+        self._by_time = ByTime(self.piece.rows, self.times, self.draws.fanouts, self.draws.latest)
 
     def batches(self, window: Sequence[BatchRequest]) -> list[tuple[MiniBatch, BatchInputs]]:
         """Blocks around targets, and the network's inputs. Collective: all workers' windows have equal lengths."""
-        receivers = [{name: np.sort(nodes) for name, nodes in each.targets.items()} for each in window]
-        targets, made = [dict(each) for each in receivers], [list[Block]() for _ in window]
+        counts = {name: len(order) for name, order in self.store.book.orders.items()}
+        copies = [None if each.times is None else TimeCopies(np.unique(each.times), counts) for each in window]
+        targets = [
+            {name: nodes if each.limits else np.sort(nodes) for name, nodes in each.targets.items()} for each in window
+        ]
+        receivers: list[Targets] = [
+            {name: each.of(name, nodes, batch.limits[name]) for name, nodes in given.items()}
+            if each is not None and batch.limits is not None else given
+            for each, given, batch in zip(copies, targets, window, strict=True)
+        ]  # fmt: skip
+        made = [list[Block]() for _ in window]
         for hop, level in enumerate(reversed(self.draws.levels)):
             receivers = [{name: each.get(name, _NONE) for name in level.receivers} for each in receivers]
             with self.spent.on("sample"):
-                hops = self._drawn(level, hop, window, receivers)
+                hops = self._drawn(level, hop, window, receivers, copies)
             with self.spent.on("compact"):
                 for i, (request, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
-                    block = self._block(level, hop, request, given, drawn)
-                    made[i].append(block)
+                    block = self._block(level, hop, request, given, drawn, copies[i])
                     receivers[i] = dict(block.senders)
+                    made[i].append(block if (named := copies[i]) is None else named.named(block))
         batches = [MiniBatch(nodes, tuple(reversed(blocks))) for nodes, blocks in zip(targets, made, strict=True)]
         with self.spent.on("gather"):
             return list(zip(batches, self._inputs(batches, window), strict=True))
 
     def _drawn(
-        self, level: LayerSchema, hop: int, window: Sequence[BatchRequest], receivers: Sequence[Targets]
-    ) -> list[dict[int, Hop]]:
+        self, level: LayerSchema, hop: int, window: Sequence[BatchRequest], receivers: Sequence[Targets],
+        copies: Sequence[TimeCopies | None],
+    ) -> list[dict[int, Hop]]:  # fmt: skip
         """Drawn edges of each batch by edge set; senders by their old numbers, but of direct edge sets by new ones."""
         last = hop == len(self.draws.levels) - 1
         relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
         if not relations:
             return [{} for _ in window]
-        routed = [self.store.route(each.receivers, given[each.receivers]) for given in receivers for each in relations]
+        routed = [
+            self._routed(each.receivers, given[each.receivers], of_batch)
+            for given, of_batch in zip(receivers, copies, strict=True) for each in relations
+        ]  # fmt: skip
         items = sum(each.items for each in window)
         requests = self.store.send(routed, "neighbours asked for", SizeKey(f"receivers, hop {hop}", items))
         exchange, responses = self.store.exchange, []
         for rank in range(exchange.size):
             parts = [_NONE]
             for number, each in enumerate(requests):
-                relation, batch = relations[number % len(relations)], window[number // len(relations)]
-                parts += self._response(relation, hop, batch, each.received[rank])
+                relation, place = relations[number % len(relations)], number // len(relations)
+                parts += self._response(relation, hop, window[place], each.received[rank], copies[place])
             out = exchange.array((sum(map(len, parts)),), np.int64)
             responses.append(np.concatenate(parts, out=out))
         found = exchange.swap_likely(responses, "neighbours", SizeKey(f"senders, hop {hop}", items))
@@ -152,20 +174,35 @@ class DistNeighborSampler:
             hops[number // len(relations)][edge_set] = _joined(each.route, found, begins, kinds, exchange.array)
         return hops
 
+    def _routed(self, name: str, receivers: NDArray[np.int64], copies: TimeCopies | None) -> RoutedNodes:
+        """Receivers by the owners of their nodes."""
+        if copies is None:
+            return self.store.route(name, receivers)
+        found = self.store.route(name, copies.nodes(name, receivers))
+        parts = np.split(receivers[found.route.order], np.cumsum(found.route.counts)[:-1])
+        return found._replace(parts=parts)
+
     def _response(
-        self, relation: Relation, hop: int, batch: BatchRequest, nodes: NDArray[np.int64]
+        self, relation: Relation, hop: int, batch: BatchRequest, nodes: NDArray[np.int64], copies: TimeCopies | None
     ) -> list[NDArray[np.int64]]:
         """Counts and degrees of some receivers, senders of their drawn edges and, unless the edge set is direct,
         positions and any weights."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, exchange = self.store.book, self.store.exchange
+        limits = np.full(len(nodes), NO_LIMIT)
+        if copies is not None:
+            limits, nodes = copies.limits(relation.receivers, nodes), copies.nodes(relation.receivers, nodes)
         rows = book.own(relation.receivers, nodes, exchange.rank)
+        degrees = indptr[rows + 1] - indptr[rows]
         state = np.uint64(random_streams.state(self.draws.seed, random_streams.DRAW, *batch.step, hop, relation.number))
         starts = np.empty(len(rows) + 1, np.int64)
         whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
         lost = batch.lost[relation.number].positions if relation.number in batch.lost else _NOTHING_LOST
         size = self.draws.fanouts[hop]
-        if self._by_weight.draws(relation.number, size):
+        if self._by_time.draws(relation.number, size, copies is not None):
+            receivers = Receivers(rows, nodes, limits)
+            positions = self._by_time.positions(relation.number, receivers, size, state, lost, starts, degrees, whole)
+        elif self._by_weight.draws(relation.number, size):
             positions = self._by_weight.positions(
                 relation.number, rows, read_only(nodes), size, state, lost, starts, whole
             )
@@ -179,7 +216,7 @@ class DistNeighborSampler:
         if relation.number in self.weights:
             weights = [_packed(self.weights[relation.number][senders])]
         rename(indices, senders)
-        columns = [np.diff(starts), indptr[rows + 1] - indptr[rows], senders]
+        columns = [np.diff(starts), degrees, senders]
         if self._is_direct(hop, relation.number):
             return columns
         rename(whole.order, senders)
@@ -190,21 +227,28 @@ class DistNeighborSampler:
         return hop == len(self.draws.levels) - 1 and number in self.draws.direct
 
     def _block(
-        self, level: LayerSchema, hop: int, batch: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop]
-    ) -> Block:
+        self, level: LayerSchema, hop: int, batch: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop],
+        copies: TimeCopies | None,
+    ) -> Block:  # fmt: skip
         given = {}
         for relation in level.relations:
             if relation.number in drawn and not self._is_direct(hop, relation.number):
                 kind = index_dtype(len(self._found[relation.senders]))
                 nodes = read_only(drawn[relation.number].senders.astype(kind))
                 given[relation.number] = nodes, np.arange(len(nodes))
-        senders_of, places = numbered(level, receivers, given, self._found)
+        if copies is None:
+            senders_of, places = numbered(level, receivers, given, self._found)
+        else:
+            senders_of, places = copies.numbered(level, receivers, given, {j: drawn[j].starts for j in given})
         hops = {}
         for relation in level.relations:
             if relation.number in drawn:
                 hop_of = drawn[relation.number]
-                lost = batch.lost.get(relation.number)
-                gone = 0 if lost is None else lost.counts(receivers[relation.receivers])
+                size, number = self.draws.fanouts[hop], relation.number
+                lost = None if self._by_time.draws(number, size, copies is not None) else batch.lost.get(number)
+                nodes = receivers[relation.receivers]
+                nodes = nodes if copies is None else copies.nodes(relation.receivers, nodes)
+                gone = 0 if lost is None else lost.counts(nodes)
                 degrees = hop_of.degrees - gone
                 senders = places.get(relation.number, hop_of.senders)
                 hops[relation.number] = hop_of._replace(senders=senders, degrees=degrees)

@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.distributed.partition_book import PartitionBook
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.edge_weights import check_weights, weighted_sets
 from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.gnn.sampler.time_draws import timed_sets
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
@@ -84,6 +85,18 @@ class WorkerPartition:
         others = high - low + np.searchsorted(self.piece.halo[name], indices)
         found = np.where((indices >= low) & (indices < high), indices - low, others).astype(np.int32)
         return read_only(found)
+
+    def times(self, graph: HeteroGraph, relations: Iterable[Relation], name: str) -> dict[int, NDArray[np.int64]]:
+        """Times of the edges of its rows, int64 [edges] by number of the edge set.
+
+        Raises:
+            UserError: see `time_draws.timed_sets`.
+            DatasetDamaged: the parts lack the feature.
+        """
+        numbers = [each.number for each in timed_sets(graph, relations, name)]
+        return {
+            number: self._shards.times(number, name, *self._range, self.piece.rows[number].indptr) for number in numbers
+        }
 
     def weights(
         self, graph: HeteroGraph, relations: Iterable[Relation], name: str

@@ -90,6 +90,25 @@ class Head:
 
 
 @dataclass(frozen=True)
+class SeedTimes:
+    """Rule by which edges are drawn around a seed that has a time: those that are not after it.
+
+    Args:
+        feature: feature of the labelled nodes that is their time; of links that of their edges.
+        edges: feature of edges that is their time.
+        latest: each node's latest edges, instead of any.
+        fanouts: fan-out of each hop from the targets outwards, -1 for all.
+        seed: seed of the draws.
+    """
+
+    feature: str
+    edges: str
+    latest: bool
+    fanouts: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
 class NetworkConfig:
     """Configuration of a network.
 
@@ -113,6 +132,7 @@ class NetworkConfig:
         jumping_knowledge: one of `JOININGS`; but for `none` all layers are hidden ones, whose joined outputs a linear
             head reads (Xu et al., ICML 2018).
         code: text of the file of a module of one's own, which `model` names as FILE.py:CLASS; else empty.
+        times: how edges were drawn around seeds with times; None where seeds have none.
     """
 
     model: str
@@ -132,6 +152,7 @@ class NetworkConfig:
     residual: bool = False
     jumping_knowledge: str = "none"
     code: str = ""
+    times: SeedTimes | None = None
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -222,7 +243,11 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
         document["columns"] = {
             name: tuple((str(each), int(width)) for each, width in found) for name, found in columns.items()
         }
+        if (times := document.get("times")) is not None:
+            document["times"] = SeedTimes(**times | {"fanouts": tuple(map(int, times["fanouts"]))})
         shape = NetworkConfig(**document)
+        if shape.times is not None and len(shape.times.fanouts) != shape.layers:
+            raise ValueError("fan-outs of another number of layers")
         for name, found in shape.scaling.items():
             check_scaling(found, shape.widths[name])
         if not isinstance(shape.weight, str):

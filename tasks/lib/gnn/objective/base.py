@@ -34,11 +34,14 @@ class Example(NamedTuple):
         nodes: by node set, nodes whose rows the loss reads: int64, distinct, ascending.
         lost: by number of the edge set, positions of edges that pass no messages, ascending, distinct.
         wanted: targets of the loss, in a form of the objective's own.
+        limits: by node set, a time for each node, after which edges pass no messages towards it, int64; `nodes` are
+            then distinct, and ascending, with their limits. None for no limits.
     """
 
     nodes: Mapping[str, NDArray[np.int64]]
     lost: Mapping[int, NDArray[np.int64]]
     wanted: tuple[NDArray[Any], ...]
+    limits: Mapping[str, NDArray[np.int64]] | None = None
 
 
 class Evaluation(NamedTuple):
@@ -88,6 +91,9 @@ class Objective(Protocol):
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         """Edges that pass no messages in a step with these items; see `Example`."""
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        """Time of each item, int64; None where seeds have none."""
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         """Example of a step: a function of its items and of the step alone."""
 
@@ -112,4 +118,4 @@ def prepare(
 ) -> tuple[Example, MiniBatch]:
     """A step's example, and the blocks around it."""
     example = task.example(items, step)
-    return example, sampler.batch(example.nodes, *step, lost=example.lost)
+    return example, sampler.batch(example.nodes, *step, lost=example.lost, limits=example.limits)

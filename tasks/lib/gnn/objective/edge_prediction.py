@@ -57,6 +57,9 @@ class EdgeTask:
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         return self._places.of(self.labels.pairs[items]) if step[0] == random_streams.TRAINING else {}
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> None:
+        """None: edges are predicted from all others."""
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         pairs, ends = self.labels.pairs[items], (self._edges.source, self._edges.target)
         nodes = {

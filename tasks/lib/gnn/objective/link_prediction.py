@@ -19,10 +19,18 @@ from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.config import LINKS, Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
-from superworkflow.tasks.lib.gnn.sampler.links import Pairs, Places, links_of, read_held_out, sides_of_nodes
+from superworkflow.tasks.lib.gnn.sampler.links import (
+    Pairs,
+    Places,
+    link_times,
+    links_of,
+    read_held_out,
+    sides_of_nodes,
+)
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
 from superworkflow.tasks.lib.graph.heterograph import CsrRows as EdgeRows
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 SHARE = 8
@@ -58,11 +66,31 @@ class LinkPrediction:
         self._places = Places(graph, self._edges)
         self._sides = read_only(sides_of_nodes(graph, self._edges))
         self._negatives, self._by_degree, self._seed = negatives, by_degree, seed
+        self._times: NDArray[np.int64] | None = None
         if len(self._links) < 2:
             raise UserError("no link is left to train on", where=graph.dataset.uri, value=len(self._links),
                             remedy="Hold fewer links out, or give a graph with more")  # fmt: skip
         ends = tuple(sorted({self._edges.source, self._edges.target}))
         self.head = Head(LINKS, ends, width, edges=self._edges.name, decoder=decoder)
+
+    def set_times(self, times: NDArray[np.int64]) -> None:
+        """Let no edge pass messages that is later than the link that it is for.
+
+        Args:
+            times: of the edges of the predicted set, int64 [edges].
+
+        Raises:
+            UserError: a held-out link has no time.
+        """
+        for split, links in self.held_out.links.items():
+            own = self.held_out.times.get(split)
+            if len(links) and (own is None or (own == UNTIMED).any() or split in self.held_out.candidates):
+                raise UserError(
+                    f"links or pairs of the split {split} have no time, since they were given and are not in the graph",
+                    where="train.seed_time", remedy="Leave --links out and set holdout_links.by=time, or leave "
+                    "train.seed_time out",
+                )  # fmt: skip
+        self._times = link_times(self._rows, self._one_set, times, self._links)
 
     def items(self, split: str) -> NDArray[np.int64]:
         return np.arange(len(self._links if split == "train" else self.held_out.links[split]))
@@ -77,12 +105,18 @@ class LinkPrediction:
     def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
         return self._places.of(self._links[items]) if step[0] == random_streams.TRAINING else {}
 
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        if self._times is None:
+            return None
+        return (self._times if step[0] == random_streams.TRAINING else self.held_out.times["validation"])[items]
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        own = self.seed_times(items, step)
         if step[0] != random_streams.TRAINING:
             pairs = np.concatenate(
                 [self.held_out.links["validation"][items], self.held_out.others["validation"][items]]
             )
-            return self._example(pairs, len(items), {})
+            return self._example(pairs, len(items), {}, None if own is None else np.concatenate([own, own]))
         others = np.empty((len(items) * self._negatives, 2), np.int64)
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
         draw_negatives(
@@ -90,16 +124,24 @@ class LinkPrediction:
             read_only(items), self._negatives, state, others, self._sides,
         )  # fmt: skip
         links = self._links[items]
-        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step))
+        times = None if own is None else np.concatenate([own, np.repeat(own, self._negatives)])
+        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step), times)
 
-    def _example(self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]]) -> Example:
+    def _example(
+        self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]], times: NDArray[np.int64] | None
+    ) -> Example:  # fmt: skip
+        """Example of pairs, of which the first are links; with times of the pairs its nodes have limits."""
         ends = (self._edges.source, self._edges.target)
+        is_link = np.arange(len(pairs)) < links
+        if times is not None:
+            found, limits, places = nodes_at_times(ends, pairs, times)
+            return Example(found, lost, (*places, is_link), limits)
         nodes = {
             name: np.unique(np.concatenate([pairs[:, i] for i, end in enumerate(ends) if end == name]))
             for name in self.head.node_sets
         }
         places = [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
-        return Example(nodes, lost, (*places, np.arange(len(pairs)) < links))
+        return Example(nodes, lost, (*places, is_link))
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         sources, targets = self._ends(rows, example)
@@ -136,6 +178,31 @@ class LinkPrediction:
     def facts(self) -> dict[str, Stat]:
         held_out = {f"{split}_links": len(pairs) for split, pairs in self.held_out.links.items()}
         return {"train_links": len(self._links), **held_out}
+
+
+def nodes_at_times(
+    ends: tuple[str, str], pairs: Pairs, times: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """The different ends of pairs with their times.
+
+    Args:
+        ends: node sets of sources and targets.
+        pairs: int64 [pairs, 2].
+        times: of the pairs, int64 [pairs].
+
+    Returns:
+        By node set the nodes, ascending, and the time of each, and the place among them of each source and target.
+    """
+    nodes, limits = {}, {}
+    places = [np.empty(0, np.int64)] * 2
+    for name in dict.fromkeys(ends):
+        sides = [i for i, end in enumerate(ends) if end == name]
+        rows = np.concatenate([np.stack([pairs[:, i], times], 1) for i in sides])
+        distinct, index = np.unique(rows, axis=0, return_inverse=True)
+        nodes[name], limits[name] = (np.ascontiguousarray(each) for each in distinct.T)
+        for i, part in zip(sides, np.split(index.reshape(-1), len(sides)), strict=True):
+            places[i] = part
+    return nodes, limits, places
 
 
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ class MultiLabel(NodeTask):
         own = take(self.targets.labels, nodes)
         wanted = np.zeros((len(nodes), len(self.targets.names)), np.float32)
         wanted[np.repeat(np.arange(len(nodes)), np.diff(own.starts)), own.values] = 1
-        return Example({self.targets.node_set: nodes}, {}, (wanted,))
+        return self.example_of(nodes, wanted)
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ class NodeTask:
     Args:
         targets: their labels and splits.
         head: the network's.
+
+    `times` are the nodes' times where seeds have any, int64 [nodes]: edges after a seed's own pass no messages to it.
     """
 
     is_constant = True
@@ -33,6 +36,7 @@ class NodeTask:
 
     def __init__(self, targets: NodeTargets, head: Head):
         self._targets, self.head = targets, head
+        self.times: NDArray[np.int64] | None = None
 
     def items(self, split: str) -> NDArray[np.int64]:
         return self._targets.nodes(split)
@@ -45,6 +49,14 @@ class NodeTask:
 
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         return {}
+
+    def seed_times(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64] | None:
+        return None if self.times is None else self.times[items]
+
+    def example_of(self, nodes: NDArray[np.int64], wanted: NDArray[Any]) -> Example:
+        """Example of nodes, ascending, and of what is learned of each."""
+        limits = None if self.times is None else {self._targets.node_set: self.times[nodes]}
+        return Example({self._targets.node_set: nodes}, {}, (wanted,), limits)
 
     def mass(self, example: Example) -> float:
         return float(len(example.wanted[0]))
@@ -81,7 +93,7 @@ class Classification(NodeTask):
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
-        return Example({self.targets.node_set: nodes}, {}, (self.targets.classes[nodes],))
+        return self.example_of(nodes, self.targets.classes[nodes])
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]

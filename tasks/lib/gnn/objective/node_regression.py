@@ -36,7 +36,7 @@ class Regression(NodeTask):
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
-        return Example({self.targets.node_set: nodes}, {}, (self.targets.standardised(nodes),))
+        return self.example_of(nodes, self.targets.standardised(nodes))
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         found = rows[self.targets.node_set].squeeze(1)

@@ -19,6 +19,7 @@ from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
+from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 LINKS_FILE = "links.json"
@@ -37,26 +38,31 @@ class HeldOut:
         links: by split of `HELD_OUT`, sources and targets, int64 [links, 2].
         others: by split, equally many pairs that no edge of the whole graph joins.
         candidates: by split, all pairs among which links are to be found, where they are given; sources and targets.
+        times: by split, where edges have times, that of each link, int64: see `link_times`. A pair of `others` has the
+            time of the link in its place.
     """
 
     edges: str
     links: Mapping[str, Pairs]
     others: Mapping[str, Pairs]
     candidates: Mapping[str, Pairs] = field(default_factory=dict)
+    times: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def negatives(self, split: str) -> Pairs:
         """Pairs that links are compared with."""
         return self.candidates.get(split, self.others[split])
 
     def write(self, output: FileWriter) -> None:
-        """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`, and of given ones
-        `candidates-<split>.npy`."""
+        """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`, of given ones
+        `candidates-<split>.npy`, and `times-<split>.npy` where edges have times."""
         output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges})
         for split in HELD_OUT:
             output.array(f"links-{split}.npy", self.links[split])
             output.array(f"non-links-{split}.npy", self.others[split])
             if split in self.candidates:
                 output.array(f"candidates-{split}.npy", self.candidates[split])
+            if split in self.times:
+                output.array(f"times-{split}.npy", self.times[split])
 
 
 def has_links(dataset: Dataset) -> bool:
@@ -97,14 +103,17 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
         raise damaged(dataset, LINKS_FILE, "there are not as many links as pairs without one")
     links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
     given = {split: found[f"candidates-{split}"] for split in HELD_OUT if f"candidates-{split}" in found}
-    return HeldOut(name, links, others, given)
+    times = {split: dataset.array(f"times-{split}.npy", mmap=False) for split in HELD_OUT
+             if f"times-{split}.npy" in dataset}  # fmt: skip
+    for split, each in times.items():
+        if each.dtype != np.int64 or each.shape != (len(links[split]),):
+            raise damaged(dataset, f"times-{split}.npy", "there is not one time for each link")
+    return HeldOut(name, links, others, given, times)
 
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     """Links of an edge set, int64 [links, 2], ascending; see the module."""
-    ends = np.empty((len(rows.indices), 2), np.uint64)
-    ends[:, 0] = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
-    ends[:, 1] = rows.indices
+    ends = _ends_of(rows)
     if one_set:
         ends.sort(axis=1)
         ends = ends[ends[:, 0] != ends[:, 1]]
@@ -112,6 +121,38 @@ def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     links = np.empty((len(packed), 2), np.int64)
     links[:, 0], links[:, 1] = packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)
     return links
+
+
+def _ends_of(rows: CsrRows) -> NDArray[np.uint64]:
+    """Ends of all edges of a set, [edges, 2]."""
+    ends = np.empty((len(rows.indices), 2), np.uint64)
+    ends[:, 0] = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    ends[:, 1] = rows.indices
+    return ends
+
+
+def link_times(rows: CsrRows, one_set: bool, times: NDArray[np.int64], links: Pairs) -> NDArray[np.int64]:
+    """Time of each link, that of the earliest of its edges, int64 [links]; `UNTIMED` for pairs without an edge.
+
+    Args:
+        rows: rows of the edge set.
+        one_set: links have no direction.
+        times: of the edges, int64 [edges].
+        links: int64 [links, 2].
+    """
+    packed, wanted = (
+        (ends[:, 0] << np.uint64(32)) | ends[:, 1]
+        for each in (_ends_of(rows), links.astype(np.uint64))
+        for ends in [np.sort(each, axis=1) if one_set else each]
+    )
+    order = np.lexsort((times, packed))
+    packed, found = packed[order], np.full(len(links), UNTIMED)
+    places = np.searchsorted(packed, wanted)
+    inside = places < len(packed)
+    there = np.zeros(len(links), bool)
+    there[inside] = packed[places[inside]] == wanted[inside]
+    found[there] = times[order[places[there]]]
+    return found
 
 
 def sides_of_nodes(graph: HeteroGraph, edges: EdgeSet) -> NDArray[np.int8]:

@@ -21,7 +21,8 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     keys_of,
     leave,
 )
-from superworkflow.tasks.lib.gnn.sampler.latest_draws import ByTime
+from superworkflow.tasks.lib.gnn.sampler.time_copies import TimeCopies
+from superworkflow.tasks.lib.gnn.sampler.time_draws import NO_LIMIT, ByTime, Receivers
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -41,6 +42,7 @@ class Draws(NamedTuple):
         summed: numbers of edge sets whose neighbours the first layer reads as sums; none are drawn.
         seed: seed of all random numbers.
         direct: numbers of edge sets whose senders the first layer reads from a table of all nodes; see `Block`.
+        latest: of edge sets with times draw each node's latest edges.
     """
 
     levels: Sequence[LayerSchema]
@@ -49,6 +51,7 @@ class Draws(NamedTuple):
     summed: frozenset[int]
     seed: int
     direct: frozenset[int] = frozenset()
+    latest: bool = False
 
 
 class NeighborSampler:
@@ -60,7 +63,7 @@ class NeighborSampler:
         draws: rules of the draws.
         weights: by number of an edge set, weights in proportion to which its edges are drawn, float32 [edges]; the
             other sets' edges are drawn uniformly.
-        times: by number of an edge set, times of its edges, int64 [edges], of which the latest are drawn.
+        times: by number of an edge set, times of its edges, int64 [edges].
     """
 
     def __init__(
@@ -70,69 +73,89 @@ class NeighborSampler:
     ):  # fmt: skip
         self._rows = {number: CsrRows(*map(read_only, each)) for number, each in rows.items()}
         self._draws = draws
+        self._counts = nodes
         self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
         self._by_weight = ByWeight(self._rows, weights, draws.fanouts)
-        self._by_time = ByTime(self._rows, times, draws.fanouts)
+        self._by_time = ByTime(self._rows, times, draws.fanouts, draws.latest)
 
     def batch(
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
         lost: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
+        limits: Mapping[str, NDArray[np.int64]] | None = None,
     ) -> MiniBatch:  # fmt: skip
         """Blocks around targets.
 
         Args:
-            targets: nodes by node set, distinct, int64.
+            targets: nodes by node set, distinct, int64; with limits ascending, and distinct with their limits.
             step: key of the step: purpose, epoch, step.
             lost: by number of the edge set, positions of edges that pass no messages, ascending, distinct.
+            limits: by node set, a time for each target: edges that are later pass no messages towards it. The blocks
+                then have a copy of a node for each limit of the targets that it is sampled for.
         """
         gone = {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
+        copies = None
         receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
-        targets = dict(receivers)
+        given = dict(receivers)
+        if limits is not None:
+            given = dict(targets)
+            copies = TimeCopies(np.unique(np.concatenate([_NOBODY, *limits.values()])), self._counts)
+            receivers = {name: copies.of(name, nodes, limits[name]) for name, nodes in targets.items()}
         blocks = []
         for hop, level in enumerate(reversed(self._draws.levels)):
-            block = self._block(level, receivers, hop, step, gone)
-            blocks.append(block)
+            block = self._block(level, receivers, hop, step, gone, copies)
             receivers = dict(block.senders)
-        return MiniBatch(targets, tuple(reversed(blocks)))
+            blocks.append(block if copies is None else copies.named(block))
+        return MiniBatch(given, tuple(reversed(blocks)))
 
     def _block(
         self, level: LayerSchema, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
-        lost: Mapping[int, Lost],
+        lost: Mapping[int, Lost], copies: TimeCopies | None,
     ) -> Block:  # fmt: skip
+        """One block; with copies, receivers and senders are numbers of copies."""
         draws = self._draws
         receivers = {name: receivers.get(name, _NOBODY) for name in level.receivers}
         outermost = hop == len(draws.levels) - 1
-        drawn: list[tuple[Relation, NDArray[np.int64], NDArray[np.int64]]] = []
+        drawn: list[tuple[Relation, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
         for relation in level.relations:
             if outermost and relation.number in draws.summed:
                 continue
-            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
-            state = np.uint64(random_streams.state(draws.seed, random_streams.DRAW, *step, hop, relation.number))
+            rows, number = self._rows[relation.number], relation.number
+            nodes, limits = receivers[relation.receivers], None
+            if copies is not None:
+                nodes, limits = copies.nodes(relation.receivers, nodes), copies.limits(relation.receivers, nodes)
+            state = np.uint64(random_streams.state(draws.seed, random_streams.DRAW, *step, hop, number))
             starts = np.empty(len(nodes) + 1, np.int64)
             size = draws.fanouts[hop]
-            gone = lost[relation.number].positions if relation.number in lost else _NONE
-            if self._by_time.draws(relation.number, size):
-                positions = self._by_time.positions(relation.number, nodes, size, gone, starts)
-            elif self._by_weight.draws(relation.number, size):
-                positions = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
+            gone = lost[number].positions if number in lost else _NONE
+            degrees = np.empty(len(nodes), np.int64)
+            if self._by_time.draws(number, size, limits is not None):
+                limits = np.full(len(nodes), NO_LIMIT) if limits is None else limits
+                given = Receivers(nodes, nodes, limits)
+                positions = self._by_time.positions(number, given, size, state, gone, starts, degrees)
             else:
-                how = size, draws.labor, state, gone, starts, None
-                count_draws(rows.indptr, rows.indices, nodes, *how)
-                positions = np.empty(int(starts[-1]), np.int64)
-                draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
-            drawn.append((relation, starts, positions))
-        found = {relation.number: (self._rows[relation.number].indices, positions) for relation, _, positions in drawn}
+                degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
+                if number in lost:
+                    degrees -= lost[number].counts(nodes)
+                if self._by_weight.draws(number, size):
+                    positions = self._by_weight.positions(number, nodes, nodes, size, state, gone, starts)
+                else:
+                    how = size, draws.labor, state, gone, starts, None
+                    count_draws(rows.indptr, rows.indices, nodes, *how)
+                    positions = np.empty(int(starts[-1]), np.int64)
+                    draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
+            drawn.append((relation, starts, positions, degrees))
+        found = {each.number: (self._rows[each.number].indices, positions) for each, _, positions, _ in drawn}
         direct = {each: found.pop(each)[0] for each in draws.direct if outermost and each in found}
-        senders_of, places = numbered(level, receivers, found, self._places)
-        hops = {}
-        for relation, starts, positions in drawn:
-            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
-            degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
-            if relation.number in lost:
-                degrees -= lost[relation.number].counts(nodes)
-            hops[relation.number] = Hop(starts, places.get(relation.number, _UNNUMBERED), positions, degrees)
+        if copies is None:
+            senders_of, places = numbered(level, receivers, found, self._places)
+        else:
+            senders_of, places = copies.numbered(level, receivers, found, {r.number: s for r, s, *_ in drawn})
+        hops = {
+            relation.number: Hop(starts, places.get(relation.number, _UNNUMBERED), positions, degrees)
+            for relation, starts, positions, degrees in drawn
+        }
         masks = random_streams.state(draws.seed, random_streams.MASK, *step, len(draws.levels) - 1 - hop)
         return Block(receivers, senders_of, hops, masks, lost, direct)
 

@@ -61,6 +61,7 @@ def diagram(
     features: Source | None,
     labels: Source | None,
     links: Source | None,
+    subgraphs: Dataset | None,
 ) -> None:
     """Heterograph, train, infer, score, publish; links or labelled edges that are judged are held out first.
 
@@ -91,13 +92,15 @@ def diagram(
     sums = None
     if flow.parameter("train.sums_features") and (graph or features):
         sums = flow.stage(aggregate.STAGE, graph=learned, shards=shards)
-    network = flow.stage(train.STAGE, graph=learned, labels=classes, sums=sums, shards=shards)
-    predictions = flow.stage(infer.STAGE, graph=learned, labels=classes, network=network, shards=shards)
+    network = flow.stage(train.STAGE, graph=learned, labels=classes, sums=sums, shards=shards, subgraphs=subgraphs)
+    predictions = flow.stage(
+        infer.STAGE, graph=learned, labels=classes, network=network, shards=shards, subgraphs=subgraphs
+    )
     if is_links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
-        simple = flow.stage(baselines.STAGE, graph=learned, labels=classes)
+        simple = flow.stage(baselines.STAGE, graph=learned, labels=classes, subgraphs=subgraphs)
         scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
     flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
 
@@ -187,8 +190,10 @@ SUPERWORKFLOW = Superworkflow(
         "of part files",
         "links": "with gnn.task=link_prediction, the links to validate and test instead of drawn ones: CSV with a "
         "header or Parquet, rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for a pair without one",
+        "subgraphs": "with train.sampler=subgraphs, the dataset of stage sample of a run of `subgraphs` on this graph",
     },
-    optional=frozenset({"graph", "edges", "features", "labels", "links"}),
+    optional=frozenset({"graph", "edges", "features", "labels", "links", "subgraphs"}),
+    datasets=frozenset({"subgraphs"}),
     diagram=diagram,
     options=GnnOptions,
     flags={

@@ -78,6 +78,7 @@ STAGE = Stage(
     inputs={
         "graph": Input("heterograph or holdout_edges dataset: the graph with features and labels"),
         "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
+        "subgraphs": Input("sample dataset: subgraphs, of whose seeds the splits are", optional=True),
     },
     run="superworkflow.tasks.baselines.run:run",
     estimate=estimate,

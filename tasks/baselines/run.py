@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.gnn.objective.edge_labels import has_edge_labels
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.f1 import class_scores, f1_scores, top_k
@@ -41,6 +42,9 @@ def run(job: StageRun[SplitParams]) -> Output:
     graph = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels"))
     if has_edge_labels(graph.dataset):
         return judge_edges(job, graph)
+    if "subgraphs" in job.inputs:
+        given = SampledSubgraphs(job.inputs["subgraphs"], graph)
+        graph.splits[given.node_set] = given.splits
     targets = node_targets_of(graph, job.params)
     judged = {split: spread_out(targets.nodes(split), job.params.seed, MOST_JUDGED) for split in JUDGED}
     judged = {split: nodes for split, nodes in judged.items() if len(nodes)}

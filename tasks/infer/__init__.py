@@ -104,6 +104,7 @@ STAGE = Stage(
         "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
         "network": Input("train dataset: the trained network"),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
+        "subgraphs": Input("sample dataset: subgraphs by which their seeds are predicted", optional=True),
         "splits": Input("train dataset: whose splits nodes have, instead of the network's own", optional=True),
     },
     run="superworkflow.tasks.infer.run:run",

@@ -1,4 +1,4 @@
-"""Predictions of seeds with times, by edges that are not after them, drawn as the network was trained."""
+"""Predictions of seeds by the edges that they were trained with: those not after their time, or of their subgraph."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.link_prediction import nodes_at_times
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs, SubgraphSampler
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED, node_times
@@ -36,18 +37,23 @@ class AtTimes:
         graph: the graph.
         data: its edges and inputs.
         batch: nodes that are computed together.
+        subgraphs: subgraphs by which their seeds are predicted; None for edges at times.
     """
 
     network: Network
     graph: HeteroGraph
     data: Data
     batch: int
+    subgraphs: SampledSubgraphs | None = None
 
     def fill(self, rows: RowsByNodeSet) -> int:
-        """Put the rows of nodes that have a time into those of all nodes, and return how many these are."""
+        """Put the rows of nodes that have a time, or a subgraph, into those of all, and return how many these are."""
         (name,) = self.network.shape.head.node_sets
-        times = seed_times_of(self.graph, self.network.shape)
-        seeds = np.flatnonzero(times != UNTIMED)
+        if self.subgraphs is not None:
+            seeds, times = np.unique(self.subgraphs.seeds), np.zeros(self.network.shape.nodes[name], np.int64)
+        else:
+            times = seed_times_of(self.graph, self.network.shape)
+            seeds = np.flatnonzero(times != UNTIMED)
         size = min(self.batch, _AT_ONCE)
         for first in range(0, len(seeds), size):
             nodes = seeds[first : first + size]
@@ -84,6 +90,8 @@ class AtTimes:
     @cached_property
     def _sampler(self) -> NeighborSampler:
         shape = self.network.shape
+        if self.subgraphs is not None:
+            return SubgraphSampler(self.subgraphs, shape.levels(), 0)
         assert shape.times is not None
         levels, how = shape.levels(), shape.times
         times = times_of(self.graph, levels[0].relations, how.edges)

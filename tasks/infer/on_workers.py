@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
@@ -60,6 +61,9 @@ def run(job: StageRun[InferParams]) -> Output:
         UserError: the graph in parts is missing, it or the network belongs to another graph, or there are more workers
             than parts.
     """
+    if "subgraphs" in job.inputs:
+        raise UserError("seeds of subgraphs are predicted in process alone", where="subgraphs",
+                        value=job.inputs["subgraphs"].uri, remedy="Set the engine of infer to in-process")  # fmt: skip
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
     judged_by = splits_of(job)

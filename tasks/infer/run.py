@@ -44,6 +44,7 @@ from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -76,7 +77,11 @@ def run(job: StageRun[InferParams]) -> Output:
         rows, hidden = all_rows(
             network, data, job.params.batch, job.progress.update, partial(write_inner, job.output, files)
         )
-        at_times = AtTimes(network, graph, data, job.params.batch) if shape.times else None
+        at_times = None
+        if shape.times or "subgraphs" in job.inputs:
+            given = job.inputs.get("subgraphs")
+            subgraphs = None if given is None else SampledSubgraphs(given, graph)
+            at_times = AtTimes(network, graph, data, job.params.batch, subgraphs)
     return write_results(job.output, graph, splits_of(job), network, rows, hidden, at_times)
 
 

@@ -62,11 +62,12 @@ class TrainParams(SplitParams):
             "search": {"type": "categorical", "choices": ["5,all", "10,all", "25,all"], "by_default": False}
         },
     )
-    sampler: Literal["neighbor", "labor", "latest"] = Field(
+    sampler: Literal["neighbor", "labor", "latest", "subgraphs"] = Field(
         default="neighbor",
         description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
         "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023). latest: the "
-        "edges of the largest `time`, of equal ones the later row; edge sets without it as neighbor does.",
+        "edges of the largest `time`, of equal ones the later row; edge sets without it as neighbor does. subgraphs: "
+        "those of the input `subgraphs`, around each seed its own; `fanouts` are not read (in process).",
     )
     time: str = Field(
         default="timestamp",
@@ -259,6 +260,9 @@ class TrainParams(SplitParams):
             raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
         if self.weight and self.weighted == "draws" and self.sampler == "latest":
             raise ValueError("latest takes edges by time, not by weight: set `sampler` to neighbor")
+        if self.sampler == "subgraphs" and (self.model == "gcn" or self.seed_time):
+            name = "gcn, which reads degrees of the whole graph," if self.model == "gcn" else "seed_time"
+            raise ValueError(f"{name} does not go with the sampler subgraphs: set another one, or leave it out")
         if self.seed_time:
             faults = {"labor": self.sampler == "labor", "gcn": self.model == "gcn", "weighted=draws": bool(
                 self.weight and self.weighted == "draws")}  # fmt: skip
@@ -295,7 +299,7 @@ class TrainParams(SplitParams):
     @property
     def sums_features(self) -> bool:
         """True if the first layer reads means of neighbours' features, which no step changes."""
-        every = self.sizes[-1] < 0 and not self.seed_time
+        every = self.sizes[-1] < 0 and not self.seed_time and self.sampler != "subgraphs"
         return reads_means(self.model, self.aggregator) and not self.sums_weights and every
 
 
@@ -347,7 +351,11 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     validation = 1.3
     weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * USUAL_CLASSES) * 2
     activations = 12 * sum(rows[i] * widths[params.layers - i] for i in range(params.layers + 1))
-    memory = _PROCESS_BYTES + 5 * weights + (3 + params.lookahead) * activations // 2 + 16 * nodes + round(40 * drawn)
+    sampled = inputs.get("subgraphs", {})
+    held = 28 * int(sampled.get("edges") or 0) + 8 * int(sampled.get("nodes") or 0)
+    memory = (
+        _PROCESS_BYTES + held + 5 * weights + (3 + params.lookahead) * activations // 2 + 16 * nodes + round(40 * drawn)
+    )
     return Estimate(
         memory_bytes=memory,
         cpu_s=_START_S + steps * step_s * validation,
@@ -385,6 +393,7 @@ STAGE = Stage(
         "labels": Input("node_labels dataset: labels of an edge list's nodes", optional=True),
         "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
+        "subgraphs": Input("sample dataset: subgraphs around the seeds, and their splits", optional=True),
     },
     run="superworkflow.tasks.train.run:run",
     engines={"workers": "superworkflow.tasks.train.on_workers:run"},

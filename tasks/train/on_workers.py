@@ -62,6 +62,11 @@ def run(job: StageRun[TrainParams]) -> Output:
     Raises:
         UserError: the graph in parts is missing, belongs to another graph, or has fewer parts than there are workers.
     """
+    if job.params.sampler == "subgraphs":
+        raise UserError(
+            "subgraphs are trained on in process alone", where="train.sampler", value=job.params.sampler,
+            remedy="Set train.sampler to neighbor, labor or latest, or the engine to in-process",
+        )  # fmt: skip
     if job.params.seed_time and job.params.norm == "batch":
         raise UserError(
             "with batch norm, nodes that are there once for each of several times are trained in process alone",

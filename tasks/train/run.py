@@ -36,14 +36,16 @@ from superworkflow.tasks.lib.gnn.objective.node_regression import Regression
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.objective.time_doubts import time_doubts, unused_times
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs, SubgraphSampler
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.graph.seed_times import node_times, time_doubts, unused_times
+from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
@@ -66,6 +68,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels"))
+    subgraphs = subgraphs_of(job, graph)
     task = task_of(graph, job.params)
     shape = shape_of(graph, task.head, job.params)
     params = concrete_params(job.params, task, shape)
@@ -82,17 +85,19 @@ def run(job: StageRun[TrainParams]) -> Output:
     times: Mapping[int, NDArray[np.int64]] = {}
     if params.sampler == "latest" or params.seed_time:
         times = times_of(graph, shape.levels()[0].relations, params.time)
+
+    def sampler() -> NeighborSampler:
+        if subgraphs is not None:
+            return SubgraphSampler(subgraphs, shape.levels(), params.seed)
+        return NeighborSampler(data.rows, shape.nodes, draws, weights, times)
+
     with torch_threads(job.threads), saves_first() as shutdown:
         network = Network(shape, params.seed).to(params.device)
         summed = frozenset(data.inputs.sums or ())
         direct = network.direct(0, data.inputs) - summed
         how = params.sampler == "labor", summed, params.seed, direct, params.sampler == "latest"
         draws = Draws(shape.levels(), params.sizes, *how)
-        ahead = LookAhead(
-            lambda: NeighborSampler(data.rows, shape.nodes, draws, weights, times),
-            max(1, job.threads - 1),
-            params.lookahead,
-        )
+        ahead = LookAhead(sampler, max(1, job.threads - 1), params.lookahead)
         group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log, shutdown)
         trainer = Trainer(network, task, params, LocalBatches(task, data.inputs, ahead), group, job.progress)
         if trainer.resume():
@@ -105,6 +110,30 @@ def run(job: StageRun[TrainParams]) -> Output:
             ahead.close()
     log_warnings(job.progress, trainer.warnings)
     return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
+
+
+def subgraphs_of(job: StageRun[TrainParams], graph: HeteroGraph) -> SampledSubgraphs | None:
+    """Subgraphs to train on, whose seeds' splits become those of the graph's nodes; None for other samplers.
+
+    Raises:
+        UserError: the sampler or the input is there without the other, or links are predicted.
+    """
+    given, wanted = job.inputs.get("subgraphs"), job.params.sampler == "subgraphs"
+    if (given is not None) != wanted:
+        what = "there are no subgraphs to train on" if wanted else "subgraphs are given, and the sampler draws others"
+        raise UserError(what, where="train.sampler", value=job.params.sampler,
+                        remedy="Set train.sampler=subgraphs and give --subgraphs URI, or leave both out")  # fmt: skip
+    if given is None:
+        return None
+    if has_links(graph.dataset):
+        raise UserError("links are not learned from subgraphs", where="train.sampler", value=job.params.sampler,
+                        remedy="Set train.sampler to neighbor, labor or latest")  # fmt: skip
+    found = SampledSubgraphs(given, graph)
+    graph.splits[found.node_set] = found.splits
+    job.progress.log(
+        f"{len(found.seeds)} subgraphs around nodes of {found.node_set}, whose splits are those of the seeds"
+    )
+    return found
 
 
 def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) -> ConcreteTrainParams:

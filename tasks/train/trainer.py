@@ -283,7 +283,8 @@ class Trainer:
 
     def _is_constant(self, items: NDArray[np.int64], size: int) -> bool:
         """True if one batch has all items and all neighbours, so that it is made only once."""
-        return len(items) <= size and self.task.is_constant and is_constant(self.params.sizes)
+        drawn = self.params.sampler == "subgraphs" or not is_constant(self.params.sizes)
+        return len(items) <= size and self.task.is_constant and not drawn
 
     def _batches(
         self, items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int = 0

@@ -111,6 +111,8 @@ class HeteroGraph:
 
     def __init__(self, dataset: Dataset):
         self.dataset = dataset
+        self.splits: dict[str, NDArray[np.int8]] = {}
+        """By node set, numbers of splits that nodes have instead of those of their feature `split`, -1 for none."""
         if GRAPH_FILE not in dataset:
             raise UserError(
                 f"the dataset has no {GRAPH_FILE}: it is no heterograph", where=dataset.uri,

@@ -165,7 +165,9 @@ def text_codes(values: Any, feature: Feature, where: str) -> tuple[list[str], ND
 
 
 def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
-    """Splits from the nodes' feature `split`; None without it."""
+    """Splits that `HeteroGraph.splits` has of the nodes, or from their feature `split`; None without either."""
+    if node_set in graph.splits:
+        return graph.splits[node_set].copy()
     feature = next((each for each in graph.node_sets[node_set].features if each.name == SPLIT_FEATURE), None)
     if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
         return None

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
@@ -41,6 +42,7 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.edge_features import shown
 from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
@@ -61,6 +63,11 @@ def run(job: StageRun[InferParams]) -> Output:
     """
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
+    if shape.edge_columns:
+        raise UserError(
+            "the network reads features of edges, and the parts of workers have single numbers of edges",
+            where="infer", value=shown(shape.edge_columns), remedy="Set the engine to in-process",
+        )  # fmt: skip
     judged_by = splits_of(job)
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:

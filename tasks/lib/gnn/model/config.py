@@ -17,6 +17,8 @@ NETWORK_FILE = "network.json"
 MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
 ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
 """Models of graphs with one node set and one edge set, and models with heads of attention."""
+READS_EDGES = ("gat", "gatv2", "gin", "rgat")
+"""Models whose layers read features of edges."""
 CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
 DECODERS = ("dot", "distmult")
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
@@ -97,6 +99,8 @@ class NetworkConfig:
         jumping_knowledge: one of `JOININGS`; but for `none` all layers are hidden ones, whose joined outputs a linear
             head reads (Xu et al., ICML 2018).
         code: text of the file of a module of one's own, which `model` names as FILE.py:CLASS; else empty.
+        edge_columns: by edge set, names and widths of the features of edges that layers read, in their order.
+        edge_scaling: by edge set, how these are scaled as they are read; as in `scaling`.
     """
 
     model: str
@@ -116,6 +120,12 @@ class NetworkConfig:
     residual: bool = False
     jumping_knowledge: str = "none"
     code: str = ""
+    edge_columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    edge_scaling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def edge_width(self, edge_set: str) -> int:
+        """Values of an edge of a set that layers read; 0 for none."""
+        return sum(width for _, width in self.edge_columns.get(edge_set, ()))
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -202,13 +212,16 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
         }
         document["head"] = Head(**head)
-        columns = document.get("columns", {})
-        document["columns"] = {
-            name: tuple((str(each), int(width)) for each, width in found) for name, found in columns.items()
-        }
+        for part in ("columns", "edge_columns"):
+            document[part] = {
+                name: tuple((str(each), int(width)) for each, width in found)
+                for name, found in document.get(part, {}).items()
+            }
         shape = NetworkConfig(**document)
         for name, found in shape.scaling.items():
             check_scaling(found, shape.widths[name])
+        for name, found in shape.edge_scaling.items():
+            check_scaling(found, shape.edge_width(name))
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
         if shape.norm not in NORMS or shape.jumping_knowledge not in JOININGS or shape.residual not in (False, True):

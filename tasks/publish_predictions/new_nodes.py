@@ -94,8 +94,6 @@ def _check_made_of(job: StageRun[PublishPredictionsParams]) -> None:
 def _lacking(predictions: Dataset, shape: NetworkConfig) -> str:
     if shape.code:
         return f"{shape.model} needs torch and the whole graph; superworkflow predict applies it to new graphs"
-    if shape.edge_columns:
-        return "its layers read features of edges; superworkflow predict applies it to new graphs"
     missing = [file for file in inner_rows(shape).values() if file not in predictions]
     return "the predictions have no rows of inner layers; set infer.inner_rows=true" if missing else ""
 

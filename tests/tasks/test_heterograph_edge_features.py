@@ -62,7 +62,7 @@ def test_a_column_that_is_not_used_is_named_with_what_uses_it(tmp_path):
 @pytest.mark.parametrize(("text", "params", "message"), [
     ("source,target,size\na,b,1\n", {"edge_features": "length"}, "no such column"),
     ("source;target;size\na;b;1\n", {"edge_features": "size"}, "CSV with commas"),
-    ("source,target,size\na,b,1\n# note\nb,c,2\n", {"edge_features": "size"}, "not read as edges"),
+    ("source,target,size,time\na,b,1,3\nb,c,2,9\n", {"edge_features": "size", "until": "5"}, "not read as edges"),
     ("source,target,size\na,b,1\nb,c,inf\n", {"edge_features": "size"}, "not a finite number"),
     ("source,target,weight\na,b,1\nb,c,2\n", {"edge_features": "weight"}, "of this name already"),
 ])  # fmt: skip

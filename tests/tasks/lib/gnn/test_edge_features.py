@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import leaky_relu, relu
@@ -16,10 +17,12 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import infer, train
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.block import Block
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
 from tests.tasks.gnn_graphs import prepared, sampler_of
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
+from tests.tasks.test_new_nodes import check_answers, neighbours_of, published, served
 
 FAST = {"epochs": 2, "hidden": 8, "batch": 16, "fanouts": "3,2"}
 
@@ -156,3 +159,27 @@ def test_models_without_a_place_for_them_say_so(tmp_path):
 def test_refusals(tmp_path, params, text):
     with pytest.raises(UserError, match=text):
         trained(graph_of(tmp_path / "graph", bad=not params), tmp_path / "train", model="gin", **params)
+
+
+@pytest.mark.parametrize("model", ["gat", "gatv2", "gin", "rgat"])
+def test_a_registered_model_reads_them_of_new_nodes(tmp_path, model):
+    """A known node that comes as a new one, with its edges' features, has the answer of stage infer."""
+    made = graph_of(tmp_path / "graph", typed=model == "rgat")
+    params = {"label": "node.label", **FAST, "model": model, "heads": 2}
+    found, bundle = published(made, tmp_path, params)
+    graph, rows = HeteroGraph.open(made), [3, 0, 29]
+    near: dict[str, list[Any]] = {"neighbors": [], "edge_features": []}
+    for row in rows:
+        names, features = {}, {}
+        for name in graph.edge_sets:
+            span = slice(*graph.rows(name).indptr[row : row + 2].tolist())
+            distance, kind = (graph.edge_feature(name, each)[span].tolist() for each in ("distance", "kind"))
+            names[name] = neighbours_of(graph, name, row)[0]
+            features[name] = [{"kind": each, "distance": far} for each, far in zip(kind, distance, strict=True)]
+        near["neighbors"].append(names)
+        near["edge_features"].append(features)
+    values = np.asarray(graph.node_feature("node", "features"))[rows].tolist()
+    table = pd.DataFrame({"node": ["x", "y", "z"], "features": values, **near})
+    check_answers(served(bundle).predict(table, {}), found, rows, ["x", "y", "z"])
+    answer = served(bundle).predict(table.drop(columns="edge_features"), {})
+    assert all("needs edge_features: of each edge 3 numbers (distance, 2 of kind)" in each for each in answer["error"])

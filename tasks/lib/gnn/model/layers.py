@@ -13,8 +13,9 @@
 - Layers with attention: `tasks.lib.gnn.model.attention`.
 
 First weights are those of torch_geometric 2.8: SAGE's, GIN's and their biases are uniform within 1 / sqrt(width of the
-input), as those of `torch.nn.Linear`; all others are by Glorot and Bengio (2010), with biases of zero. Glorot's are
-larger where the output is narrow: on counts and 0/1 features SAGE would start at a loss far above log(classes).
+input), as those of `torch.nn.Linear`; R-GCN's too, as DGL's `RelGraphConv` has those of relations. All others are by
+Glorot and Bengio (2010), with biases of zero. Glorot's are larger where the output is narrow: on counts and 0/1
+features SAGE, and with many edge sets R-GCN, would start at a loss far above log(classes).
 """
 
 from __future__ import annotations
@@ -90,24 +91,22 @@ class SageLayer(nn.Module):
         self.rectified = shape.is_plain and number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
-        linear = nn.Linear if shape.model == "sage" else glorot_linear
-        self.own = nn.ModuleDict({key: linear(widths[name], out) for name, key in self.sets.items()})
+        self.own = nn.ModuleDict({key: nn.Linear(widths[name], out) for name, key in self.sets.items()})
         shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
         self.bases: nn.Parameter | None = None
         if shared:
             width = widths[level.relations[0].senders]
             self.bases = nn.Parameter(torch.empty(shape.bases, out, width))
             self.parts = nn.Parameter(torch.empty(len(level.relations), shape.bases))
-            for basis in self.bases:
-                nn.init.xavier_uniform_(basis)
+            nn.init.uniform_(self.bases, -(width**-0.5), width**-0.5)
             nn.init.xavier_uniform_(self.parts)
         else:
             self.neighbours = nn.ModuleDict(
-                {str(each.number): linear(widths[each.senders], out, bias=False) for each in level.relations}
+                {str(each.number): nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
             )
         if self.pool:
             self.pools = nn.ModuleDict(
-                {str(each.number): linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+                {str(each.number): nn.Linear(widths[each.senders], widths[each.senders]) for each in level.relations}
             )
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:

@@ -117,6 +117,13 @@ class HeterographParams(FeatureParams):
     until: TimeBound = Field(
         default=None, description="Rows of an edge list of this time and later are left out; see `index.until`."
     )
+    edge_features: str = Field(
+        default="",
+        description="Columns of an edge list that are features of its edges, with commas between them: CSV with commas "
+        "and a header, or Parquet. Numbers become a feature of the column's name, text one for each of at most 100 "
+        "values, `COLUMN=VALUE`. Both directions of an edge have them. Rows of equal edges are then not merged, see "
+        "`parallel_edges`.",
+    )
     directed: bool = Field(
         default=False,
         description="Whether edges of an edge list have a direction. They then become two edge sets: `edge`, in which "
@@ -197,6 +204,7 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
     rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes
     weights = 8 * edges if reading.stats.get("weighted") else 0
     times = 16 * edges if params.time is not None else 0
+    times += 8 * edges * (1 + len(params.edge_features.split(","))) if params.edge_features else 0
     rows += 3 * times + (40 * edges if times or params.directed else 0)
     output = 8 * edges + weights + times + 20 * nodes + stored + 10 * labelled
     passes = 2 if half else 1  # what is halved is a file of float32 first

@@ -26,7 +26,7 @@ def doubts(params: HeterographParams, sources: Mapping[str, Source]) -> Sequence
         found = detected_warnings(sources["edges"], index_params(params))
     except UserError as error:
         raise without_parameters(error) from None
-    return [str(without_parameter(each)) for each in found]
+    return [str(each) for each in own_warnings(found, params)]
 
 
 def index_params(params: HeterographParams) -> IndexParams:
@@ -57,12 +57,26 @@ def _own(remedy: str) -> str:
     return re.sub(r"\bindex\.(missing|bipartite|time|from_time|until|directed)\b", r"heterograph.\1", remedy)
 
 
+def own_warnings(found: Sequence[InputWarning], params: HeterographParams) -> tuple[InputWarning, ...]:
+    """Warnings of `index` in words of this stage, without those of columns that are features of edges."""
+    used = [name.strip() for name in params.edge_features.split(",")]
+    left = (each for each in found if not ("not used" in each.what and each.where.endswith(tuple(map(_place, used)))))
+    return tuple(map(without_parameter, left))
+
+
+def _place(column: str) -> str:
+    return f", column {column}" if column else "\n"  # which no place ends with
+
+
 def without_parameter(warning: InputWarning) -> InputWarning:
     """The warning, if a parameter of `index` would settle it, with what does so here."""
     if timed := re.match(r"Set index\.time=(.+?) and index", warning.settle):
         settle = (
             f"Set heterograph.time={timed[1]} to keep the times, or heterograph.from_time or heterograph.until to cut"
         )
+        return replace(warning, settle=settle)
+    if weighted := re.match(r"Set index\.weight=(.+?)(?= and | to use )", warning.settle):
+        settle = f"Set heterograph.edge_features={weighted[1]} for a feature of edges, or call it weight for weights"
         return replace(warning, settle=settle)
     settle = _own(warning.settle)
     if "index." not in settle:

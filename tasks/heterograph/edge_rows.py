@@ -44,20 +44,22 @@ def edge_rows(job: StageRun[HeterographParams], files: Sequence[EdgeFile], where
         raise bad_row(files, where) from None
 
 
-class TimedRows:
-    """The rows of an edge list with their times; rows with the same node twice are left out.
+class UnmergedRows:
+    """The rows of an edge list, with their times if these are kept; rows with the same node twice are left out.
 
     Args:
         job: the stage's run.
-        files: of the edge list; their dialects keep times.
+        files: of the edge list.
         where: name of the source.
 
     Attributes:
         labels: Arrow strings [nodes].
         edges: packed [rows], in the order of the rows.
         weights: float32 [rows], or None.
-        times: int64 [rows].
-        rows: that were read.
+        times: int64 [rows], or None.
+        numbers: of the rows among all of the files, from 0, int64 [rows].
+        read: number of all rows of the files.
+        rows: number of those that have both ids.
         dropped: that were left out, since they lack an id.
     """
 
@@ -65,22 +67,30 @@ class TimedRows:
         dialect = files[0].dialect
         encoder = Encoder(job.threads, dialect.weighted)
         times: list[NDArray[np.int64]] = []
-        self.dropped = 0
+        numbers: list[NDArray[np.int64]] = []
+        self.dropped = first = 0
         for columns, weights in edge_rows(job, files, where):
-            *ends, when = columns
+            ends, when = columns[:2], columns[2] if len(columns) > 2 else None
+            places = np.arange(first, first + len(ends[0]))
+            first += len(places)
             if dialect.missing == "drop":
                 ends, named, dropped = drop_missing(ends)
                 self.dropped += dropped
-                when, weights = when.filter(pa.array(named)), None if weights is None else weights[named]
-            if len(when):
+                when = None if when is None else when.filter(pa.array(named))
+                places, weights = places[named], None if weights is None else weights[named]
+            if len(places):
                 encoder.add_columns(ends, weights, 0)
-                times.append(when.to_numpy())
+                numbers.append(places)
+                if when is not None:
+                    times.append(when.to_numpy())
         buffer, self.rows, weights, keys, arena = encoder.result()
         sides = buffer[: 2 * self.rows].reshape(-1, 2)
         kept = sides[:, 0] != sides[:, 1]
         self.edges = pack(*sides[kept].T)
         self.weights = None if weights is None else weights[kept]
-        self.times = np.concatenate([np.empty(0, np.int64), *times])[kept]
+        self.times = np.concatenate(times)[kept] if times else None
+        self.numbers = np.concatenate([np.empty(0, np.int64), *numbers])[kept]
+        self.read = first
         self.labels = label_array(np.arange(len(keys), dtype=np.int32), keys, arena)
 
 
@@ -114,7 +124,7 @@ def write_edge_sets(
     features = []
     for number, name in enumerate(sorted(values, key=str.encode)):
         kind, given = values[name]
-        features.append(Feature(name, kind, ()))
+        features.append(Feature(name, kind, given.shape[1:]))
         write_feature(job.output, feature_stem("edges", 0, number), features[-1], given[row])
     made = [EdgeSet(EDGE_SET, NODE_SET, NODE_SET, count, None, tuple(features))]
     if directed:

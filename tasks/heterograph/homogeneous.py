@@ -3,7 +3,8 @@
 The edge list is read as the stage `index` reads it: loops are dropped, equal edges merged. Without direction the set
 `edge` has each edge in both directions, so that a node's row holds its neighbours; with `directed` it has the edges as
 they are, and `reverse_edge` the other way round. Weights, of equal edges their sum, become the feature `weight` of
-edges. With `time` no edges are merged: each row has its own `timestamp`.
+edges. With `time` or `edge_features` no edges are merged: each row has its own `timestamp`, and its columns that are
+features of edges (`edge_columns`).
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
 of them, truth values or categories (`feature_columns`), and together become the feature `features`, float or half
@@ -41,8 +42,9 @@ from superworkflow.tasks.heterograph import (
     HeterographParams,
 )
 from superworkflow.tasks.heterograph.csr import renumber
-from superworkflow.tasks.heterograph.doubts import index_params, without_parameter, without_parameters
-from superworkflow.tasks.heterograph.edge_rows import TimedRows, write_edge_sets
+from superworkflow.tasks.heterograph.doubts import index_params, own_warnings, without_parameters
+from superworkflow.tasks.heterograph.edge_columns import edge_features
+from superworkflow.tasks.heterograph.edge_rows import UnmergedRows, write_edge_sets
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
@@ -83,9 +85,16 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     graph, dialect = _edges(job)
     labels, edges, weights = graph.labels, graph.edges, graph.weights
     values: dict[str, tuple[str, NDArray[Any]]] = {} if weights is None else {WEIGHT: ("float", weights)}
-    if isinstance(graph, TimedRows):
-        values[TIMESTAMP] = ("int64", graph.times)
-    own_rows = job.params.directed or TIMESTAMP in values
+    doubts: list[InputWarning] = []
+    own_rows = job.params.directed
+    if isinstance(graph, UnmergedRows):
+        own_rows = True
+        if graph.times is not None:
+            values[TIMESTAMP] = ("int64", graph.times)
+        if job.params.edge_features:
+            of_edges, doubts = edge_features(job, dialect, graph.read, graph.numbers, values)
+            values |= of_edges
+            del of_edges
     naming = dialect.name_stats(graph.dropped, source_count(labels, dialect.sides))
     del graph
     ids = Ids(job.threads)
@@ -118,10 +127,10 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
-    doubts: list[InputWarning] = []
     scaled = {}
     if features is not None:
-        scaled["scaling"], doubts = features.write(rank)
+        scaled["scaling"], of_features = features.write(rank)
+        doubts += of_features
         job.progress.update(3, 4, "parts")
     described, labelled, of_labels = write_labels(job, names, features, len(found))
     found += described
@@ -159,7 +168,7 @@ def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _c
 
 def _edges(
     job: StageRun[HeterographParams],
-) -> tuple[Indexed | TimedRows, Dialect]:
+) -> tuple[Indexed | UnmergedRows, Dialect]:
     """The edge list as `index` reads it, and how, with warnings that fit this stage."""
     source, params = job.sources["edges"], job.params
     given = index_params(params)
@@ -171,14 +180,14 @@ def _edges(
     if params.time is not None:
         files = [file._replace(dialect=file.dialect.with_times()) for file in files]
     dialect = files[0].dialect
-    dialect = replace(dialect, warnings=tuple(map(without_parameter, dialect.warnings)))
+    dialect = replace(dialect, warnings=own_warnings(dialect.warnings, params))
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
     try:
-        graph: Indexed | TimedRows = (
+        graph: Indexed | UnmergedRows = (
             index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
-            if params.time is None
-            else TimedRows(job, files, source.uri)
+            if params.time is None and not params.edge_features
+            else UnmergedRows(job, files, source.uri)
         )
     except UserError as error:
         raise without_parameters(error) from None

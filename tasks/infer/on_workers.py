@@ -43,6 +43,7 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.edge_features import shown
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
@@ -66,6 +67,11 @@ def run(job: StageRun[InferParams]) -> Output:
                         value=job.inputs["subgraphs"].uri, remedy="Set the engine of infer to in-process")  # fmt: skip
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
+    if shape.edge_columns:
+        raise UserError(
+            "the network reads features of edges, and the parts of workers have single numbers of edges",
+            where="infer", value=shown(shape.edge_columns), remedy="Set the engine to in-process",
+        )  # fmt: skip
     judged_by = splits_of(job)
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:

@@ -33,6 +33,7 @@ from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.infer.pair_results import write_edges, write_links
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.edge_features import check_edge_columns
 from superworkflow.tasks.lib.gnn.features import columns_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import LINKS, REGRESSION, NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
@@ -222,6 +223,7 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
     if not same or not sizes:
         raise UserError("the network was trained on another graph", where=where, value=graph.dataset.digest,
                         remedy="Give the graph that it was trained on")  # fmt: skip
+    check_edge_columns(graph, shape.edge_columns, where)
     return replace(shape, nodes={name: graph.node_sets[name].count for name in shape.nodes})
 
 

@@ -91,6 +91,14 @@ class TrainParams(SplitParams):
         "are, and gcn's degrees are sums of weights. draws: neighbours are drawn in proportion to it, without "
         "replacement, and count the same.",
     )
+    edge_features: str = Field(
+        default="auto",
+        description="Features of edges that layers of gat, gatv2, gin and rgat read, with commas between them; none. "
+        "auto: all numbers but single whole ones, `weight` and `time`. Other models do not read them.",
+    )
+    edge_scaling: Literal["auto", "none", "row", "standard"] = Field(
+        default="auto", description="Scaling of the features of edges, as `heterograph.scaling` is of those of nodes."
+    )
     hidden: int = Field(
         default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
         json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
@@ -386,7 +394,7 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="train",
-    version="4",
+    version="5",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

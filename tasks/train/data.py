@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.heterograph import WEIGHT
+from superworkflow.tasks.heterograph.scaling import fit
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.gnn.edge_features import NONE, Columns, chosen_edge_columns, edge_features_of, shown
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
-from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, Head, NetworkConfig, SeedTimes
+from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, READS_EDGES, Head, NetworkConfig, SeedTimes
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -16,9 +25,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
     Raises:
         UserError: no edge set starts at the targets, or the model cannot read the graph.
     """
-    relations = tuple(
-        Relation(number, each.name, each.source, each.target) for number, each in enumerate(graph.edge_sets.values())
-    )
+    relations = relations_of(graph)
     if not any(each.receivers in head.node_sets for each in relations):
         raise UserError(
             "no edge set starts at the labelled nodes, so no messages reach them",
@@ -30,6 +37,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
             f"{params.model} takes a graph of one node set and one edge set", where="train.model", value=params.model,
             remedy="Set train.model=sage, rgcn or rgat",
         )  # fmt: skip
+    of_edges = edge_columns(graph, relations, params) if params.model in READS_EDGES else {}
     return NetworkConfig(
         params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
         {name: each.count for name, each in graph.node_sets.items()},
@@ -38,5 +46,55 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
         params.norm, params.residual, params.jumping_knowledge, params.code,
         SeedTimes(params.seed_time, params.time, params.sampler == "latest", params.sizes, params.seed)
-        if params.seed_time else None,
+        if params.seed_time else None, of_edges,
+        {name: _edge_scaling(graph, name, found, params) for name, found in of_edges.items()},
     )  # fmt: skip
+
+
+def edge_columns(graph: HeteroGraph, relations: Iterable[Relation], params: TrainParams) -> dict[str, Columns]:
+    """Features of edges that the parameters choose, by edge set.
+
+    Raises:
+        UserError: see `chosen_edge_columns`.
+    """
+    return chosen_edge_columns(graph, relations, params.edge_features, (WEIGHT, params.weight, params.time))
+
+
+def check_without_edge_features(graph: HeteroGraph, params: TrainParams) -> None:
+    """Refuse, for workers, a network that reads features of edges.
+
+    Raises:
+        UserError: names the features.
+    """
+    found = edge_columns(graph, relations_of(graph), params) if params.model in READS_EDGES else {}
+    if found:
+        raise UserError(
+            "layers read features of edges in process alone: the parts of workers have single numbers of edges",
+            where="train.edge_features", value=shown(found),
+            remedy=f"Set train.edge_features={NONE} to leave them unused, or the engine to in-process",
+        )  # fmt: skip
+
+
+def unused_edge_features(graph: HeteroGraph, params: TrainParams) -> list[InputWarning]:
+    """The warning that a model does not read the edges' features; none where it does or there are none."""
+    found = {} if params.model in READS_EDGES else edge_columns(graph, relations_of(graph), params)
+    if not found:
+        return []
+    return [InputWarning(
+        f"features of edges are not used: {params.model} has no place for them", graph.dataset.uri, shown(found),
+        f"Set train.model to one of {', '.join(READS_EDGES)}, or train.edge_features={NONE}",
+    )]  # fmt: skip
+
+
+def relations_of(graph: HeteroGraph) -> tuple[Relation, ...]:
+    """All edge sets of a graph, as messages flow."""
+    return tuple(
+        Relation(number, each.name, each.source, each.target) for number, each in enumerate(graph.edge_sets.values())
+    )
+
+
+def _edge_scaling(graph: HeteroGraph, name: str, columns: Columns, params: TrainParams) -> dict[str, Any]:
+    """Scaling of the features of an edge set; of a reversed one that of the set that it reverses."""
+    values = edge_features_of(graph, graph.edge_sets[name].reversed_of or name, columns, None)
+    found = fit(values, params.edge_scaling) if len(values) else fit(np.zeros((1, values.shape[1])), "none")
+    return {"kind": found.kind, "mean": found.mean.tolist(), "scale": found.scale.tolist()}

@@ -87,6 +87,10 @@ def pyg_weights(own: Mapping[str, NDArray[Any]], shape: NetworkConfig) -> Weight
             found[f"{theirs}att_dst"] = np.tile(own[f"{mine}of_receivers"], (copies, 1))[None]
             found[f"{theirs}lin.weight"] = np.tile(own[f"{mine}linear.weight"], (copies, 1))
             found[f"{theirs}bias"] = own[f"{mine}bias"]
+        if f"{mine}edges.weight" in own:
+            found[f"{theirs}lin_edge.weight"] = np.tile(own[f"{mine}edges.weight"], (copies, 1))
+            if shape.model == "gat":
+                found[f"{theirs}att_edge"] = np.tile(own[f"{mine}of_edges"], (copies, 1))[None]
     inner = "module." if shape.norm == "batch" else ""
     for name, values in own.items():
         if name.startswith("norms."):

@@ -46,7 +46,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.data import check_without_edge_features, shape_of
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
 from superworkflow.tasks.train.run import FILES, concrete_params, describe, task_of, write_results
@@ -73,6 +73,7 @@ def run(job: StageRun[TrainParams]) -> Output:
             where="train.norm", value=job.params.norm, remedy="Set train.norm=layer, or the engine to in-process",
         )  # fmt: skip
     graph, shards = job.inputs["graph"], shards_of(job)
+    check_without_edge_features(HeteroGraph.open(graph), job.params)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])

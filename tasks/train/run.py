@@ -19,6 +19,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.edge_features import shown
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import left_out
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
@@ -49,7 +50,7 @@ from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
-from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.data import shape_of, unused_edge_features
 from superworkflow.tasks.train.defaults import AUTO, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
@@ -73,6 +74,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     shape = shape_of(graph, task.head, job.params)
     params = concrete_params(job.params, task, shape)
     job.progress.log(describe(job.params, params))
+    if shape.edge_columns:
+        kinds = ", ".join(sorted({each["kind"] for each in shape.edge_scaling.values()}))
+        job.progress.log(f"features of edges: {shown(shape.edge_columns)}; scaling: {kinds}")
     if unread := left_out(graph):
         job.progress.log(unread)
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
@@ -106,6 +110,7 @@ def run(job: StageRun[TrainParams]) -> Output:
             job.progress.log(ANOTHERS)
         try:
             trainer.train()
+            trainer.warnings += unused_edge_features(graph, job.params)
         finally:
             ahead.close()
     log_warnings(job.progress, trainer.warnings)

@@ -20,8 +20,10 @@ from torch_geometric.nn import (
     BatchNorm,
     DeepGCNLayer,
     GATConv,
+    GATv2Conv,
     GCNConv,
     GINConv,
+    GINEConv,
     GraphSAGE,
     HeteroConv,
     LayerNorm,
@@ -39,6 +41,7 @@ from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precis
 from superworkflow.tasks.score_links.run import filtered_ranks
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.export import pyg_weights, write_pyg
+from tests.tasks.edge_feature_graphs import graph_of
 from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.inclusion import inclusion_p_value
 from tests.tasks.index_helpers import run_stage
@@ -182,6 +185,39 @@ def check_gin(dataset: Dataset) -> None:
         for end, lin in (("first", mlp.lins[0]), ("norm", mlp.norms[0]), ("second", mlp.lins[1])):
             assert (getattr(layer, end).weight.grad - lin.weight.grad).abs().max() < CLOSE, end
     print("gin: rows and gradients are those of PyG's GINConv")
+
+
+def check_edge_features(dataset: Dataset) -> None:
+    """A hidden layer that reads features of edges, and its gradients, by PyG's layers with `edge_dim`."""
+    for name in ("gat", "gatv2", "gin"):
+        params = {"model": name, "heads": 4} if name != "gin" else {"model": name}
+        values = TrainParams(hidden=HIDDEN, fanouts="all,all", label="node.label", **params)
+        graph, targets, shape, data = prepared(dataset, values)
+        network, nodes = Network(shape, 7), np.arange(len(targets.classes))
+        block = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0).blocks[0]
+        rows = torch.from_numpy(np.array(data.inputs.features["node"]))
+        own, layer = network.layer(0, block, {"node": rows}, data.inputs)["node"], network.layers[0]
+        width, features = rows.shape[1], torch.from_numpy(data.inputs.edge_features[0])
+        if name == "gin":
+            mlp = MLP([width, HIDDEN, HIDDEN], norm=LayerNorm(HIDDEN, mode="node"))
+            conv, act = GINEConv(mlp, edge_dim=features.shape[1]), torch.relu
+            parts = {"first": mlp.lins[0], "norm": mlp.norms[0], "second": mlp.lins[1], "of_edges": conv.lin}
+            for part, theirs in parts.items():
+                theirs.load_state_dict(getattr(layer, part).state_dict(), strict=True)
+            pairs = [(getattr(layer, part).weight, theirs.weight) for part, theirs in parts.items()]
+        else:
+            of = GATConv if name == "gat" else GATv2Conv
+            conv, act = of(width, HIDDEN // 4, heads=4, edge_dim=features.shape[1]), torch.nn.functional.elu
+            found = pyg_weights(network.arrays(), shape)
+            state = {key.removeprefix("convs.0."): each for key, each in found.items() if key.startswith("convs.0.")}
+            conv.load_state_dict({key: torch.from_numpy(np.array(each)) for key, each in state.items()}, strict=True)
+            pairs = [(layer.edges.weight, conv.lin_edge.weight), (layer.bias, conv.bias)]
+        wanted = act(conv(rows, edges_of(graph), features))
+        assert (own - wanted).abs().max() < CLOSE, name
+        for made in (own, wanted):
+            cross_entropy(made, torch.from_numpy(targets.classes)).backward()
+        assert all((mine.grad - theirs.grad).abs().max() < CLOSE for mine, theirs in pairs), name
+        print(f"{name}: rows and gradients with features of edges are those of PyG's layer")
 
 
 def check_typed(dataset: Dataset) -> None:
@@ -334,6 +370,7 @@ if __name__ == "__main__":
     check_blocks(plain)
     check_residual(plain)
     check_gin(plain)
+    check_edge_features(graph_of(where / "edges"))
     typed = two_kinds(where / "two")
     check_typed(typed)
     check_typed_attention(typed)

@@ -25,6 +25,7 @@ best first. A node is not its own neighbour. Scores are exact, by cosine or dot 
 A node with `features` or `neighbors` is computed by the network. Features are a list of numbers, a mapping of names to
 numbers, or columns of their own; `neighbors` a list of nodes of the model or of the same request, or such lists by edge
 set. A network with edge weights takes `weights` in the same form (1 by default), one with several node sets `node_set`.
+One that reads features of edges needs `edge_features` in the same form, of each edge a list or a mapping of names.
 An edge between two new nodes may be given at either. A node of the model that comes with neighbours is computed from
 these, with its own features unless others are given. Pairs take the same columns with `source_` or `target_` before
 their names, and need not be edges of the graph.

@@ -20,8 +20,9 @@ from .names import Names, is_missing, name_of
 from .network import NewNodes, StoredNetwork
 
 _SHOWN = 5
-Edge = tuple[str, float]
-"""Name of a neighbour, and the edge's weight."""
+_NO_VALUES = np.empty(0, np.float32)
+Edge = tuple[str, float, Floats]
+"""Name of a neighbour, and the edge's weight and features."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class NodeQuery:
         neighbors: a list of names, or such lists by edge set; None for none.
         weights: weights of the edges to them, in the same form; None for none.
         column: of the request that has its name.
+        edge_features: features of these edges, in the same form; None for none.
     """
 
     node_set: str
@@ -43,6 +45,7 @@ class NodeQuery:
     neighbors: Any = None
     weights: Any = None
     column: str = "node"
+    edge_features: Any = None
 
     @property
     def name(self) -> str | None:
@@ -55,9 +58,10 @@ class NodeQuery:
 
     def same_as(self, other: NodeQuery) -> bool:
         """True if both rows describe the node alike."""
-        return repr((self.features, self.neighbors, self.weights)) == repr(
-            (other.features, other.neighbors, other.weights)
+        mine, others = (
+            repr((each.features, each.neighbors, each.weights, each.edge_features)) for each in (self, other)
         )
+        return mine == others
 
 
 @dataclass
@@ -68,7 +72,7 @@ class _New:
     number: int
     features: Floats | None
     edges: dict[int, list[Edge]] = field(default_factory=dict)
-    senders: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    senders: dict[int, list[tuple[int, float, Floats]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,11 @@ class NodeReader:
             if len(mine) != 1:
                 raise ValueError(f"neighbors of {who} must be lists by edge set: {', '.join(mine) or 'it has none'}")
             neighbors = {next(iter(mine)): neighbors}
+        features = {} if is_missing(query.edge_features) else query.edge_features
         if not isinstance(weights, Mapping):
             weights = {next(iter(neighbors), ""): weights}
+        if not isinstance(features, Mapping):
+            features = {next(iter(neighbors), ""): features}
         found: dict[int, list[Edge]] = {number: [] for number in mine.values()}
         for edge_set, given in neighbors.items():
             if edge_set not in mine:
@@ -210,10 +217,28 @@ class NodeReader:
                 raise ValueError(f"{who} has {len(each)} weights of {len(names)} neighbors")
             if not all(_is_number(value) and value >= 0 for value in each):
                 raise ValueError(f"weights of {who} must be numbers from 0")
-            edges = [(str(name), float(value)) for name, value in zip(names, each, strict=True)]
+            values = self._edge_values(edge_set, features.get(edge_set), len(names), who)
+            edges = [(str(name), float(value), own) for name, value, own in zip(names, each, values, strict=True)]
             number = mine[edge_set]
             found[number] = _once(edges, query.name) if self._backward.get(number) == number else edges
         return found
+
+    def _edge_values(self, edge_set: str, given: Any, count: int, who: str) -> list[Floats]:
+        """Features of the edges of a described node, in the order of the network's inputs."""
+        assert self._network is not None
+        document = self._network.document
+        columns = document.get("edge_columns", {}).get(edge_set)
+        if columns is None:
+            if given is not None:
+                raise ValueError(f"{who} has features of edges, and the model reads none of {edge_set}")
+            return [_NO_VALUES] * count
+        about = {"columns": columns, "embeddings": "", "scaling": document["edge_scaling"].get(edge_set, {})}
+        if given is None and count:
+            raise ValueError(f"{who} needs edge_features: of each edge {_layout(about)}")
+        each = _listed(given or [], f"edge_features of {who}")
+        if len(each) != count:
+            raise ValueError(f"{who} has features of {len(each)} edges to {count} neighbors")
+        return [_vector(values, about, f"an edge of {who}") for values in each]
 
     def _connect(self, described: dict[tuple[str, str | int], _New], failed: dict[Any, str]) -> None:
         """Replace names of neighbours by their places; what cannot be is moved to `failed`, and what needs it too."""
@@ -225,7 +250,7 @@ class NodeReader:
             for key, new in list(described.items()):
                 try:
                     for number, edges in new.edges.items():
-                        for name, _ in edges:
+                        for name, *_ in edges:
                             self._place((self._relations[number][3], name), described, failed)
                 except ValueError as error:
                     failed[key] = str(error)
@@ -237,18 +262,16 @@ class NodeReader:
         for new in described.values():
             for number, edges in new.edges.items():
                 ends = self._relations[number][3]
-                places = [self._place((ends, name), described, failed) for name, _ in edges]
-                weights = [weight for _, weight in edges]
-                new.senders[number] = list(zip(places, weights, strict=True))
+                new.senders[number] = [(self._place((ends, name), described, failed), *each) for name, *each in edges]
         by_place = {(new.query.node_set, -1 - new.number): new for new in described.values()}
         for new in described.values():
             for number, senders in list(new.senders.items()):
                 other = self._backward.get(number)
-                for place, weight in list(senders) if other is not None else ():
+                for place, weight, values in list(senders) if other is not None else ():
                     if place < 0:
                         back = by_place[self._relations[number][3], place].senders.setdefault(int(other or 0), [])
-                        if all(each != -1 - new.number for each, _ in back):
-                            back.append((-1 - new.number, weight))
+                        if all(each != -1 - new.number for each, *_ in back):
+                            back.append((-1 - new.number, weight, values))
 
     def _place(self, key: tuple[str, str], described: Mapping[Any, _New], failed: Mapping[Any, str]) -> int:
         """Row of a neighbour that was there, or -1 - i for the new node i of its set."""
@@ -269,20 +292,24 @@ class NodeReader:
         for new in described.values():
             by_set[new.query.node_set].append(new)
         weighted = bool(self._network.document["weight"])
-        starts, senders, weights = {}, {}, {}
-        for number, _, receivers, _ in self._relations.values():
+        starts, senders, weights, features = {}, {}, {}, {}
+        for number, edge_set, receivers, _ in self._relations.values():
             lists = [new.senders.get(number, []) for new in by_set[receivers]]
             starts[number] = np.concatenate([[0], np.cumsum([len(each) for each in lists], dtype=np.int64)])
-            senders[number] = np.array([place for each in lists for place, _ in each], np.int64)
+            senders[number] = np.array([place for each in lists for place, *_ in each], np.int64)
             if weighted:
-                weights[number] = np.array([weight for each in lists for _, weight in each], np.float32)
+                weights[number] = np.array([weight for each in lists for _, weight, _ in each], np.float32)
+            if columns := self._network.document.get("edge_columns", {}).get(edge_set):
+                values = [own for each in lists for _, _, own in each]
+                width = sum(size for _, size in columns)
+                features[number] = np.array(values, np.float32).reshape(len(values), width)
         inputs = {
             name: np.array([self._input(new, described) for new in news], np.float32).reshape(len(news), -1)
             if news
             else np.empty((0, self._network.stored(0, name).shape[1]), np.float32)
             for name, news in by_set.items()
         }  # fmt: skip
-        rows = self._network.rows(NewNodes(inputs, starts, senders, weights))
+        rows = self._network.rows(NewNodes(inputs, starts, senders, weights, features))
         return {
             key: rows[key[0]][new.number] if key[0] in rows else np.empty(0, np.float32)
             for key, new in described.items()
@@ -300,19 +327,24 @@ class NodeReader:
         for number, senders in new.senders.items():
             node_set = self._relations[number][3]
             if self._sets[node_set]["embeddings"]:
-                places = [place for place, _ in senders if place >= 0]
+                places = [place for place, *_ in senders if place >= 0]
                 found.append(self._network.stored(0, node_set)[places])
         rows = np.concatenate(found) if found else np.empty((0, 0))
         return np.asarray(rows.mean(axis=0), np.float32) if len(rows) else self._network.mean(new.query.node_set)
 
 
 def _once(edges: list[Edge], own: str | None) -> list[Edge]:
-    """Edges without loops, each once with its weights' sum, as they are in the graph of an edge list."""
+    """Edges without loops, each once with its weights' sum, as they are in the graph of an edge list.
+
+    Edges with features are not merged, there as here.
+    """
     merged: dict[str, float] = {}
-    for name, weight in edges:
+    if any(len(values) for *_, values in edges):
+        return [each for each in edges if each[0] != own]
+    for name, weight, _ in edges:
         if name != own:
             merged[name] = merged.get(name, 0.0) + weight
-    return list(merged.items())
+    return [(name, weight, _NO_VALUES) for name, weight in merged.items()]
 
 
 def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:

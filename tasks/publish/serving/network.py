@@ -36,12 +36,14 @@ class NewNodes:
         senders: by number of the edge set, the edges' other ends, int64 [edges]: the row of a node that was there, or
             -1 - i for new node i.
         weights: by number of the edge set, the edges' weights, float32 [edges].
+        features: by number of the edge set, what layers read of the edges, float32 [edges, values].
     """
 
     inputs: Mapping[str, Floats]
     starts: Mapping[int, NDArray[np.int64]]
     senders: Mapping[int, NDArray[np.int64]]
     weights: Mapping[int, Floats]
+    features: Mapping[int, Floats]
 
 
 class StoredNetwork:
@@ -163,6 +165,8 @@ class StoredNetwork:
     def _gin(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
         edge_set, layer = relation[0], f"layers.{number}"
         values = self._neighbours(number, edge_set, relation[3], rows, new)
+        if edge_set in new.features:
+            values = _activated(values + self._linear(f"{layer}.of_edges", new.features[edge_set]), "relu")
         if edge_set in new.weights:
             values = values * new.weights[edge_set][:, None]
         hidden = self._linear(f"{layer}.first", own + reduced(np.add, values, new.starts[edge_set]))
@@ -171,19 +175,27 @@ class StoredNetwork:
     def _gat(self, number: int, relation: Link, own: Floats, rows: Mapping[str, Floats], new: NewNodes) -> Floats:
         layer, found = f"layers.{number}", self._tensors
         near = self._neighbours(number, relation[0], relation[3], rows, new)
-        counts = np.diff(new.starts[relation[0]])
+        starts = new.starts[relation[0]]
+        counts, added, own_added = np.diff(starts), np.float32(0), np.float32(0)
+        if relation[0] in new.features:
+            features, matrix = new.features[relation[0]], found[f"{layer}.edges.weight"].T
+            mean = reduced(np.add, features, starts) / np.maximum(counts, 1).astype(np.float32)[:, None]
+            like = found[f"{layer}.{'of_edges' if self.document['model'] == 'gat' else 'scores'}"]
+            added, own_added = (by_head(each @ matrix, like) for each in (features, mean))
+            if self.document["model"] == "gat":
+                added, own_added = ((each * like).sum(-1) for each in (added, own_added))
         if self.document["model"] == "gat":
             of_senders, of_receivers = (found[f"{layer}.{each}"] for each in ("of_senders", "of_receivers"))
             mine, near = (by_head(each @ found[f"{layer}.linear.weight"].T, of_senders) for each in (own, near))
             received = (mine * of_receivers).sum(-1)
-            of_self = leaky((mine * of_senders).sum(-1) + received)
-            of_edges = leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0))
+            of_self = leaky((mine * of_senders).sum(-1) + received + own_added)
+            of_edges = leaky((near * of_senders).sum(-1) + np.repeat(received, counts, axis=0) + added)
         else:
             scores = found[f"{layer}.scores"]
             mine, near = (by_head(self._linear(f"{layer}.of_senders", each), scores) for each in (own, near))
             receiving = by_head(self._linear(f"{layer}.of_receivers", own), scores)
-            of_self = (leaky(mine + receiving) * scores).sum(-1)
-            of_edges = (leaky(near + np.repeat(receiving, counts, axis=0)) * scores).sum(-1)
+            of_self = (leaky(mine + receiving + own_added) * scores).sum(-1)
+            of_edges = (leaky(near + np.repeat(receiving, counts, axis=0) + added) * scores).sum(-1)
         summed = attended(near, of_edges, new.starts[relation[0]], (mine, of_self))
         return np.asarray(summed + found[f"{layer}.bias"])
 
@@ -199,6 +211,9 @@ class StoredNetwork:
                 near = by_head(near @ self._tensors[f"{layer}.linear.weight"].T, of_senders)
                 mine = by_head(rows[name] @ self._tensors[f"{layer}.receiving.weight"].T, of_senders)
                 received = np.repeat((mine * of_receivers).sum(-1), np.diff(starts), axis=0)
+                if edge_set in new.features:
+                    values = by_head(new.features[edge_set] @ self._tensors[f"{layer}.edges.weight"].T, of_senders)
+                    received = received + (values * self._tensors[f"{layer}.of_edges"]).sum(-1)
                 out = out + attended(near, leaky((near * of_senders).sum(-1) + received), starts)
         return out
 

@@ -16,7 +16,7 @@ from .inductive import NodeQuery, NodeReader
 from .names import Names, answer_column, is_missing, mapped
 from .network import StoredNetwork
 
-_DESCRIBING = ("features", "neighbors", "weights", "node_set")
+_DESCRIBING = ("features", "neighbors", "weights", "node_set", "edge_features")
 """Columns of a request that describe a new node."""
 
 
@@ -142,10 +142,10 @@ def queries_of(
     if column not in table and not {"features", "neighbors"} & given.keys():
         raise ValueError(f"a request needs a column `{column}`")
     empty = [None] * len(table)
-    cells = [given.get(name, empty) for name in ("features", "neighbors", "weights")]
+    cells = [given.get(name, empty) for name in ("features", "neighbors", "weights", "edge_features")]
     return [
-        NodeQuery(each, node, features, neighbors, weights, column)
-        for each, node, features, neighbors, weights in zip(sets, names, *cells, strict=True)
+        NodeQuery(each, node, features, neighbors, weights, column, of_edges)
+        for each, node, features, neighbors, weights, of_edges in zip(sets, names, *cells, strict=True)
     ]
 
 

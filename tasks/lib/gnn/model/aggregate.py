@@ -47,6 +47,11 @@ class SampledEdges:
         out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
         return out.index_add(0, self.receivers, self._rows(values))
 
+    def sum_with(self, values: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        """Sum of ReLU of the senders' rows [senders, d] plus those of the edges [edges, d], as `sum` does."""
+        rows = self._weigh(torch.relu(values.index_select(0, self.senders) + added))
+        return torch.zeros(len(self), rows.shape[1], device=rows.device).index_add(0, self.receivers, rows)
+
     def largest(self, values: torch.Tensor) -> torch.Tensor:
         """Maximum of the senders' rows of each receiver, by column; 0 without senders."""
         rows = self._rows(values)
@@ -56,7 +61,11 @@ class SampledEdges:
 
     def _rows(self, values: torch.Tensor) -> torch.Tensor:
         """Messages of the edges: [edges, d]."""
-        return values.index_select(0, self.senders)
+        return self._weigh(values.index_select(0, self.senders))
+
+    def _weigh(self, rows: torch.Tensor) -> torch.Tensor:
+        """Messages [edges, d] times the edges' weights."""
+        return rows
 
     def add(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """`sum` of rows on the host, by the compiled kernel."""
@@ -79,8 +88,8 @@ class WeightedEdges(SampledEdges):
         super().__init__(starts, senders, device)
         self.host_weights, self.weights = read_only(weights.numpy()), weights.to(device)
 
-    def _rows(self, values: torch.Tensor) -> torch.Tensor:
-        return super()._rows(values) * self.weights.unsqueeze(1)
+    def _weigh(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows * self.weights.unsqueeze(1)
 
     def add(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         sum_weighted(values, self.host_starts, self.host_senders, self.host_weights, out)

@@ -7,6 +7,9 @@
   node's own row: torch_geometric's `HeteroConv` of a `GATConv` for each edge set. A softmax runs over the neighbours of
   one edge set, so what is drawn of one says nothing about the others; in HGT's, over all, the fan-out would weigh them.
 
+Features of edges, where a network reads them, are one more term of the score: of GAT and R-GAT a product of their own,
+of GATv2 in the activated sum. The edge of a node to itself has the mean of its drawn edges' features.
+
 Biases of GATv2's matrices start as torch_geometric's: uniform within 1 / sqrt(width of the input).
 """
 
@@ -33,6 +36,17 @@ class _OneSet(nn.Module):
         self.relation, out = level.relations[0], shape.width_out(number)
         self.width, self.out, self.heads = shape.width_in(number, self.relation.senders), out, _heads(shape, number)
         self.bias = nn.Parameter(torch.zeros(out))
+        values = shape.edge_width(self.relation.name)
+        self.edges = glorot_linear(values, out, bias=False) if values else None
+
+    def edge_rows(self, given: LayerInputs) -> torch.Tensor:
+        """Features of the edges times their matrix, then of each receiver to itself: [edges, heads, width]."""
+        edges, values = given.edges[self.relation.number], given.edge_features[self.relation.number]
+        total = torch.zeros(len(edges), values.shape[1], device=values.device).index_add(0, edges.receivers, values)
+        mean = total / edges.counts.clamp(min=1).unsqueeze(1)
+        assert self.edges is not None
+        made: torch.Tensor = self.edges(torch.cat([values, mean]))
+        return made.view(len(made), self.heads, -1)
 
     def ends(self, given: LayerInputs) -> _Ends:
         """Rows of senders and receivers of each edge, followed by each receiver itself, and the number of receivers."""
@@ -67,12 +81,15 @@ class GatLayer(_OneSet):
         super().__init__(shape, number, level)
         self.linear = glorot_linear(self.width, self.out, bias=False)
         self.of_senders, self.of_receivers = (_scores(self.heads, self.out) for _ in range(2))
+        self.of_edges = _scores(self.heads, self.out) if self.edges is not None else None
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         values = self.linear(given.senders[self.relation.senders]).view(-1, self.heads, self.of_senders.shape[1])
         senders, receivers, count = ends = self.ends(given)
         scores = (values * self.of_senders).sum(-1).index_select(0, senders)
         scores = scores + (values[:count] * self.of_receivers).sum(-1).index_select(0, receivers)
+        if self.of_edges is not None:
+            scores = scores + (self.edge_rows(given) * self.of_edges).sum(-1)
         return self.summed(given, ends, values, functional.leaky_relu(scores, _SLOPE))
 
 
@@ -91,6 +108,8 @@ class Gatv2Layer(_OneSet):
         senders, receivers, count = ends = self.ends(given)
         values, own = self.of_senders(rows).view(by_head), self.of_receivers(rows[:count]).view(by_head)
         both = values.index_select(0, senders) + own.index_select(0, receivers)
+        if self.edges is not None:
+            both = both + self.edge_rows(given)
         return self.summed(given, ends, values, (functional.leaky_relu(both, _SLOPE) * self.scores).sum(-1))
 
 
@@ -104,7 +123,9 @@ class RgatLayer(nn.Module):
         self.sets = {name: str(place) for place, name in enumerate(level.receivers)}
         self.own = nn.ModuleDict({key: glorot_linear(widths[name], out) for name, key in self.sets.items()})
         self.relations = nn.ModuleDict({
-            str(each.number): _Attention(widths[each.senders], widths[each.receivers], out, heads)
+            str(each.number): _Attention(
+                widths[each.senders], widths[each.receivers], out, heads, shape.edge_width(each.name)
+            )
             for each in level.relations
         })  # fmt: skip
 
@@ -113,7 +134,8 @@ class RgatLayer(nn.Module):
         for each in self.level.relations:
             dropped = given.attention[each.number][0] if each.number in given.attention else None
             ends = given.senders[each.senders], given.row(each.receivers)
-            made = self.relations[str(each.number)](*ends, given.edges[each.number], dropped)
+            features = given.edge_features.get(each.number)
+            made = self.relations[str(each.number)](*ends, given.edges[each.number], dropped, features)
             out[each.receivers] = out[each.receivers] + made
         return out
 
@@ -121,16 +143,23 @@ class RgatLayer(nn.Module):
 class _Attention(nn.Module):
     """GAT over one edge set, without the nodes themselves and without bias; a node without edges gets zeros."""
 
-    def __init__(self, sending: int, receiving: int, out: int, heads: int):
+    def __init__(self, sending: int, receiving: int, out: int, heads: int, values: int):
         super().__init__()
         self.linear, self.receiving = (glorot_linear(width, out, bias=False) for width in (sending, receiving))
         self.of_senders, self.of_receivers = (_scores(heads, out) for _ in range(2))
+        self.edges = glorot_linear(values, out, bias=False) if values else None
+        self.of_edges = _scores(heads, out) if values else None
 
-    def forward(self, rows: torch.Tensor, own: torch.Tensor, edges: SampledEdges, dropped: Mask | None) -> torch.Tensor:
+    def forward(
+        self, rows: torch.Tensor, own: torch.Tensor, edges: SampledEdges, dropped: Mask | None,
+        features: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
         by_head = (-1, *self.of_senders.shape)
         values, mine = self.linear(rows).view(by_head), self.receiving(own).view(by_head)
         scores = (values * self.of_senders).sum(-1).index_select(0, edges.senders)
         scores = scores + (mine * self.of_receivers).sum(-1).index_select(0, edges.receivers)
+        if self.edges is not None:
+            scores = scores + (self.edges(features).view(by_head) * self.of_edges).sum(-1)
         share = softmax(functional.leaky_relu(scores, _SLOPE), edges.receivers, len(edges))
         if dropped is not None:
             share = dropped(share)

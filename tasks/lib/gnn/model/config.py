@@ -17,6 +17,8 @@ NETWORK_FILE = "network.json"
 MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "rgcn", "rgat")
 ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
 """Models of graphs with one node set and one edge set, and models with heads of attention."""
+READS_EDGES = ("gat", "gatv2", "gin", "rgat")
+"""Models whose layers read features of edges."""
 CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
 EDGE_CLASSIFICATION, EDGE_REGRESSION = "edge_classification", "edge_regression"
 DECODERS, MLP = ("dot", "distmult"), "mlp"
@@ -133,6 +135,8 @@ class NetworkConfig:
             head reads (Xu et al., ICML 2018).
         code: text of the file of a module of one's own, which `model` names as FILE.py:CLASS; else empty.
         times: how edges were drawn around seeds with times; None where seeds have none.
+        edge_columns: by edge set, names and widths of the features of edges that layers read, in their order.
+        edge_scaling: by edge set, how these are scaled as they are read; as in `scaling`.
     """
 
     model: str
@@ -153,6 +157,12 @@ class NetworkConfig:
     jumping_knowledge: str = "none"
     code: str = ""
     times: SeedTimes | None = None
+    edge_columns: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    edge_scaling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def edge_width(self, edge_set: str) -> int:
+        """Values of an edge of a set that layers read; 0 for none."""
+        return sum(width for _, width in self.edge_columns.get(edge_set, ()))
 
     def levels(self) -> list[LayerSchema]:
         """Layers, first layer first."""
@@ -239,10 +249,11 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
         }
         document["head"] = Head(**head)
-        columns = document.get("columns", {})
-        document["columns"] = {
-            name: tuple((str(each), int(width)) for each, width in found) for name, found in columns.items()
-        }
+        for part in ("columns", "edge_columns"):
+            document[part] = {
+                name: tuple((str(each), int(width)) for each, width in found)
+                for name, found in document.get(part, {}).items()
+            }
         if (times := document.get("times")) is not None:
             document["times"] = SeedTimes(**times | {"fanouts": tuple(map(int, times["fanouts"]))})
         shape = NetworkConfig(**document)
@@ -250,6 +261,8 @@ def read_shape(dataset: Dataset) -> NetworkConfig:
             raise ValueError("fan-outs of another number of layers")
         for name, found in shape.scaling.items():
             check_scaling(found, shape.widths[name])
+        for name, found in shape.edge_scaling.items():
+            check_scaling(found, shape.edge_width(name))
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
         if shape.norm not in NORMS or shape.jumping_knowledge not in JOININGS or shape.residual not in (False, True):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
+from superworkflow.tasks.lib.gnn.edge_features import edge_features_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
@@ -67,4 +68,8 @@ def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums
             if each.senders in features:
                 size = shape.nodes[each.receivers], shape.widths[each.senders]
                 precomputed[each.number] = sums_of(sums, graph, each.number, size)
-    return Data(rows, NetworkInputs(features, degrees, precomputed or None, weights))
+    of_edges = {
+        each.number: edge_features_of(graph, each.name, columns, shape.edge_scaling.get(each.name))
+        for each in levels[0].relations if (columns := shape.edge_columns.get(each.name))
+    }  # fmt: skip
+    return Data(rows, NetworkInputs(features, degrees, precomputed or None, weights, edge_features=of_edges))

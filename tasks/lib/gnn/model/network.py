@@ -56,6 +56,7 @@ class NetworkInputs:
             the layer]; the layer reads means of these instead of means of the rows.
         means: by number of an edge set of the first block whose senders are not among the block's, the sources of
             their rows' means.
+        edge_features: by number of the edge set, what layers read of its edges, float32 [edges of the set, values].
     """
 
     features: Mapping[str, NDArray[Any]]
@@ -65,6 +66,7 @@ class NetworkInputs:
     learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
     products: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     means: Mapping[int, SharedMeansPart] = field(default_factory=dict)
+    edge_features: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Network(nn.Module):
@@ -243,6 +245,10 @@ class Network(nn.Module):
             },
             edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
             messages=_messages(block, inputs, device), precision=self.precision,
+            edge_features={
+                each: torch.from_numpy(table[block.hops[each].positions]).to(device)
+                for each, table in inputs.edge_features.items() if each in given
+            },
         )  # fmt: skip
 
     def _tables(

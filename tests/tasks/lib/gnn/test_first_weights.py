@@ -1,16 +1,21 @@
-"""First weights of SAGE, as torch_geometric's SAGEConv takes them: the loss of step 0 is about log(classes)."""
+"""First weights of SAGE, as those of torch_geometric, and of R-GCN: the first loss is about log(classes)."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, Head, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.layers import SageLayer
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import CsrRows
 
 CLASSES, WIDTH, NODES = 10, 767, 400
 
@@ -32,3 +37,22 @@ def test_loss_of_step_0_on_binary_features(seed: int) -> None:
         rows = torch.relu(rows) if number == 0 else rows
     loss = functional.cross_entropy(rows, torch.randint(CLASSES, (NODES,)))
     assert abs(float(loss.detach()) - math.log(CLASSES)) < 0.1
+
+
+@pytest.mark.parametrize("bases", [0, 30])
+def test_loss_of_step_0_of_many_edge_sets(bases: int) -> None:
+    """Ninety edge sets, of which each node has an edge in thirteen, and learned embeddings."""
+    rng, nodes = np.random.default_rng(bases), 500
+    head = Head(CLASSIFICATION, ("node",), 4, ("a", "b", "c", "d"), "node.label")
+    relations = tuple(Relation(number, f"e{number}", "node", "node") for number in range(90))
+    rows = {}
+    for each in relations:
+        starts = np.searchsorted(np.sort(rng.integers(0, nodes, 75)), np.arange(nodes + 1))
+        rows[each.number] = CsrRows(starts.astype(np.int64), rng.integers(0, nodes, 75).astype(np.int32))
+    shape = NetworkConfig("rgcn", "mean", 2, 64, 1, bases, head, {"node": nodes}, {"node": 0}, relations)
+    draws = Draws(shape.levels(), (ALL_NEIGHBORS, ALL_NEIGHBORS), False, frozenset(), 1)
+    batch = NeighborSampler(rows, shape.nodes, draws).batch({"node": np.arange(nodes)}, 0)
+    with torch.no_grad():
+        made = Network(shape, 1)(batch, NetworkInputs({}))["node"]
+    loss = functional.cross_entropy(made, torch.from_numpy(rng.integers(0, 4, nodes)))
+    assert abs(float(loss) - math.log(4)) < 0.03

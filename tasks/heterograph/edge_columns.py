@@ -20,7 +20,7 @@ from superworkflow.tasks.heterograph.feature_columns import NodeColumn, Survey, 
 from superworkflow.tasks.heterograph.node_features import table_of
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue
-from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 
 WHERE = "heterograph.edge_features"

@@ -89,7 +89,7 @@ def scaled(values: NDArray[np.float32], scaling: Mapping[str, Any]) -> NDArray[n
         sums = np.abs(values).sum(axis=1, keepdims=True)
         return np.asarray(values / np.where(sums > 0, sums, 1), np.float32)
     if scaling["kind"] == "standard":
-        return ((values - np.array(scaling["mean"])) / np.array(scaling["scale"])).astype(np.float32)
+        return np.asarray((values - np.array(scaling["mean"])) / np.array(scaling["scale"]), np.float32)
     return values
 
 

@@ -262,7 +262,9 @@ class NodeReader:
         for new in described.values():
             for number, edges in new.edges.items():
                 ends = self._relations[number][3]
-                new.senders[number] = [(self._place((ends, name), described, failed), *each) for name, *each in edges]
+                new.senders[number] = [
+                    (self._place((ends, name), described, failed), weight, values) for name, weight, values in edges
+                ]
         by_place = {(new.query.node_set, -1 - new.number): new for new in described.values()}
         for new in described.values():
             for number, senders in list(new.senders.items()):

@@ -176,7 +176,9 @@ class StoredNetwork:
         layer, found = f"layers.{number}", self._tensors
         near = self._neighbours(number, relation[0], relation[3], rows, new)
         starts = new.starts[relation[0]]
-        counts, added, own_added = np.diff(starts), np.float32(0), np.float32(0)
+        counts = np.diff(starts)
+        added: Any = np.float32(0)
+        own_added: Any = np.float32(0)
         if relation[0] in new.features:
             features, matrix = new.features[relation[0]], found[f"{layer}.edges.weight"].T
             mean = reduced(np.add, features, starts) / np.maximum(counts, 1).astype(np.float32)[:, None]

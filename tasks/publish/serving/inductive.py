@@ -264,7 +264,7 @@ class NodeReader:
                 ends = self._relations[number][3]
                 new.senders[number] = [
                     (self._place((ends, name), described, failed), weight, values) for name, weight, values in edges
-                ]  # fmt: skip
+                ]
         by_place = {(new.query.node_set, -1 - new.number): new for new in described.values()}
         for new in described.values():
             for number, senders in list(new.senders.items()):

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.link_prediction import nodes_at_times
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
-from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs, SubgraphSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED, node_times
@@ -91,7 +91,7 @@ class AtTimes:
     def _sampler(self) -> NeighborSampler:
         shape = self.network.shape
         if self.subgraphs is not None:
-            return SubgraphSampler(self.subgraphs, shape.levels(), 0)
+            return SampledBlocks(self.subgraphs, shape.levels(), 0)
         assert shape.times is not None
         levels, how = shape.levels(), shape.times
         times = times_of(self.graph, levels[0].relations, how.edges)

@@ -42,7 +42,7 @@ from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
-from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs, SubgraphSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -92,7 +92,7 @@ def run(job: StageRun[TrainParams]) -> Output:
 
     def sampler() -> NeighborSampler:
         if subgraphs is not None:
-            return SubgraphSampler(subgraphs, shape.levels(), params.seed)
+            return SampledBlocks(subgraphs, shape.levels(), params.seed)
         return NeighborSampler(data.rows, shape.nodes, draws, weights, times)
 
     with torch_threads(job.threads), saves_first() as shutdown:

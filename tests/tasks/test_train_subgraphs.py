@@ -13,7 +13,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import baselines, infer, sample
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block
-from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs, SubgraphSampler
+from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, read_blocks
 from superworkflow.tasks.train import STAGE, TrainParams
@@ -97,7 +97,7 @@ def test_blocks_hold_each_seeds_own_subgraph(tmp_path: Path) -> None:
                 wanted.setdefault(seed, []).append(of_subgraph(block, item, relations, sets, "paper", 0, 3))
     assert {len(each) for each in wanted.values()} == {2}
     assert any(one != other for one, other in wanted.values())
-    sampler = SubgraphSampler(given, levels, 1)
+    sampler = SampledBlocks(given, levels, 1)
     seeds = np.array([9, 3, 30, 12, 4])
     for turn in range(3):
         batch = sampler.batch({"paper": seeds}, 0, turn, 5)

@@ -29,7 +29,7 @@ _NOTHING: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Lists:
+class ListsOfSubgraphs:
     """Lists of numbers, of subgraph s ``values[starts[s]:starts[s + 1]]``."""
 
     starts: NDArray[np.int64]
@@ -77,7 +77,7 @@ class SampledSubgraphs:
         self.positions = [_joined([(b.edge_starts[j], b.positions[j]) for b in blocks]) for j in edges]
         order = np.argsort(self.seeds, kind="stable")
         counts = np.bincount(self.seeds, minlength=len(self.splits))
-        self._of_seed = Lists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order)
+        self._of_seed = ListsOfSubgraphs(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order)
 
     def places(self, nodes: NDArray[np.int64], turn: int) -> NDArray[np.int64]:
         """Subgraph of each seed: of several, which differ by their draws, those of successive turns follow each other.
@@ -97,7 +97,7 @@ class SampledSubgraphs:
         return self._numbers[node_set]
 
 
-class SubgraphSampler(NeighborSampler):
+class SampledBlocks(NeighborSampler):
     """Makes blocks of sampled subgraphs. Not thread-safe.
 
     Args:
@@ -146,10 +146,12 @@ def _named(block: Block, nodes: Mapping[str, NDArray[Any]], positions: Mapping[i
     return block._replace(receivers=receivers, senders=senders, hops=hops)
 
 
-def _joined(parts: list[tuple[NDArray[np.int64], NDArray[Any]]]) -> Lists:
+def _joined(parts: list[tuple[NDArray[np.int64], NDArray[Any]]]) -> ListsOfSubgraphs:
     """Lists of several blocks as one."""
     counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, _ in parts)])
-    return Lists(np.cumsum(counts), np.concatenate([np.empty(0, np.int32), *(values for _, values in parts)]))
+    return ListsOfSubgraphs(
+        np.cumsum(counts), np.concatenate([np.empty(0, np.int32), *(values for _, values in parts)])
+    )
 
 
 def _check_graph(dataset: Dataset, graph: HeteroGraph) -> None:

@@ -17,11 +17,13 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
-from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
+from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
+_END = -1
+"""Step of the syncs that are computed at the end alone."""
 _ONE = int(np.float32(1.0).view(np.int32))
 
 Fields = Mapping[str, NDArray[Any]]
@@ -94,6 +96,7 @@ class ChromaticEngine:
             for name, dtype, length in self._schema.fields
         }
         self._signals = np.zeros(vertices, np.int32)
+        self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
         self.globals = np.zeros(len(program.syncs))
         rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
@@ -130,22 +133,23 @@ class ChromaticEngine:
         params, vertices = self._params, len(self._queue)
         self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
         self._fold(0)
-        if not self._signals.any():
-            self._signals[:] = _ONE
+        if not self._largest.any():
+            self._signals[:] = self._largest[:] = _ONE
         trace: list[dict[str, float]] = []
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
             queue = everything
             if params.scheduler != "sweep":
                 queue = signalled(
-                    self._order, self._bounds, self._signals, self._degrees,
+                    self._bounds, self._signals, self._largest, self._degrees,
                     params.scheduler == "priority", self._queue,
                 )  # fmt: skip
             if not len(queue.vertices):
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
             self._fold(step)
-            values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
+            syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
+            values = {name: value for (name, sync), value in syncs if sync.every}
             trace.append(
                 {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
             )
@@ -158,6 +162,7 @@ class ChromaticEngine:
         return self._outcome(trace, "steps")
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
+        self._fold(_END)
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
         fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
         return ProgramOutcome(fields, values, trace, ended)
@@ -193,7 +198,17 @@ class ChromaticEngine:
         seen = tuple(_read_only(each.copy() if copied else each) for each in own)
         seed = np.uint64(self._params.seed)
         return State._make(
-            [*self._arcs, self.numbering.numbers, self._signals, self.globals, seed, np.int64(step), own, seen]
+            [
+                *self._arcs,
+                self.numbering.numbers,
+                self._signals,
+                self._largest,
+                self.globals,
+                seed,
+                np.int64(step),
+                own,
+                seen,
+            ]
         )
 
     def _fold(self, step: int) -> None:
@@ -201,7 +216,7 @@ class ChromaticEngine:
         vertices = len(self._queue)
         blocks = -(-vertices // _FOLD_BLOCK)
         for number, sync in enumerate(self._program.syncs.values()):
-            if step % sync.every == 0:
+            if step == _END if not sync.every else step >= 0 and step % sync.every == 0:
                 totals = np.zeros(blocks)
                 self._functions.folds[number].fold_blocks(
                     self._state(step), self._functions.settings, _FOLD_BLOCK, totals

@@ -8,6 +8,7 @@ in registers. Addresses are those of arrays in the `State`, which outlives all s
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class State(NamedTuple):
         in_weights: float32 [arcs], or [0].
         numbers: int32 [vertices], what programs see as the number of each vertex: all arrays here are by place.
         signals: int32 [vertices], bits of the float32 priority of each vertex; 0 for none.
+        largest: int32 [vertices / 64, rounded up], the largest signal of each 64 places.
         globals: float64 [syncs], values of the whole graph.
         seed: of random numbers, uint64.
         step: number of the step, int64.
@@ -50,6 +52,7 @@ class State(NamedTuple):
     in_weights: Any
     numbers: Any
     signals: Any
+    largest: Any
     globals: Any
     seed: Any
     step: Any
@@ -82,7 +85,7 @@ class Schema(NamedTuple):
 _POINTERS = {
     "indptr": types.int64, "indices": types.int32, "weights": types.float32, "in_indptr": types.int64,
     "in_indices": types.int32, "in_weights": types.float32, "numbers": types.int32, "signals": types.int32,
-    "globals": types.float64,
+    "largest": types.int32, "globals": types.float64,
 }  # fmt: skip
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
@@ -258,10 +261,14 @@ def _raise_signal(typing: Any, scope: Any, vertex: Any, priority: Any) -> Any:
     """Set a vertex's signal to the larger of itself and a positive float32, in whatever order threads do."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = builder.gep(_proxy(context, builder, scope, args[0]).signals, [args[1]])
-        bits = builder.bitcast(args[2], ir.IntType(32))
-        with builder.if_then(builder.icmp_signed("<", builder.load_atomic(pointer, "monotonic", 4), bits)):
-            builder.atomic_rmw("max", pointer, bits, "monotonic")
+        proxy, bits = _proxy(context, builder, scope, args[0]), builder.bitcast(args[2], ir.IntType(32))
+        block = builder.lshr(args[1], ir.IntType(64)(6))
+        with ExitStack() as raised:  # who raises a signal sees to that of its block
+            for array, index in ((proxy.signals, args[1]), (proxy.largest, block)):
+                pointer = builder.gep(array, [index])
+                lower = builder.icmp_signed("<", builder.load_atomic(pointer, "monotonic", 4), bits)
+                raised.enter_context(builder.if_then(lower))
+                builder.atomic_rmw("max", pointer, bits, "monotonic")
         return context.get_dummy_value()
 
     return types.void(scope, types.int64, types.float32), generate

@@ -43,5 +43,5 @@ def is_first(scope: Any, params: Any) -> float:
 
 PROGRAM = VertexProgram(
     name="components", fields={"component": "int64"}, init=init, update=update, params=ComponentsParams,
-    syncs={"components": Sync(is_first)}, help="connected component of each node",
+    syncs={"components": Sync(is_first, every=0)}, help="connected component of each node",
 )  # fmt: skip

@@ -8,4 +8,4 @@ from __future__ import annotations
 from superworkflow.tasks.kcore.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.kcore.program:PROGRAM")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.kcore.program:PROGRAM", version="2")

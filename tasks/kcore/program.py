@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
 
 
@@ -25,23 +23,23 @@ def init(scope: Any, params: Any) -> None:
 def update(scope: Any, params: Any) -> float:
     """The largest h such that h neighbours have h at least; neighbours that counted on more are next."""
     before = scope.core
-    counts = np.zeros(before + 1, np.int64)
-    for i in range(scope.degree):
-        counts[min(before, scope.neighbour(i).core)] += 1
-    total, core = 0, before
-    while core > 0:
-        total += counts[core]
-        if total >= core:
-            break
-        core -= 1
-    most = before - core
+    core, above, tried = 0, before + 1, before
+    while core + 1 < above:  # at least `core`, and less than `above`
+        count = 0
+        for i in range(scope.degree):
+            count += scope.neighbour(i).core >= tried
+        if count >= tried:
+            core = tried
+        else:
+            core, above = max(core, count), tried
+        tried = (core + above) // 2
     scope.core = core
-    if most > 0:
+    if core < before:
         for i in range(scope.degree):
             other = scope.neighbour(i)
             if core < other.core <= before:
                 scope.signal(other)
-    return float(most)
+    return float(before - core)
 
 
 def core_of(scope: Any, params: Any) -> float:
@@ -51,5 +49,5 @@ def core_of(scope: Any, params: Any) -> float:
 
 PROGRAM = VertexProgram(
     name="kcore", fields={"core": "int64"}, init=init, update=update, params=KcoreParams,
-    syncs={"degeneracy": Sync(core_of, merge="max")}, help="coreness of each node",
+    syncs={"degeneracy": Sync(core_of, merge="max", every=0)}, help="coreness of each node",
 )  # fmt: skip

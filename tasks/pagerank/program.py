@@ -1,8 +1,9 @@
 """PageRank: the share of time that a walker spends at each vertex, who follows an edge or jumps anywhere.
 
 Page et al., 1999. A vertex takes its neighbours' newest ranks, so that fewer sweeps are needed than with those of the
-last sweep. Ranks of vertices without out-edges are as if these had edges to all: the system is solved without
-those, and scaled, which is the same (Gleich, "PageRank beyond the Web", SIAM Review 2015, section 2.3).
+last sweep. Vertices without out-edges are as if these had edges to all. How many walkers jump is a value of the whole
+graph, computed after each sweep: without it, the sum of ranks would converge last, by the damping alone. It is a step
+of aggregation (Stewart, "Introduction to the Numerical Solution of Markov Chains", 1994, chapter 6).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
 
 
 class PagerankParams(ProgramParams):
@@ -38,12 +39,17 @@ def update(scope: Any, params: Any) -> float:
     total = 0.0
     for i in range(scope.in_degree):
         total += scope.in_neighbour(i).share
-    rank = (1.0 - params.damping) / scope.vertices + params.damping * total
+    rank = scope.jumping / scope.vertices + params.damping * total
     change: float = abs(rank - scope.rank)
     scope.rank = rank
     if scope.out_degree > 0:
         scope.share = rank / scope.out_degree
     return change
+
+
+def jumps(scope: Any, params: Any) -> float:
+    """Share of walkers who are at this vertex and jump anywhere next."""
+    return scope.rank * (1.0 - params.damping if scope.out_degree > 0 else 1.0)
 
 
 def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:
@@ -53,5 +59,5 @@ def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:
 
 PROGRAM = VertexProgram(
     name="pagerank", fields={"rank": "float64", "share": "float64"}, init=init, update=update, finish=finish,
-    params=PagerankParams, help="PageRank of each node",
+    params=PagerankParams, syncs={"jumping": Sync(jumps)}, help="PageRank of each node",
 )  # fmt: skip

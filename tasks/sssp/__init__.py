@@ -8,4 +8,4 @@ from __future__ import annotations
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.sssp.program import PROGRAM
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.sssp.program:PROGRAM")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.sssp.program:PROGRAM", version="2")

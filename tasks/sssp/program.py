@@ -57,5 +57,5 @@ def is_reached(scope: Any, params: Any) -> float:
 
 PROGRAM = VertexProgram(
     name="sssp", fields={"distance": "float64"}, init=init, update=update, params=SsspParams, nodes=("source",),
-    syncs={"reached": Sync(is_reached)}, help="shortest distance of each node from one node",
+    syncs={"reached": Sync(is_reached, every=0)}, help="shortest distance of each node from one node",
 )  # fmt: skip

@@ -70,7 +70,7 @@ class Sync:
     Args:
         fold: compiled `fold(scope, params)`, a number for each vertex, which only reads.
         merge: sum, or max, of these numbers; in blocks of vertices that are always the same.
-        every: steps after which it is computed again; at first it is computed after `init`.
+        every: steps after which it is computed again; at first it is computed after `init`. 0: at the end alone.
     """
 
     fold: Callable[[Any, Any], Any]

@@ -16,11 +16,14 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
-from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
+from superworkflow.tasks.lib.vertex.renumber import Numbering
+from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
+_END = -1
+"""Step of the syncs that are computed at the end alone."""
 _ONE = int(np.float32(1.0).view(np.int32))
 
 Fields = Mapping[str, NDArray[Any]]
@@ -65,7 +68,7 @@ class ProgramOutcome:
 
 
 class ChromaticEngine:
-    """A program on a graph, between its steps.
+    """A program on a graph, between its steps. Its arrays are by place, see `renumber`; what it returns is by vertex.
 
     Args:
         program: what runs.
@@ -73,6 +76,11 @@ class ChromaticEngine:
         graph: what it runs on.
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
+
+    Attributes:
+        numbering: places of the vertices.
+        fields: by name, [vertices] or [vertices, length], by place.
+        globals: float64 [syncs].
     """
 
     def __init__(
@@ -80,7 +88,7 @@ class ChromaticEngine:
         nodes: Mapping[str, int] = MappingProxyType({}),
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
-        self._program, self._params, self._graph, self._threads = program, params, graph, threads
+        self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
         self._schema = schema_of(program, graph.directed, graph.weights is not None)
         self._functions = functions_of(program, self._schema, params, nodes)
         self.fields = {
@@ -88,14 +96,20 @@ class ChromaticEngine:
             for name, dtype, length in self._schema.fields
         }
         self._signals = np.zeros(vertices, np.int32)
+        self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
         self.globals = np.zeros(len(program.syncs))
-        none = np.empty(0, np.float32)
-        weights = none if graph.weights is None else graph.weights
-        self._arcs: list[NDArray[Any]] = [graph.indptr, graph.indices, weights]
-        self._arcs += transposed(graph.indptr, graph.indices, graph.weights) if graph.directed else self._arcs
-        self._degrees: NDArray[np.int64] = np.diff(graph.indptr)
+        rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
-            self._degrees = self._degrees + np.diff(self._arcs[3])
+            rows.append(transposed(graph.indptr, graph.indices, graph.weights))
+        self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
+        self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
+        self._degrees = self.numbering.by_place(self._degrees)
+        self._arcs: list[NDArray[Any]] = []
+        for indptr, indices, weights in rows:
+            self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]
+        if not graph.directed:
+            self._arcs += self._arcs
+        self._order = np.arange(vertices, dtype=np.int32)
         self._queue = np.empty(vertices, np.int32)
         self._compiled = False
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -119,22 +133,23 @@ class ChromaticEngine:
         params, vertices = self._params, len(self._queue)
         self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
         self._fold(0)
-        if not self._signals.any():
-            self._signals[:] = _ONE
+        if not self._largest.any():
+            self._signals[:] = self._largest[:] = _ONE
         trace: list[dict[str, float]] = []
-        everything = Queue(self._graph.order, self._graph.bounds, int(self._degrees.sum()))
+        everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
             queue = everything
             if params.scheduler != "sweep":
                 queue = signalled(
-                    self._graph.order, self._graph.bounds, self._signals, self._degrees,
+                    self._bounds, self._signals, self._largest, self._degrees,
                     params.scheduler == "priority", self._queue,
                 )  # fmt: skip
             if not len(queue.vertices):
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
             self._fold(step)
-            values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
+            syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
+            values = {name: value for (name, sync), value in syncs if sync.every}
             trace.append(
                 {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
             )
@@ -147,8 +162,10 @@ class ChromaticEngine:
         return self._outcome(trace, "steps")
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
+        self._fold(_END)
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
-        return ProgramOutcome(self.fields, values, trace, ended)
+        fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        return ProgramOutcome(fields, values, trace, ended)
 
     def _step(self, step: int, queue: Queue) -> float:
         """Update the vertices of a step; returns the sum of their residuals."""
@@ -180,14 +197,26 @@ class ChromaticEngine:
         own = tuple(self.fields.values())
         seen = tuple(_read_only(each.copy() if copied else each) for each in own)
         seed = np.uint64(self._params.seed)
-        return State._make([*self._arcs, self._signals, self.globals, seed, np.int64(step), own, seen])
+        return State._make(
+            [
+                *self._arcs,
+                self.numbering.numbers,
+                self._signals,
+                self._largest,
+                self.globals,
+                seed,
+                np.int64(step),
+                own,
+                seen,
+            ]
+        )
 
     def _fold(self, step: int) -> None:
         """Compute the syncs whose turn it is."""
         vertices = len(self._queue)
         blocks = -(-vertices // _FOLD_BLOCK)
         for number, sync in enumerate(self._program.syncs.values()):
-            if step % sync.every == 0:
+            if step == _END if not sync.every else step >= 0 and step % sync.every == 0:
                 totals = np.zeros(blocks)
                 self._functions.folds[number].fold_blocks(
                     self._state(step), self._functions.settings, _FOLD_BLOCK, totals
@@ -197,7 +226,8 @@ class ChromaticEngine:
     def _not_finite(self, step: int) -> UserError:
         for name, values in self.fields.items():
             if values.dtype.kind == "f" and np.isnan(values).any():
-                vertex = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
+                wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
+                vertex = int(self.numbering.numbers[wrong].min())
                 return UserError(
                     "a field is not a number", where=f"program {self._program.name}: field {name}, step {step}",
                     value=f"vertex {vertex}", remedy="Check the update for divisions by 0 and for values that diverge",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
+
+BLOCK = 64
+"""Vertices whose largest signal is known; as `scope` has it."""
 
 
 class Queue(NamedTuple):
@@ -27,39 +30,43 @@ class Queue(NamedTuple):
     arcs: int
 
 
-@nb.njit(cache=True)
-def _select(order, bounds, signals, degrees, lowest, queue, starts):  # type: ignore[no-untyped-def]
-    """Move vertices whose signal is `lowest` at least into the queue, and take the signals down; returns arcs."""
-    place, arcs = 0, 0
-    for colour in range(len(bounds) - 1):
-        starts[colour] = place
-        for number in range(bounds[colour], bounds[colour + 1]):
-            vertex = order[number]
-            if signals[vertex] >= lowest:
-                signals[vertex] = 0
-                queue[place] = vertex
-                place += 1
-                arcs += degrees[vertex]
-    starts[len(bounds) - 1] = place
-    return arcs
+@nb.njit(nogil=True, cache=True)
+def _select(signals: Any, largest: Any, degrees: Any, lowest: int, queue: Any) -> Any:
+    """Move vertices whose signal is `lowest` at least into the queue, and take these down; their number and arcs."""
+    count, arcs = 0, 0
+    for block in range(len(largest)):
+        if largest[block] >= lowest:
+            rest = 0
+            for vertex in range(block * BLOCK, min((block + 1) * BLOCK, len(signals))):
+                if signals[vertex] >= lowest:
+                    signals[vertex] = 0
+                    queue[count] = vertex
+                    count += 1
+                    arcs += degrees[vertex]
+                else:
+                    rest = max(rest, signals[vertex])
+            largest[block] = rest
+    return count, arcs
 
 
 def signalled(
-    order: NDArray[np.int32], bounds: NDArray[np.int64], signals: NDArray[np.int32], degrees: NDArray[np.int64],
+    bounds: NDArray[np.int64], signals: NDArray[np.int32], largest: NDArray[np.int32], degrees: NDArray[np.int64],
     by_priority: bool, queue: NDArray[np.int32],
 ) -> Queue:  # fmt: skip
     """The vertices that were signalled; by priority those in the highest power of two alone.
 
+    What it costs depends on the blocks that these are in, and on all vertices by a 64th.
+
     Args:
-        order: int32 [vertices], by colour.
-        bounds: int64 [colours + 1].
+        bounds: int64 [colours + 1], where each colour begins.
         signals: int32 [vertices], bits of float32 priorities; those of the queue become 0.
+        largest: int32 [vertices / 64, rounded up], the largest signal of each block.
         degrees: int64 [vertices].
         by_priority: take the highest bucket alone.
         queue: int32 [vertices], memory of the result.
     """
-    largest = int(signals.max(initial=0))
-    lowest = largest & ~0x7FFFFF if by_priority else 1  # without its fraction: the power of two below it
-    starts = np.empty(len(bounds), np.int64)
-    arcs = int(_select(order, bounds, signals, degrees, max(lowest, 1), queue, starts))
-    return Queue(queue[: starts[-1]], starts, arcs)
+    # Without its fraction, a priority is the power of two below it.
+    lowest = int(largest.max(initial=0)) & ~0x7FFFFF if by_priority else 1
+    count, arcs = _select(signals, largest, degrees, max(lowest, 1), queue)
+    found = queue[:count]
+    return Queue(found, np.searchsorted(found, bounds).astype(np.int64), int(arcs))

@@ -8,6 +8,7 @@ in registers. Addresses are those of arrays in the `State`, which outlives all s
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,9 @@ class State(NamedTuple):
         in_indptr: int64 [vertices + 1] of in-edges; the same array as of out-edges if undirected.
         in_indices: int32 [arcs], sources of in-edges.
         in_weights: float32 [arcs], or [0].
+        numbers: int32 [vertices], what programs see as the number of each vertex: all arrays here are by place.
         signals: int32 [vertices], bits of the float32 priority of each vertex; 0 for none.
+        largest: int32 [vertices / 64, rounded up], the largest signal of each 64 places.
         globals: float64 [syncs], values of the whole graph.
         seed: of random numbers, uint64.
         step: number of the step, int64.
@@ -47,7 +50,9 @@ class State(NamedTuple):
     in_indptr: Any
     in_indices: Any
     in_weights: Any
+    numbers: Any
     signals: Any
+    largest: Any
     globals: Any
     seed: Any
     step: Any
@@ -79,7 +84,8 @@ class Schema(NamedTuple):
 
 _POINTERS = {
     "indptr": types.int64, "indices": types.int32, "weights": types.float32, "in_indptr": types.int64,
-    "in_indices": types.int32, "in_weights": types.float32, "signals": types.int32, "globals": types.float64,
+    "in_indices": types.int32, "in_weights": types.float32, "numbers": types.int32, "signals": types.int32,
+    "largest": types.int32, "globals": types.float64,
 }  # fmt: skip
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
@@ -147,8 +153,10 @@ def _degree(builder: Any, scope: Any, indptr: str) -> Any:
 @lower_getattr_generic(ScopeType)
 def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> Any:
     scope, schema = _proxy(context, builder, kind, value), kind.schema
-    if name in ("vertex", "vertices", "step"):
+    if name in ("vertices", "step"):
         return getattr(scope, name)
+    if name == "vertex":
+        return builder.sext(_at(builder, scope.numbers, scope.vertex), ir.IntType(64))
     if name == "degree" and schema.directed:
         return builder.add(_degree(builder, scope, "indptr"), _degree(builder, scope, "in_indptr"))
     if name in _NUMBERS:
@@ -215,7 +223,7 @@ def scope_maker(schema: Schema) -> Any:
 
 def _member(name: str, index: bool = True) -> Any:
     """Intrinsic that reads a number of a scope, or an element of an array by its index."""
-    result = _POINTERS.get(name, types.uint64)
+    result = types.int64 if name == "vertex" else _POINTERS.get(name, types.uint64)
 
     @intrinsic
     def member(typing: Any, scope: Any, place: Any) -> Any:
@@ -230,7 +238,7 @@ def _member(name: str, index: bool = True) -> Any:
 
 _indptr, _indices, _weights = _member("indptr"), _member("indices"), _member("weights")
 _in_indptr, _in_indices, _in_weights = _member("in_indptr"), _member("in_indices"), _member("in_weights")
-_seed = _member("seed", index=False)
+_seed, _place = _member("seed", index=False), _member("vertex", index=False)
 
 
 @intrinsic
@@ -253,10 +261,14 @@ def _raise_signal(typing: Any, scope: Any, vertex: Any, priority: Any) -> Any:
     """Set a vertex's signal to the larger of itself and a positive float32, in whatever order threads do."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = builder.gep(_proxy(context, builder, scope, args[0]).signals, [args[1]])
-        bits = builder.bitcast(args[2], ir.IntType(32))
-        with builder.if_then(builder.icmp_signed("<", builder.load_atomic(pointer, "monotonic", 4), bits)):
-            builder.atomic_rmw("max", pointer, bits, "monotonic")
+        proxy, bits = _proxy(context, builder, scope, args[0]), builder.bitcast(args[2], ir.IntType(32))
+        block = builder.lshr(args[1], ir.IntType(64)(6))
+        with ExitStack() as raised:  # who raises a signal sees to that of its block
+            for array, index in ((proxy.signals, args[1]), (proxy.largest, block)):
+                pointer = builder.gep(array, [index])
+                lower = builder.icmp_signed("<", builder.load_atomic(pointer, "monotonic", 4), bits)
+                raised.enter_context(builder.if_then(lower))
+                builder.atomic_rmw("max", pointer, bits, "monotonic")
         return context.get_dummy_value()
 
     return types.void(scope, types.int64, types.float32), generate
@@ -266,14 +278,14 @@ def _neighbour(scope: Any, i: Any) -> Any:
     if not scope.own:
         return None
     if not scope.schema.directed:
-        return lambda scope, i: _neighbour_of(scope, np.int64(_indices(scope, _indptr(scope, scope.vertex) + i)))
+        return lambda scope, i: _neighbour_of(scope, np.int64(_indices(scope, _indptr(scope, _place(scope, 0)) + i)))
 
     def either(scope, i):
         out = scope.out_degree
         if i < out:
-            vertex = np.int64(_indices(scope, _indptr(scope, scope.vertex) + i))
+            vertex = np.int64(_indices(scope, _indptr(scope, _place(scope, 0)) + i))
         else:
-            vertex = np.int64(_in_indices(scope, _in_indptr(scope, scope.vertex) + i - out))
+            vertex = np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i - out))
         return _neighbour_of(scope, vertex)
 
     return either
@@ -282,7 +294,7 @@ def _neighbour(scope: Any, i: Any) -> Any:
 def _in_neighbour(scope: Any, i: Any) -> Any:
     if not scope.own:
         return None
-    return lambda scope, i: _neighbour_of(scope, np.int64(_in_indices(scope, _in_indptr(scope, scope.vertex) + i)))
+    return lambda scope, i: _neighbour_of(scope, np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i)))
 
 
 def _weight(scope: Any, i: Any) -> Any:
@@ -291,13 +303,13 @@ def _weight(scope: Any, i: Any) -> Any:
     if not scope.schema.weighted:
         return lambda scope, i: np.float32(1.0)
     if not scope.schema.directed:
-        return lambda scope, i: _weights(scope, _indptr(scope, scope.vertex) + i)
+        return lambda scope, i: _weights(scope, _indptr(scope, _place(scope, 0)) + i)
 
     def either(scope, i):
         out = scope.out_degree
         if i < out:
-            return _weights(scope, _indptr(scope, scope.vertex) + i)
-        return _in_weights(scope, _in_indptr(scope, scope.vertex) + i - out)
+            return _weights(scope, _indptr(scope, _place(scope, 0)) + i)
+        return _in_weights(scope, _in_indptr(scope, _place(scope, 0)) + i - out)
 
     return either
 
@@ -307,7 +319,7 @@ def _in_weight(scope: Any, i: Any) -> Any:
         return None
     if not scope.schema.weighted:
         return lambda scope, i: np.float32(1.0)
-    return lambda scope, i: _in_weights(scope, _in_indptr(scope, scope.vertex) + i)
+    return lambda scope, i: _in_weights(scope, _in_indptr(scope, _place(scope, 0)) + i)
 
 
 def _signal(scope: Any, other: Any, priority: Any = 1.0) -> Any:
@@ -316,7 +328,7 @@ def _signal(scope: Any, other: Any, priority: Any = 1.0) -> Any:
 
     def signal(scope, other, priority=1.0):
         if priority > 0.0:
-            _raise_signal(scope, other.vertex, np.float32(priority))
+            _raise_signal(scope, _place(other, 0), np.float32(priority))
 
     return signal
 

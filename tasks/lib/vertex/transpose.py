@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -11,13 +9,13 @@ from numpy.typing import NDArray
 
 def transposed(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], weights: NDArray[np.float32] | None
-) -> list[NDArray[Any]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Rows of in-edges: indptr, indices ascending in each row, and weights, or [0] without."""
     size = len(indptr) - 1
     data = np.ones(len(indices), np.int8) if weights is None else weights
     made = sp.csr_array((data, indices, indptr), shape=(size, size)).tocsc()
-    return [made.indptr.astype(np.int64), made.indices.astype(np.int32),
-            np.empty(0, np.float32) if weights is None else made.data]  # fmt: skip
+    return (made.indptr.astype(np.int64), made.indices.astype(np.int32),
+            np.empty(0, np.float32) if weights is None else made.data)  # fmt: skip
 
 
 def in_edges(

@@ -1,0 +1,111 @@
+"""Vertices renumbered by colour, then by degree, so that those of one colour lie next to each other in memory.
+
+A sweep by colours then reads rows and fields in order, and the vertices that most gathers meet share cache lines. Each
+row keeps the order of its neighbours, and programs see the numbers of the graph, so that no result depends on this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+
+load_kernels_fast()
+
+
+@nb.njit(nogil=True, cache=True)
+def _numbers(order: Any, bounds: Any, degrees: Any, by_degree: Any, numbers: Any, places: Any) -> None:
+    """Order by colour, then from the largest degree down, then by number: two counting sorts.
+
+    Args:
+        order: int32 [vertices], by colour.
+        bounds: int64 [colours + 1].
+        degrees: int64 [vertices].
+        by_degree: int32 [vertices], memory.
+        numbers: int32 [vertices], becomes the vertex at each place.
+        places: int32 [vertices], becomes the place of each vertex.
+    """
+    vertices, largest = len(order), degrees.max() if len(order) else 0
+    starts = np.zeros(largest + 2, np.int64)
+    for vertex in range(vertices):
+        starts[largest - degrees[vertex] + 1] += 1
+    for degree in range(largest + 1):
+        starts[degree + 1] += starts[degree]
+    for vertex in range(vertices):
+        by_degree[starts[largest - degrees[vertex]]] = vertex
+        starts[largest - degrees[vertex]] += 1
+    for colour in range(len(bounds) - 1):
+        for place in range(bounds[colour], bounds[colour + 1]):
+            places[order[place]] = colour
+    ends = bounds.copy()
+    for number in range(vertices):
+        vertex = by_degree[number]
+        colour = places[vertex]
+        places[vertex] = ends[colour]
+        numbers[ends[colour]] = vertex
+        ends[colour] += 1
+
+
+@nb.njit(nogil=True, cache=True)
+def _rows(indptr: Any, values: Any, numbers: Any, places: Any, new_indptr: Any, new_values: Any) -> None:
+    """Move rows to the places of their vertices; what they hold becomes places too, unless `places` is empty.
+
+    Args:
+        indptr: int64 [vertices + 1].
+        values: [arcs], indices or what belongs to arcs.
+        numbers: int32 [vertices], the vertex at each place.
+        places: int32 [vertices], or None.
+        new_indptr: int64 [vertices + 1], becomes the result.
+        new_values: [arcs] of the same type, becomes the result.
+    """
+    end = 0
+    for place in range(len(numbers)):
+        new_indptr[place] = end
+        for arc in range(indptr[numbers[place]], indptr[numbers[place] + 1]):
+            new_values[end] = values[arc] if places is None else places[values[arc]]
+            end += 1
+    new_indptr[len(numbers)] = end
+
+
+class Numbering:
+    """Places of the vertices of a coloured graph.
+
+    Args:
+        order: int32 [vertices], by colour.
+        bounds: int64 [colours + 1], where each colour begins.
+        degrees: int64 [vertices].
+
+    Attributes:
+        numbers: int32 [vertices], the vertex at each place.
+        places: int32 [vertices], the place of each vertex.
+    """
+
+    def __init__(self, order: NDArray[np.int32], bounds: NDArray[np.int64], degrees: NDArray[np.int64]):
+        self.numbers, self.places = np.empty_like(order), np.empty_like(order)
+        _numbers(order, bounds, degrees, np.empty_like(order), self.numbers, self.places)
+
+    def rows(self, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> list[NDArray[Any]]:
+        """Rows by place: their `indptr`, and places of the neighbours."""
+        made: list[NDArray[Any]] = [np.empty_like(indptr), np.empty_like(indices)]
+        _rows(indptr, indices, self.numbers, self.places, *made)
+        return made
+
+    def of_arcs(self, indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+        """Values of arcs, [arcs], in the order of `rows`; an empty array stays."""
+        if not len(values):
+            return values
+        made = np.empty(values.shape, values.dtype)
+        _rows(indptr, values, self.numbers, None, np.empty_like(indptr), made)
+        return made
+
+    def by_place(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of vertices, [vertices] or [vertices, length], by place."""
+        return values[self.numbers]
+
+    def by_vertex(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values that `by_place` has ordered, by vertex again."""
+        return values[self.places]

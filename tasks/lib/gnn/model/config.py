@@ -19,7 +19,7 @@ ONE_KIND, ATTENTION = ("gcn", "gat", "gatv2", "gin"), ("gat", "gatv2", "rgat")
 """Models of graphs with one node set and one edge set, and models with heads of attention."""
 CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
 EDGE_CLASSIFICATION, EDGE_REGRESSION = "edge_classification", "edge_regression"
-DECODERS, MLP = ("dot", "distmult"), "mlp"
+DECODERS, MLP = ("dot", "distmult", "complex"), "mlp"
 """Decoders that score links, and that of classes and numbers of edges."""
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
 

@@ -1,7 +1,7 @@
 """Links to predict: the links of a graph, and the links that stage holdout_links held out.
 
-A link joins two nodes by an edge of one edge set. Within one node set it has no direction, since decoders are
-symmetric: edges in both directions are one link, its smaller node comes first, and loops are not links.
+A link joins two nodes by an edge of one edge set. Within one node set it has no direction unless that is asked for:
+edges in both directions are one link, its smaller node comes first, and loops are not links.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ class HeldOut:
         links: by split of `HELD_OUT`, sources and targets, int64 [links, 2].
         others: by split, equally many pairs that no edge of the whole graph joins.
         candidates: by split, all pairs among which links are to be found, where they are given; sources and targets.
+        directed: within one node set a link from one node to another is none back; both are then in one split.
     """
 
     edges: str
     links: Mapping[str, Pairs]
     others: Mapping[str, Pairs]
     candidates: Mapping[str, Pairs] = field(default_factory=dict)
+    directed: bool = False
 
     def negatives(self, split: str) -> Pairs:
         """Pairs that links are compared with."""
@@ -51,7 +53,7 @@ class HeldOut:
     def write(self, output: FileWriter) -> None:
         """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`, and of given ones
         `candidates-<split>.npy`."""
-        output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges})
+        output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges, "directed": self.directed})
         for split in HELD_OUT:
             output.array(f"links-{split}.npy", self.links[split])
             output.array(f"non-links-{split}.npy", self.others[split])
@@ -97,7 +99,25 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
         raise damaged(dataset, LINKS_FILE, "there are not as many links as pairs without one")
     links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
     given = {split: found[f"candidates-{split}"] for split in HELD_OUT if f"candidates-{split}" in found}
-    return HeldOut(name, links, others, given)
+    return HeldOut(name, links, others, given, document.get("directed") is True)
+
+
+def directed_links_of(rows: CsrRows) -> Pairs:
+    """Links with a direction within one node set, int64 [links, 2], ascending, each once and without loops."""
+    links = links_of(rows, False)
+    found: Pairs = links[links[:, 0] != links[:, 1]]
+    return found
+
+
+def is_one_way(pairs: Pairs, links: Pairs) -> NDArray[np.bool_]:
+    """True for each of some pairs whose reverse is not among the links."""
+    return ~np.isin(_packed(pairs[:, ::-1]), _packed(links))
+
+
+def _packed(pairs: Pairs) -> NDArray[np.uint64]:
+    ends = pairs.astype(np.uint64)
+    packed: NDArray[np.uint64] = (ends[:, 0] << np.uint64(32)) | ends[:, 1]
+    return packed
 
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:

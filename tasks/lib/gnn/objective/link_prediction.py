@@ -2,8 +2,8 @@
 
 A decoder scores the rows of two nodes: `dot`, their product, `distmult`, with a learned factor for each column (Yang et
 al., ICLR 2015), or `complex`, which distinguishes a link from its reverse: columns are the real parts, then the
-imaginary ones, of half as many numbers, and so are the factors; Re(sum(source * factors * conj(target))) (Trouillon et al.,
-ICML 2016). Where links have a direction, those without one back are learned against their reverse too.
+imaginary ones, of half as many numbers, and so are the factors; Re(sum(source * factors * conj(target)))
+(Trouillon et al., ICML 2016). Where links have a direction, those without one back are learned against their reverse.
 
 The edges of a step's links, and all edges that reverse them, pass no messages in that step; otherwise the network would
 learn to detect them.

@@ -3,7 +3,8 @@
 Figures by the links that a network learns from alone, for the pairs that it is judged by, 50,000 links and as many
 pairs without one of each split at most:
 
-- `degree_product`: the product of both nodes' degrees.
+- `degree_product`: the product of both nodes' degrees; where links have a direction, those out of the source and into
+  the target.
 - `common_neighbors`, `adamic_adar`: the number of neighbours that two nodes share, and the sum of 1 / log degree over
   these (Adamic and Adar, 2003); only for links within one node set, since nodes of two sets share none.
 

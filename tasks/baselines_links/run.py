@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.baselines_links import METHODS, MOST_JUDGED
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, directed_links_of, links_of, read_held_out
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
@@ -31,10 +31,12 @@ def run(job: StageRun[StageParams]) -> Output:
     edges = graph.edge_sets[held_out.edges]
     one_set = edges.source == edges.target
     links = links_of(graph.rows(edges.name), one_set)
+    directed = directed_links_of(graph.rows(edges.name)) if held_out.directed else links
     sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
-    degrees = [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
+    degrees = _degrees(directed, sizes)
+    either_way = sum(_degrees(links, sizes), np.zeros(sizes[0])) if one_set else degrees[0]
     if one_set:
-        degrees = [degrees[0] + degrees[1]] * 2
+        degrees = degrees if held_out.directed else [either_way] * 2
     else:
         job.progress.log(
             f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
@@ -53,7 +55,7 @@ def run(job: StageRun[StageParams]) -> Output:
         whole = np.concatenate(pairs)
         scores = {"degree_product": degrees[0][whole[:, 0]] * degrees[1][whole[:, 1]]}
         if one_set:
-            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(links, degrees[0], whole)
+            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(links, either_way, whole)
         for method in filter(scores.__contains__, METHODS):
             both = np.split(scores[method], [len(pairs[0])])
             metrics |= {
@@ -62,6 +64,11 @@ def run(job: StageRun[StageParams]) -> Output:
             job.progress.log(f"{method.replace('_', ' ')}: auc {metrics[f'{method}_auc@{split}']:.4f} ({split})")
     job.output.json("metrics.json", metrics)
     return Output(rows=judged, metrics=metrics)
+
+
+def _degrees(links: Pairs, sizes: tuple[int, int]) -> list[Floats]:
+    """Links of each source, and of each target."""
+    return [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
 
 
 def shared_neighbors(links: Pairs, degrees: Floats, pairs: Pairs) -> tuple[Floats, Floats]:

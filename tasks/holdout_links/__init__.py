@@ -15,6 +15,9 @@ perhaps `label`, 1 for a link and 0 for a pair to compare links with. Such links
 other edges are trained on. Links stay as they are given, from source to target; `candidates-validation.npy` and
 `candidates-test.npy` have all given pairs, and `non-links-…` as many of them as links, evenly spaced.
 
+Links may have a direction within one node set (`directed`): both ways between two nodes are then held out together,
+each as a link of its own if it is an edge, and pairs without one have a random direction.
+
 The same for any number of threads.
 """
 
@@ -47,6 +50,11 @@ class HoldoutLinksParams(StageParams):
         default="timestamp",
         description="Feature of edges that is their time, one whole number each, for `by` and `train.seed_time`; edge "
         "sets may lack it.",
+    )
+    directed: Literal["auto"] | bool = Field(
+        default=False,
+        description="Whether a link from one node to another of the same set is none back. auto: where the graph has "
+        "the edges the other way round as a set of their own, as with heterograph.directed.",
     )
     test_share: float = Field(default=0.1, gt=0, lt=1, description="Share of the links to test, above 0 and below 1.")
     validation_share: float = Field(default=0.05, ge=0, lt=1, description="Share to validate on, 0 to below 1.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     HeldOut,
     Pairs,
     Places,
+    directed_links_of,
     has_links,
+    is_one_way,
     link_times,
     links_of,
 )
@@ -49,31 +52,34 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
         raise UserError("links were held out of this graph before", where=graph.dataset.uri,
                         remedy="Give the output of stage heterograph")  # fmt: skip
     edges = _edges_of(graph, params.edges)
+    directed = is_directed(graph, edges, params.directed)
     links = links_of(graph.rows(edges.name), edges.source == edges.target)
     warnings: list[InputWarning] = []
     if "links" in job.sources:
-        held_out, warnings = _given(job, graph, edges, links)
+        held_out, warnings = _given(job, graph, edges, links, directed)
     else:
-        held_out = _drawn(params, graph, edges, links)
+        held_out = _drawn(params, graph, edges, links, directed)
     if _has_times(edges, params):
         held_out = replace(held_out, times={
-            split: _times(params, graph, edges, each) for split, each in held_out.links.items()
+            split: _times(params, graph, edges, each, not directed) for split, each in held_out.links.items()
         })  # fmt: skip
     hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
     sizes = [len(held_out.links[split]) for split in HELD_OUT]
-    job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
+    count = len(directed_links_of(graph.rows(edges.name)) if directed else links)
+    kind = "directed links" if directed else "links"
+    job.progress.log(f"{count} {kind} of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
     edge_sets = write_without(job.output, graph, Places(graph, edges).of(hidden))
     held_out.write(job.output)
     before, stats = graph.dataset.stats, stats_of(list(graph.node_sets.values()), edge_sets)
     if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
         stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(hidden), stats={
-        **before, **stats, "links": len(links), "validation_links": sizes[0], "test_links": sizes[1],
+        **before, **stats, "links": count, "validation_links": sizes[0], "test_links": sizes[1],
         "bytes": job.output.bytes_written, **warning_stats(warnings),
     })  # fmt: skip
 
 
-def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs) -> HeldOut:
+def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs, directed: bool) -> HeldOut:
     """Hold links out at random, or the latest ones."""
     sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
     keys = np.empty(len(links), np.uint64)
@@ -89,17 +95,25 @@ def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links
         late = np.argsort(_times(params, graph, edges, links)[order], kind="stable")[len(links) - sum(sizes) :]
         order = np.concatenate([order[np.sort(each)] for each in np.split(late, [sizes[0]])])  # as drawn, in each split
     hidden = links[order[: sum(sizes)]]
-    others = _others(graph, edges, sum(sizes), params.seed)
-    cut = sizes[0]
+    parts = [hidden[: sizes[0]], hidden[sizes[0] :]]
+    if directed:
+        every = directed_links_of(graph.rows(edges.name))
+        parts = [each[~is_one_way(each[:, ::-1], every)] for each in map(_both_ways, parts)]
+    others = _others(graph, edges, sum(map(len, parts)), params.seed)
+    if directed:
+        coins, state = np.empty(len(others), np.uint64), random_streams.state(params.seed, random_streams.NON_LINK, 1)
+        keys_of(np.arange(len(others)), np.uint64(state), coins)
+        others = np.where((coins & np.uint64(1)).astype(bool)[:, None], others[:, ::-1], others)
     return HeldOut(
         edges.name,
-        dict(zip(HELD_OUT, (hidden[:cut], hidden[cut:]), strict=True)),
-        dict(zip(HELD_OUT, (others[:cut], others[cut:]), strict=True)),
+        dict(zip(HELD_OUT, parts, strict=True)),
+        dict(zip(HELD_OUT, np.split(others, [len(parts[0])]), strict=True)),
+        directed=directed,
     )
 
 
 def _given(
-    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, edges: EdgeSet, links: Pairs
+    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, edges: EdgeSet, links: Pairs, directed: bool
 ) -> tuple[HeldOut, list[InputWarning]]:
     """Hold out the links that the user gives, with the pairs that they are compared with, or drawn ones; warnings."""
     where, one_set = job.sources["links"].uri, edges.source == edges.target
@@ -128,16 +142,31 @@ def _given(
             ))  # fmt: skip
         job.progress.log(f"{count} links of the split {split} are compared with {len(pairs)} given pairs")
     log_warnings(job.progress, warnings)
-    return HeldOut(edges.name, given.links, others, given.candidates), warnings
+    return HeldOut(edges.name, given.links, others, given.candidates, directed=directed), warnings
+
+
+def is_directed(graph: HeteroGraph, edges: EdgeSet, given: Literal["auto"] | bool) -> bool:
+    """True if links within one node set have a direction; see `HoldoutLinksParams.directed`."""
+    if edges.source != edges.target:
+        return False
+    table = edges.reversed_of or edges.name
+    return given if given != "auto" else any(each.reversed_of == table for each in graph.edge_sets.values())
+
+
+def _both_ways(links: Pairs) -> Pairs:
+    """Links and their reverses, each after its link."""
+    return np.stack([links, links[:, ::-1]], 1).reshape(-1, 2)
 
 
 def _has_times(edges: EdgeSet, params: HoldoutLinksParams) -> bool:
     return any(each.name == params.time and is_single(each) and "int" in each.dtype for each in edges.features)
 
 
-def _times(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs) -> NDArray[np.int64]:
+def _times(
+    params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs, either_way: bool = True
+) -> NDArray[np.int64]:  # fmt: skip
     times = edge_times(graph, edges.name, params.time)
-    return link_times(graph.rows(edges.name), edges.source == edges.target, times, links)
+    return link_times(graph.rows(edges.name), either_way and edges.source == edges.target, times, links)
 
 
 def _packed(pairs: Pairs, one_set: bool) -> NDArray[np.uint64]:

@@ -10,7 +10,8 @@ likeliest. `probabilities.npy` float32 [nodes, classes], of all classes, whose n
 none to compare with, and a graph other than the network's own has no splits unless `splits` gives them.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
-`target_embeddings.parquet` of those where they end, if that is another node set; `factors.npy` float32 [width], of the
+`target_embeddings.parquet` of those where they end, if that is another node set or the decoder is `complex`, then as
+they are multiplied; `factors.npy` float32 [width], of the
 decoder. A pair's score is the sum over the columns of both nodes' vectors and the factors, multiplied.
 `predictions.parquet` has the held-out pairs with columns `source`, `target`, `linked`, `split`, `score`, `probability`.
 

@@ -24,6 +24,7 @@ from superworkflow.tasks.infer.files import (
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, read_edge_labels
+from superworkflow.tasks.lib.gnn.objective.link_prediction import turned
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
@@ -37,15 +38,20 @@ def write_links(
     """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
-    ids = _write_ends(output, graph, edges, rows)
-    width = network.shape.head.width
-    factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
+    sources, targets = rows[edges.source], rows[edges.target]
+    factors = np.ones(sources.shape[1], np.float32)
+    is_complex = network.shape.head.decoder == "complex"
+    if is_complex:
+        targets = _turned(targets, network)
+    elif network.factors is not None:
+        factors = network.factors.detach().cpu().numpy()
+    ids = _write_ends(output, graph, edges, sources, targets, is_complex)
     output.array("factors.npy", factors)
     parts, timed = [], {} if at_times is None else at_times.pairs(held_out, factors)
     for split in HELD_OUT:
         for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
             found = timed.get((split, linked))
-            found = scores_of(rows[edges.source], rows[edges.target], factors, pairs) if found is None else found
+            found = scores_of(sources, targets, factors, pairs) if found is None else found
             scores = torch.from_numpy(found)
             parts.append(pa.table({
                 "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
@@ -58,7 +64,7 @@ def write_links(
     with output.file(PREDICTIONS) as path:
         pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
     count, pairs_there = sum(map(len, ids.values())), sum(map(len, parts))
-    stats = {"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there}
+    stats = {"rows": count, "nodes": count, "dimensions": sources.shape[1], "pairs": pairs_there}
     return Output(rows=count, stats=stats if at_times is None else stats | {"timed": pairs_there})
 
 
@@ -66,7 +72,7 @@ def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     """Write the rows of both ends' node sets, and the predictions of labelled edges."""
     labels, head = read_edge_labels(graph), network.shape.head
     edges = graph.edge_sets[labels.edges]
-    ids = _write_ends(output, graph, edges, rows)
+    ids = _write_ends(output, graph, edges, rows[edges.source], rows[edges.target])
     outputs = decoded(network, edges, rows, labels.pairs)
     columns = edge_columns(labels, (ids[edges.source], ids[edges.target]), outputs, head.mean, head.scale)
     if head.classes:
@@ -79,13 +85,27 @@ def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     })  # fmt: skip
 
 
-def _write_ends(output: FileWriter, graph: HeteroGraph, edges: EdgeSet, rows: RowsByNodeSet) -> dict[str, pa.Array]:
-    """Write the rows of the node sets in which edges start and end; names of their nodes."""
+def _write_ends(
+    output: FileWriter, graph: HeteroGraph, edges: EdgeSet, sources: NDArray[np.float32], targets: NDArray[np.float32],
+    apart: bool = False,
+) -> dict[str, pa.Array]:  # fmt: skip
+    """Write vectors of the nodes in which edges start and end, of one node set once unless `apart`; their names."""
     ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
-    for file, name in zip((VECTORS, TARGET_VECTORS), ids, strict=False):
-        with output.file(file) as path:
-            write_vectors(path, ids[name], rows[name])
+    with output.file(VECTORS) as path:
+        write_vectors(path, ids[edges.source], sources)
+    if apart or edges.source != edges.target:
+        with output.file(TARGET_VECTORS) as path:
+            write_vectors(path, ids[edges.target], targets)
     return ids
+
+
+def _turned(rows: NDArray[np.float32], network: Network) -> NDArray[np.float32]:
+    """Rows of targets for the decoder `complex`, some at a time."""
+    made = np.empty_like(rows)
+    for first in range(0, len(rows), PIECE):
+        part = torch.from_numpy(rows[first : first + PIECE]).to(network.device)
+        made[first : first + PIECE] = turned(part, network.factors).detach().cpu().numpy()
+    return made
 
 
 def decoded(network: Network, edges: EdgeSet, rows: RowsByNodeSet, pairs: NDArray[np.int64]) -> NDArray[np.float32]:

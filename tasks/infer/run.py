@@ -201,7 +201,14 @@ def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
     if not shape.head.of_pairs:
         return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
     more = ["factors.npy"] if shape.head.task == LINKS else [PROBABILITIES, CLASSES] if shape.head.classes else []
-    return [PREDICTIONS, VECTORS, *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else []), *more, *inner]
+    apart = len(shape.head.node_sets) > 1 or shape.head.decoder == "complex"
+    return [
+        PREDICTIONS,
+        VECTORS,
+        *([TARGET_VECTORS] if apart else []),
+        *more,
+        *inner,
+    ]
 
 
 def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:

@@ -121,6 +121,9 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     factors = job.inputs["predictions"].array(LINK_FACTORS, mmap=False)
     counts = _write_ends(job)
     job.output.array("factors.npy", factors.astype(np.float32))
+    if "network" in job.inputs and read_shape(job.inputs["network"]).head.decoder == "complex":
+        weights = read_tensors(job.inputs["network"].local(WEIGHTS_FILE), mapped=True)
+        job.output.array("complex_factors.npy", np.array(weights["factors"]))  # turns the rows of new targets
     return _finish_pairs(job, counts, {"task": LINKS})
 
 

@@ -9,6 +9,7 @@ File: `metrics.json`, of each split (a simpler method that is better is a warnin
   it. In the graph of a bipartite edge list these are the nodes of the other side. Where pairs to compare with were
   given, all figures are by these, and links are ranked among them (`among`), as they are, without a filter. The mean of
   the reciprocal ranks, and the share of ranks up to `k`.
+- `direction`: where links have a direction, the share of those without one back that score higher than their reverse.
 """
 
 from __future__ import annotations
@@ -74,5 +75,5 @@ STAGE = Stage(
     run="superworkflow.tasks.score_links.run:run",
     estimate=estimate,
     help="AUC, average precision and ranks of predicted links",
-    metrics=("auc", "ap", "mrr", "hits_at_k"),
+    metrics=("auc", "ap", "mrr", "hits_at_k", "direction"),
 )

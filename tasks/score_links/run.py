@@ -14,6 +14,7 @@ from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warni
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     Pairs,
+    is_one_way,
     links_of,
     read_held_out,
     scores_of,
@@ -44,12 +45,16 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     one_set = edges.source == edges.target
     sources = _vectors(predictions, "embeddings.parquet", graph.node_sets[edges.source].count)
     targets = sources
-    if not one_set:
+    if not one_set or "target_embeddings.parquet" in predictions:
         targets = _vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
     factors = predictions.array("factors.npy", mmap=False)
     if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
         raise damaged(predictions, "factors.npy", "vectors have other widths")
-    true_links = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
+    rows, directed = graph.rows(edges.name), held_out.directed
+    true_links = np.concatenate([links_of(rows, one_set and not directed), *held_out.links.values()])
+    if directed:  # a node has no link with itself
+        true_links = np.concatenate([true_links, np.stack([np.arange(len(sources))] * 2, 1)])
+        one_set = False
     sides = sides_of_nodes(graph, edges)
     metrics: dict[str, float] = {}
     for split in HELD_OUT:
@@ -62,6 +67,12 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         else:
             scored = [scores_of(sources, targets, factors, pairs) for pairs in (links, others)]
         metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
+        if directed:
+            one_way = is_one_way(links, links)
+            back = scores_of(sources, targets, factors, links[one_way][:, ::-1])
+            better = np.sign(scored[0][one_way] - back)
+            if len(better):
+                metrics[f"direction@{split}"] = float((better + 1).mean() / 2)
         if timed:
             continue  # each rank would need the rows of all nodes at the link's time
         ranked = links[: params.ranked]

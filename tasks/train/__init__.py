@@ -197,8 +197,10 @@ class TrainParams(SplitParams):
         "of numbers 0, of links 0.3 with features and 0 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
-    decoder: Literal["dot", "distmult"] = Field(
-        default="dot", description="Of links: the product of both ends' vectors, or distmult, each column by a factor.",
+    decoder: Literal["auto", "dot", "distmult", "complex"] = Field(
+        default=AUTO,
+        description="Of links: the product of both ends' vectors, distmult, each column by a factor, or complex, which "
+        "distinguishes a link from its reverse. auto: complex where links have a direction, else dot.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
     negatives: int = Field(default=1, ge=1, le=256, description="Of links: pairs without one for each, 1 to 256.")

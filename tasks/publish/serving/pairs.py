@@ -36,7 +36,7 @@ class PairModel:
         prefix = "target_" if (folder / "target_nodes.npy").exists() else ""
         self._ends = network.document["ends"] if network is not None else ["source", "target" if prefix else "source"]
         source, target = self._ends
-        self._vectors = {source: mapped(folder, "vectors"), target: mapped(folder, f"{prefix}vectors")}
+        self._vectors = [mapped(folder, "vectors"), mapped(folder, f"{prefix}vectors")]
         names = {source: Names(folder), target: Names(folder, prefix)}
         self._nodes = NodeReader(folder, names, network, facts.get("no_new_nodes", ""))
 
@@ -61,9 +61,9 @@ class PairModel:
                 answers.append((None,) * len(self.columns))
                 continue
             vectors = []
-            for node_set, place in zip(self._ends, (i, count + i), strict=True):
+            for side, place in enumerate((i, count + i)):
                 made = found.made[place]
-                vectors.append(self._vectors[node_set][found.rows[place]] if made is None else made)
+                vectors.append(self._vectors[side][found.rows[place]] if made is None else self._of_new(made, side))
             answers.append(self._answer(*vectors))
         return pd.DataFrame({
             **{
@@ -73,6 +73,10 @@ class PairModel:
             **{name: answer_column(each[place] for each in answers) for place, name in enumerate(self.columns)},
             "error": errors,
         })  # fmt: skip
+
+    def _of_new(self, made: Floats, side: int) -> Floats:
+        """Vector of a new source (side 0) or target (1), by the row that the network makes of it."""
+        return made
 
     def _answer(self, source: Floats, target: Floats) -> tuple[Any, ...]:
         """Values of the columns for a pair, by the vectors of its nodes."""
@@ -87,6 +91,13 @@ class LinkModel(PairModel):
     def __init__(self, folder: Path, facts: Mapping[str, Any]):
         super().__init__(folder, facts)
         self._factors = mapped(folder, "factors")
+        self._turn = mapped(folder, "complex_factors") if (folder / "complex_factors.npy").exists() else None
+
+    def _of_new(self, made: Floats, side: int) -> Floats:
+        if not side or self._turn is None:
+            return made
+        (real, imaginary), (first, second) = np.split(made, 2), np.split(self._turn, 2)
+        return np.concatenate([first * real + second * imaginary, first * imaginary - second * real])
 
     def _answer(self, source: Floats, target: Floats) -> tuple[float, float]:
         score = float((source * self._factors * target).sum())

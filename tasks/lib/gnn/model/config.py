@@ -21,7 +21,7 @@ READS_EDGES = ("gat", "gatv2", "gin", "rgat")
 """Models whose layers read features of edges."""
 CLASSIFICATION, REGRESSION, LINKS = "node_classification", "node_regression", "link_prediction"
 EDGE_CLASSIFICATION, EDGE_REGRESSION = "edge_classification", "edge_regression"
-DECODERS, MLP = ("dot", "distmult"), "mlp"
+DECODERS, MLP = ("dot", "distmult", "complex"), "mlp"
 """Decoders that score links, and that of classes and numbers of edges."""
 NORMS, JOININGS = ("none", "layer", "batch"), ("none", "last", "cat", "max")
 

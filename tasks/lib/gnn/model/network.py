@@ -26,7 +26,7 @@ from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerIn
 from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
-from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of
+from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of, first_factors
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
@@ -110,8 +110,8 @@ class Network(nn.Module):
             first = first_embeddings(np.arange(count), shape.nodes[name], shape.hidden, seed, self._numbers[name])
             self.embeddings[key] = nn.Embedding(count, shape.hidden, sparse=True, _weight=torch.from_numpy(first))
         self.factors: nn.Parameter | None = None
-        if shape.head.decoder == "distmult":
-            self.factors = nn.Parameter(torch.ones(shape.head.width))
+        if shape.head.decoder in ("distmult", "complex"):
+            self.factors = nn.Parameter(first_factors(shape.head))
         self.decoder = decoder_of(shape.head, seed)
 
     @property

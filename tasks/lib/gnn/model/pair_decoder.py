@@ -1,4 +1,4 @@
-"""The decoder of classes and numbers of edges: a perceptron on the rows of both ends and their product."""
+"""Decoders of pairs: of classes and numbers of edges a perceptron on the rows of both ends; of links their factors."""
 
 from __future__ import annotations
 
@@ -35,3 +35,11 @@ def decoder_of(head: Head, seed: int) -> PairDecoder | None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random_streams.state(seed, random_streams.DECODER) >> 1)
         return PairDecoder(head.width, head.outputs)
+
+
+def first_factors(head: Head) -> torch.Tensor:
+    """Factors of the columns that the decoders of links begin with, by which they score as `dot` does."""
+    factors = torch.ones(head.width)
+    if head.decoder == "complex":
+        factors[head.width // 2 :] = 0.0
+    return factors

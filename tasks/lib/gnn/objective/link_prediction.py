@@ -1,8 +1,12 @@
 """Link prediction: binary cross entropy of links and of at least as many pairs without a link.
 
-A decoder scores the rows of two nodes: `dot`, their product, or `distmult`, with a learned factor for each column
-(Yang et al., ICLR 2015). The edges of a step's links, and all edges that reverse them, pass no messages in that step;
-otherwise the network would learn to detect them.
+A decoder scores the rows of two nodes: `dot`, their product, `distmult`, with a learned factor for each column (Yang et
+al., ICLR 2015), or `complex`, which distinguishes a link from its reverse: columns are the real parts, then the
+imaginary ones, of half as many numbers, and so are the factors; Re(sum(source * factors * conj(target)))
+(Trouillon et al., ICML 2016). Where links have a direction, those without one back are learned against their reverse.
+
+The edges of a step's links, and all edges that reverse them, pass no messages in that step; otherwise the network would
+learn to detect them.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gath
 from superworkflow.tasks.lib.gnn.sampler.links import (
     Pairs,
     Places,
+    directed_links_of,
+    is_one_way,
     link_times,
     links_of,
     read_held_out,
@@ -62,7 +68,14 @@ class LinkPrediction:
         self._one_set = self._edges.source == self._edges.target
         self._rows = EdgeRows(*map(read_only, graph.rows(self._edges.name)))
         self._targets = graph.node_sets[self._edges.target].count
-        self._links = read_only(links_of(self._rows, self._one_set))
+        self._directed = self.held_out.directed
+        links = directed_links_of(self._rows) if self._directed else links_of(self._rows, self._one_set)
+        self._links = read_only(links)
+        self._one_way = is_one_way(links, links)
+        decoder = decoder if decoder != "auto" else "complex" if self._directed and width % 2 == 0 else "dot"
+        if decoder == "complex" and width % 2:
+            raise UserError("complex numbers need an even number of columns", where="train.hidden", value=width,
+                            remedy="Set train.hidden to an even number, or another train.decoder")  # fmt: skip
         self._places = Places(graph, self._edges)
         self._sides = read_only(sides_of_nodes(graph, self._edges))
         self._negatives, self._by_degree, self._seed = negatives, by_degree, seed
@@ -80,8 +93,11 @@ class LinkPrediction:
             times: of the edges of the predicted set, int64 [edges].
 
         Raises:
-            UserError: a held-out link has no time.
+            UserError: a held-out link has no time, or links have a direction.
         """
+        if self._directed:
+            raise UserError("links with a direction are learned without times", where="train.seed_time",
+                            remedy="Leave it out, or set holdout_links.directed=false")  # fmt: skip
         for split, links in self.held_out.links.items():
             own = self.held_out.times.get(split)
             if len(links) and (own is None or (own == UNTIMED).any() or split in self.held_out.candidates):
@@ -113,10 +129,12 @@ class LinkPrediction:
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         own = self.seed_times(items, step)
         if step[0] != random_streams.TRAINING:
-            pairs = np.concatenate(
-                [self.held_out.links["validation"][items], self.held_out.others["validation"][items]]
-            )
-            return self._example(pairs, len(items), {}, None if own is None else np.concatenate([own, own]))
+            given = self.held_out.links["validation"]
+            parts = [given[items], self.held_out.others["validation"][items]]
+            if self._directed:
+                parts.append(given[items][is_one_way(given[items], given)][:, ::-1])
+            times = None if own is None else np.concatenate([own, own])
+            return self._example(np.concatenate(parts), len(items), {}, times)
         others = np.empty((len(items) * self._negatives, 2), np.int64)
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
         draw_negatives(
@@ -124,6 +142,8 @@ class LinkPrediction:
             read_only(items), self._negatives, state, others, self._sides,
         )  # fmt: skip
         links = self._links[items]
+        if self._directed:
+            others = np.concatenate([others, links[self._one_way[items]][:, ::-1]])
         times = None if own is None else np.concatenate([own, np.repeat(own, self._negatives)])
         return self._example(np.concatenate([links, others]), len(items), self.lost(items, step), times)
 
@@ -207,8 +227,17 @@ def nodes_at_times(
 
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Scores of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
+    if network.shape.head.decoder == "complex":
+        return (sources * turned(targets, network.factors)).sum(1)
     factors = sources if network.factors is None else sources * network.factors
     return (factors * targets).sum(1)
+
+
+def turned(rows: torch.Tensor, factors: torch.Tensor | None) -> torch.Tensor:
+    """Rows of targets by the factors of the decoder `complex`, whose products with sources' rows are the scores."""
+    assert factors is not None
+    (real, imaginary), (first, second) = rows.chunk(2, 1), factors.chunk(2)
+    return torch.cat([first * real + second * imaginary, first * imaginary - second * real], 1)
 
 
 def _wanted(example: Example, scores: torch.Tensor) -> torch.Tensor:

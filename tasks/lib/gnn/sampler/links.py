@@ -1,7 +1,7 @@
 """Links to predict: the links of a graph, and the links that stage holdout_links held out.
 
-A link joins two nodes by an edge of one edge set. Within one node set it has no direction, since decoders are
-symmetric: edges in both directions are one link, its smaller node comes first, and loops are not links.
+A link joins two nodes by an edge of one edge set. Within one node set it has no direction unless that is asked for:
+edges in both directions are one link, its smaller node comes first, and loops are not links.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class HeldOut:
         candidates: by split, all pairs among which links are to be found, where they are given; sources and targets.
         times: by split, where edges have times, that of each link, int64: see `link_times`. A pair of `others` has the
             time of the link in its place.
+        directed: within one node set a link from one node to another is none back; both are then in one split.
     """
 
     edges: str
@@ -47,6 +48,7 @@ class HeldOut:
     others: Mapping[str, Pairs]
     candidates: Mapping[str, Pairs] = field(default_factory=dict)
     times: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    directed: bool = False
 
     def negatives(self, split: str) -> Pairs:
         """Pairs that links are compared with."""
@@ -55,7 +57,7 @@ class HeldOut:
     def write(self, output: FileWriter) -> None:
         """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`, of given ones
         `candidates-<split>.npy`, and `times-<split>.npy` where edges have times."""
-        output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges})
+        output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges, "directed": self.directed})
         for split in HELD_OUT:
             output.array(f"links-{split}.npy", self.links[split])
             output.array(f"non-links-{split}.npy", self.others[split])
@@ -108,7 +110,25 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     for split, each in times.items():
         if each.dtype != np.int64 or each.shape != (len(links[split]),):
             raise damaged(dataset, f"times-{split}.npy", "there is not one time for each link")
-    return HeldOut(name, links, others, given, times)
+    return HeldOut(name, links, others, given, times, document.get("directed") is True)
+
+
+def directed_links_of(rows: CsrRows) -> Pairs:
+    """Links with a direction within one node set, int64 [links, 2], ascending, each once and without loops."""
+    links = links_of(rows, False)
+    found: Pairs = links[links[:, 0] != links[:, 1]]
+    return found
+
+
+def is_one_way(pairs: Pairs, links: Pairs) -> NDArray[np.bool_]:
+    """True for each of some pairs whose reverse is not among the links."""
+    return ~np.isin(_packed(pairs[:, ::-1]), _packed(links))
+
+
+def _packed(pairs: Pairs) -> NDArray[np.uint64]:
+    ends = pairs.astype(np.uint64)
+    packed: NDArray[np.uint64] = (ends[:, 0] << np.uint64(32)) | ends[:, 1]
+    return packed
 
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
+from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
@@ -73,20 +74,23 @@ class ChromaticEngine:
         graph: what it runs on.
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
+        given: values of fields from a table.
     """
 
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
-        nodes: Mapping[str, int] = MappingProxyType({}),
+        nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._graph, self._threads = program, params, graph, threads
-        self._schema = schema_of(program, graph.directed, graph.weights is not None)
+        self._schema = schema_of(program, graph.directed, graph.weights is not None, given.lengths)
         self._functions = functions_of(program, self._schema, params, nodes)
         self.fields = {
             name: np.zeros((vertices, length) if length else vertices, dtype)
             for name, dtype, length in self._schema.fields
         }
+        for name, values in given.values.items():
+            self.fields[name][:] = values
         self._signals = np.zeros(vertices, np.int32)
         self.globals = np.zeros(len(program.syncs))
         none = np.empty(0, np.float32)

@@ -39,11 +39,8 @@ def run(job: StageRun[StageParams]) -> Output:
         )  # fmt: skip
     with graph.parquet("vertices.parquet") as file:
         nodes = file.read(["node"]).column(0).combine_chunks()
-    table, batches, vertices = (
-        Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads),
-        [],
-        [],
-    )
+    table = Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
+    batches, vertices = [], []
     try:
         for batch in table.batches([node, *columns], len(columns) + 1):
             vertices.append(_vertices(batch, nodes))

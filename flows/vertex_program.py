@@ -9,7 +9,7 @@ from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, index, publish_fields
+from superworkflow.tasks import colour, index, publish_fields, vertex_fields
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
 
@@ -22,8 +22,8 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
     """
     needed, kept = DISTANCES[program.consistency], program.consistency
 
-    def diagram(flow: Diagram, edges: Source) -> None:
-        """Index, colour, the program, publish_fields."""
+    def diagram(flow: Diagram, edges: Source, vertices: Source | None = None) -> None:
+        """Index, colour, fields from a table if the program has some, the program, publish_fields."""
         if flow.parameter("colour.distance") < needed:
             raise UserError(f"the program has {kept} consistency", where="colour.distance",
                             value=flow.parameter("colour.distance"),
@@ -33,16 +33,21 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
                 raise UserError("the program needs a node", where=f"{program.name}.{name}",
                                 remedy=f"Give one with --set {program.name}.{name}=NODE")  # fmt: skip
         graph = flow.stage(index.STAGE, edges=edges)
-        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+        table = flow.stage(vertex_fields.STAGE, graph=graph, table=vertices) if vertices is not None else None
+        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph), table=table)
         flow.stage(publish_fields.STAGE, graph=graph, values=values)
 
+    given = (vertex_fields.STAGE,) if program.given else ()
+    table = {"vertices": f"a table of vertices with columns node, {', '.join(program.given)}: CSV or Parquet"}
+    table = table if program.given else {}
     return Superworkflow(
         name=program.name,
         help=program.help or f"vertex program {program.name}",
-        stages=(index.STAGE, colour.STAGE, stage, publish_fields.STAGE),
+        stages=(index.STAGE, colour.STAGE, *given, stage, publish_fields.STAGE),
         sources={
             "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
             "files",
+            **table,
         },
         diagram=diagram,
         options=program.params,

@@ -49,7 +49,8 @@ def update(scope: Any, params: Any) -> float:
 
 def jumps(scope: Any, params: Any) -> float:
     """Share of walkers who are at this vertex and jump anywhere next."""
-    return scope.rank * (1.0 - params.damping if scope.out_degree > 0 else 1.0)
+    share: float = scope.rank * (1.0 - params.damping if scope.out_degree > 0 else 1.0)
+    return share
 
 
 def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.lib.vertex.stage import SHARD
+from superworkflow.tasks.lib.vertex.stage import CLASSES, SHARD
 
 TABLE = "vertices.parquet"
 
@@ -24,10 +26,11 @@ def run(job: StageRun[StageParams]) -> Output:
     if graph.stats["vertices"] != vertices:
         raise UserError("the values are of another graph", where=values.uri, value=f"{vertices} vertices",
                         remedy=f"Give those of {graph.uri}")  # fmt: skip
+    classes = values.json(CLASSES) if CLASSES in values else {}
     with graph.parquet(TABLE) as nodes, job.output.file(TABLE) as path:
         writer = None
         for number, batch in enumerate(nodes.iter_batches(SHARD, columns=["node"])):
-            columns = [_column(values.array(f"{name}-{number:05d}.npy")) for name in names]
+            columns = [_column(values.array(f"{name}-{number:05d}.npy"), classes.get(name)) for name in names]
             if any(len(column) != len(batch) for column in columns):
                 raise UserError("a field has another length than the graph", where=values.uri,
                                 remedy="Delete the dataset and run again")  # fmt: skip
@@ -40,6 +43,8 @@ def run(job: StageRun[StageParams]) -> Output:
     return Output(rows=vertices, stats={"vertices": vertices, "fields": len(names)})
 
 
-def _column(values: object) -> pa.Array:
-    array = pa.array(values.reshape(-1))  # type: ignore[attr-defined]
-    return array if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(array, values.shape[1])  # type: ignore[attr-defined]
+def _column(values: Any, classes: list[str] | None) -> pa.Array:
+    if classes is not None:
+        return pa.array(classes, pa.string()).take(pa.array(values, mask=values < 0))
+    array = pa.array(values.reshape(-1))
+    return array if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(array, values.shape[1])

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,10 @@ _KINDS = "biuf"
 _REASON = r"Untyped|Invalid use|Unknown|No implementation|[Uu]nsupported|not supported|Cannot unify|[Nn]o conversion"
 
 
-def schema_of(program: VertexProgram, directed: bool, weighted: bool) -> Schema:
-    """Names and types of a program's scopes.
+def schema_of(
+    program: VertexProgram, directed: bool, weighted: bool, lengths: Mapping[str, int] = MappingProxyType({})
+) -> Schema:
+    """Names and types of a program's scopes; `lengths` of vectors are by name.
 
     Raises:
         UserError: a field's type is none of NumPy's numbers.
@@ -36,6 +38,7 @@ def schema_of(program: VertexProgram, directed: bool, weighted: bool) -> Schema:
     fields = []
     for name, kind in program.fields.items():
         dtype, length = kind if isinstance(kind, tuple) else (kind, 0)
+        length = lengths.get(length, -1) if isinstance(length, str) else length
         try:
             made = np.dtype(dtype)
         except TypeError:

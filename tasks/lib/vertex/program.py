@@ -84,7 +84,8 @@ class VertexProgram:
 
     Args:
         name: lower-case word, also the name of its stage and superworkflow.
-        fields: NumPy type of each field by name, such as float32; a vector is a pair of type and length.
+        fields: NumPy type of each field by name, such as float32; a vector is a pair of type and length, which may be
+            the name of a field in `classes`, for as many as there are classes.
         update: compiled `update(scope, params)`.
         init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0.
         params: parameter model.
@@ -94,11 +95,16 @@ class VertexProgram:
         finish: plain function of the fields by name and the parameters, [vertices] each, to what is written; by default
             the fields themselves.
         nodes: parameters that name a node; programs read its number.
+        given: fields whose values come from the columns of their names in the table `--vertices`; 0 without a row.
+            `init` sees them, and should leave them as they are.
+        classes: those of them, int32, that hold names of classes: their number in the order of the names, -1 without.
+            Fields of `shown` are published with these names.
+        shown: int32 fields that hold a class, by the field in `classes` that has its names.
         help: one line for people.
     """
 
     name: str
-    fields: Mapping[str, str | tuple[str, int]]
+    fields: Mapping[str, str | tuple[str, int | str]]
     update: Callable[[Any, Any], Any]
     init: Callable[[Any, Any], Any] | None = None
     params: type[ProgramParams] = ProgramParams
@@ -106,6 +112,9 @@ class VertexProgram:
     syncs: Mapping[str, Sync] = field(default_factory=dict)
     finish: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     nodes: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
     help: str = ""
 
     def __call__(self, job: StageRun[Any]) -> Output:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
+from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
@@ -76,6 +77,7 @@ class ChromaticEngine:
         graph: what it runs on.
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
+        given: values of fields from a table.
 
     Attributes:
         numbering: places of the vertices.
@@ -85,11 +87,11 @@ class ChromaticEngine:
 
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
-        nodes: Mapping[str, int] = MappingProxyType({}),
+        nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
-        self._schema = schema_of(program, graph.directed, graph.weights is not None)
+        self._schema = schema_of(program, graph.directed, graph.weights is not None, given.lengths)
         self._functions = functions_of(program, self._schema, params, nodes)
         self.fields = {
             name: np.zeros((vertices, length) if length else vertices, dtype)
@@ -104,6 +106,8 @@ class ChromaticEngine:
         self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
         self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
         self._degrees = self.numbering.by_place(self._degrees)
+        for name, values in given.values.items():
+            self.fields[name][:] = self.numbering.by_place(values)
         self._arcs: list[NDArray[Any]] = []
         for indptr, indices, weights in rows:
             self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]

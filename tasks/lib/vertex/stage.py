@@ -17,14 +17,17 @@ from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Ver
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset
+    from superworkflow.tasks.lib.vertex.given import GivenFields
     from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
 
 SHARD = 1 << 20
 """Vertices of a file of a field."""
-TRACE, GLOBALS = "trace.parquet", "globals.json"
+TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
 _PROCESS_BYTES = 230 << 20
 _START_S = 3.0
 """With compiling a program's functions, which are kept for later runs."""
+_CLASSES = 20
+"""Classes that estimates assume."""
 _STEPS = 20
 """Steps that estimates assume where a run ends by itself."""
 
@@ -42,11 +45,12 @@ def program_stage(program: VertexProgram, run: str, version: str = "1", metrics:
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
         return _estimate(program, params, inputs)
 
+    table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     return Stage(
         name=program.name,
         version=version,
         params=program.params,
-        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph")},
+        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **table},
         run=run,
         estimate=estimate,
         metrics=metrics,
@@ -59,13 +63,35 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     from superworkflow.tasks.lib.vertex.run import ChromaticEngine
 
     graph = coloured_graph(job.inputs["graph"], job.inputs["colours"], program)
-    engine = ChromaticEngine(
-        program, job.params, graph, job.threads, numbers_of(program, job.params, job.inputs["graph"])
-    )
+    given, nodes = _given(program, job, len(graph.indptr) - 1), numbers_of(program, job.params, job.inputs["graph"])
+    engine = ChromaticEngine(program, job.params, graph, job.threads, nodes, given)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     outcome = engine.run(job.progress)
     written = program.finish(outcome.fields, job.params) if program.finish else outcome.fields
+    names = {
+        field: given.classes[name]
+        for field, name in {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}.items()
+    }
+    if names:
+        job.output.json(CLASSES, names)
     return write_outcome(job, written, outcome, len(graph.indptr) - 1)
+
+
+def _given(program: VertexProgram, job: StageRun[Any], vertices: int) -> GivenFields:
+    from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, given_fields
+
+    if not program.given:
+        return NOTHING_GIVEN
+
+    def name_of(vertex: int) -> str:
+        with job.inputs["graph"].parquet("vertices.parquet") as file:
+            return str(file.read(["node"]).column(0)[vertex].as_py())
+
+    matched = job.inputs["table"].manifest.inputs.get("graph")
+    if matched is not None and matched.digest != job.inputs["graph"].digest:
+        raise UserError("the table was matched with another graph", where=job.inputs["table"].uri,
+                        value=matched.digest, remedy=f"Match it with {job.inputs['graph'].uri}")  # fmt: skip
+    return given_fields(program, job.inputs["table"], vertices, name_of)
 
 
 def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) -> dict[str, int]:
@@ -157,6 +183,12 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
     return Output(rows=vertices, stats=stats)
 
 
+def _width(kind: str | tuple[str, int | str]) -> int:
+    """Bytes of a field of one vertex."""
+    dtype, length = kind if isinstance(kind, tuple) else (kind, 1)
+    return np.dtype(dtype).itemsize * (_CLASSES if isinstance(length, str) else length)
+
+
 def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
     """Memory of the graph, the fields and the queue; time of as many sweeps as most programs take."""
     graph = inputs.get("graph", {})
@@ -164,10 +196,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         int(graph.get("vertices") or 0),
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
-    wide = sum(
-        np.dtype(kind[0]).itemsize * kind[1] if isinstance(kind, tuple) else np.dtype(kind).itemsize
-        for kind in program.fields.values()
-    )
+    wide = sum(_width(kind) for kind in program.fields.values())
     both = 2 if graph.get("directed") else 1
     twice = 2 if params.execution == "synchronous" else 1
     steps = min(params.max_steps, _STEPS)

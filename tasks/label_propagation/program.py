@@ -1,0 +1,63 @@
+"""Label propagation: a node's shares of the classes are the weighted means of its neighbours'.
+
+Labelled nodes keep their class; the others end at the harmonic function: the chance that a walk from the node meets a
+node of the class before any other labelled one (Zhu, Ghahramani and Lafferty, ICML 2003).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+
+
+class LabelPropagationParams(ProgramParams):
+    """Parameters of label propagation."""
+
+    threshold: float = Field(
+        default=1e-5, gt=0, lt=1,
+        description="Neighbours are updated again when a node's shares have changed by more than this in all, above 0 "
+        "and below 1.",
+    )  # fmt: skip
+
+
+def init(scope: Any, params: Any) -> None:
+    """Labelled nodes have their class alone, and their neighbours are first."""
+    scope.predicted = scope.label
+    if scope.label >= 0:
+        scope.share[scope.label] = 1.0
+        for i in range(scope.degree):
+            scope.signal(scope.neighbour(i))
+
+
+def update(scope: Any, params: Any) -> float:
+    """The mean of the neighbours; those that count on it are next if it has changed."""
+    if scope.label >= 0:
+        return 0.0
+    share, total, change, best = scope.share, 0.0, 0.0, -1
+    for i in range(scope.degree):
+        total += scope.weight(i)
+    for kind in range(len(share)):
+        mean = 0.0
+        for i in range(scope.degree):
+            mean += scope.weight(i) * scope.neighbour(i).share[kind]
+        mean /= total
+        change += abs(mean - share[kind])
+        share[kind] = mean
+        if mean > 0.0 and (best < 0 or mean > share[best]):
+            best = kind
+    scope.predicted = best
+    if change > params.threshold:
+        for i in range(scope.degree):
+            scope.signal(scope.neighbour(i), change)
+    return change
+
+
+PROGRAM = VertexProgram(
+    name="label_propagation",
+    fields={"label": "int32", "predicted": "int32", "share": ("float64", "label")},
+    init=init, update=update, params=LabelPropagationParams, given=("label",), classes=("label",),
+    shown={"predicted": "label"}, help="class of each node from the classes of some",
+)  # fmt: skip

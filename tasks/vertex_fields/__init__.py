@@ -1,0 +1,43 @@
+"""Stage `vertex_fields`: the table of vertices that a user gives, matched with the nodes of a graph.
+
+It needs the graph alone, so that a faulty table, or one about other nodes, is refused before the program runs. The node
+is the column of one of the names that tables of features have for it, else the first one.
+
+Files: `vertices.npy` int32 [rows], the vertices, ascending; `columns.parquet`, the other columns in the order of these
+rows, values as they were given: of CSV they are text, empty where they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 150 << 20
+_START_S = 0.6
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """The table and the graph's nodes are in memory."""
+    vertices, given = int(inputs.get("graph", {}).get("vertices") or 0), int(inputs.get("table", {}).get("bytes") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 6 * given + 48 * vertices, cpu_s=_START_S + 4e-8 * given + 2e-7 * vertices,
+        output_bytes=given, stats={"bytes": given}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="vertex_fields",
+    params=StageParams,
+    inputs={
+        "graph": Input("index dataset"),
+        "table": Input("columns of its nodes: CSV or Parquet with a column `node`; or a folder of part files",
+                       file=True, parts=True),
+    },
+    run="superworkflow.tasks.vertex_fields.run:run",
+    estimate=estimate,
+    help="columns of a table of vertices, matched with a graph, for vertex programs",
+)  # fmt: skip

@@ -1,0 +1,84 @@
+"""The work of stage `vertex_fields`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.part_files import part_files
+from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS
+from superworkflow.tasks.heterograph.ids import first_repeated
+from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
+from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.lib.vertex.given import COLUMNS, VERTICES
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Match a table with a graph; see `tasks.vertex_fields`.
+
+    Raises:
+        UserError: the table cannot be read, has a node twice, or one that the graph lacks; with file and row.
+    """
+    source, graph = job.sources["table"], job.inputs["graph"]
+    names = names_in(source.local(job.scratch, part_files(source)[0]), source.uri)
+    node = next((name for name in NODE_COLUMNS if name in names), names[0])
+    columns = [name for name in names if name != node]
+    if not columns or len(set(names)) < len(names):
+        raise UserError(
+            "the table has two columns of one name" if columns else "the table has only a column of nodes",
+            where=source.uri, value=", ".join(names)[:200],
+            remedy="Give a column `node`, and columns of values, each with a name of its own",
+        )  # fmt: skip
+    with graph.parquet("vertices.parquet") as file:
+        nodes = file.read(["node"]).column(0).combine_chunks()
+    table = Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
+    batches, vertices = [], []
+    try:
+        for batch in table.batches([node, *columns], len(columns) + 1):
+            vertices.append(_vertices(batch, nodes))
+            batches.append((batch, pa.table(batch.columns[1:], names=columns)))
+    finally:
+        table.close()
+    if not batches:
+        raise UserError("the table has no rows", where=source.uri, remedy="Give a row for each node that has values")
+    numbers = np.concatenate(vertices)
+    if len(np.unique(numbers)) < len(numbers):
+        row = first_repeated(numbers)
+        node = nodes[int(numbers[row])].as_py()
+        raise UserError("a node has two rows", where=f"{source.uri}, row {row + 1}", value=node,
+                        remedy="Give each node one row")  # fmt: skip
+    order = np.argsort(numbers)
+    job.output.array(VERTICES, numbers[order])
+    try:
+        whole = pa.concat_tables([part for _, part in batches]).take(pa.array(order))
+    except pa.ArrowInvalid as error:
+        raise UserError(f"the files of the table have different columns: {error}", where=source.uri,
+                        remedy="Write them with one type for each column") from None  # fmt: skip
+    with job.output.file(COLUMNS) as path:
+        pq.write_table(whole, path, compression="zstd")
+    job.progress.log(f"{len(numbers)} of {len(nodes)} nodes have values: {', '.join(columns)}"[:400])
+    return Output(rows=len(numbers), stats={"rows": len(numbers), "columns": ",".join(columns)[:1000]})
+
+
+def _vertices(batch: TableBatch, nodes: Any) -> NDArray[np.int32]:
+    """int32 vertex of each row."""
+    try:
+        ids = ids_of(batch.columns[0])
+    except BadValue as error:
+        raise batch.fault(error, "Give each row a node of the edge list") from None
+    found = pc.index_in(ids.cast(nodes.type), value_set=nodes)
+    if found.null_count:
+        row = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
+        stranger = BadValue(row, "the graph has no such node", ids[row].as_py())
+        known = repr(nodes[0].as_py())
+        raise batch.fault(stranger, f"Leave such rows out, or name nodes as the edge list does, such as {known}")
+    vertices: NDArray[np.int32] = found.to_numpy().astype(np.int32)
+    return vertices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.vertex.compile import explained, functions_of, sche
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.scheduler import Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
+from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
@@ -37,6 +38,8 @@ class Coloured:
         order: int32 [vertices], by colour, ascending in each.
         bounds: int64 [colours + 1], where each colour begins in the order.
         directed: edges have a direction.
+        given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
+        sizes: lengths of vectors that the program leaves to the graph, by name.
     """
 
     indptr: NDArray[np.int64]
@@ -45,6 +48,8 @@ class Coloured:
     order: NDArray[np.int32]
     bounds: NDArray[np.int64]
     directed: bool = False
+    given: Fields = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,18 +86,22 @@ class ChromaticEngine:
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._graph, self._threads = program, params, graph, threads
-        self._schema = schema_of(program, graph.directed, graph.weights is not None)
+        self._schema = schema_of(program, params, graph.directed, graph.weights is not None, graph.sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
-        self.fields = {
-            name: np.zeros((vertices, length) if length else vertices, dtype)
-            for name, dtype, length in self._schema.fields
-        }
+        self.fields = _zeros(self._schema.fields, vertices)
+        for name, values in graph.given.items():
+            self.fields[name][:] = values
         self._signals = np.zeros(vertices, np.int32)
         self.globals = np.zeros(len(program.syncs))
         none = np.empty(0, np.float32)
         weights = none if graph.weights is None else graph.weights
         self._arcs: list[NDArray[Any]] = [graph.indptr, graph.indices, weights]
         self._arcs += transposed(graph.indptr, graph.indices, graph.weights) if graph.directed else self._arcs
+        edges, self._slots = 0, (np.empty(0, np.uint32),) * 2
+        if self._schema.edges or self._schema.messages:
+            edges, *self._slots = edge_slots(graph.indptr, graph.indices, self._arcs[3] if graph.directed else None)
+        self.edges = _zeros(self._schema.edges, edges)
+        self.messages = _zeros(self._schema.messages, 2 * edges)
         self._degrees: NDArray[np.int64] = np.diff(graph.indptr)
         if graph.directed:
             self._degrees = self._degrees + np.diff(self._arcs[3])
@@ -177,10 +186,14 @@ class ChromaticEngine:
 
     def _state(self, step: int, copied: bool = False) -> State:
         """State of a step; `copied`, neighbours are seen as they are now."""
-        own = tuple(self.fields.values())
-        seen = tuple(_read_only(each.copy() if copied else each) for each in own)
-        seed = np.uint64(self._params.seed)
-        return State._make([*self._arcs, self._signals, self.globals, seed, np.int64(step), own, seen])
+        own, edges, messages = (tuple(each.values()) for each in (self.fields, self.edges, self.messages))
+        seen, received = (
+            tuple(_read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
+        )
+        return State(
+            *self._arcs, *self._slots, self._signals, self.globals, np.uint64(self._params.seed), np.int64(step), own,
+            seen, edges, messages, received,
+        )  # fmt: skip
 
     def _fold(self, step: int) -> None:
         """Compute the syncs whose turn it is."""
@@ -195,7 +208,12 @@ class ChromaticEngine:
                 self.globals[number] = totals.max(initial=0.0) if sync.merge == "max" else totals.sum()
 
     def _not_finite(self, step: int) -> UserError:
-        for name, values in self.fields.items():
+        for name, values in {**self.fields, **self.edges, **self.messages}.items():
+            if name not in self.fields and values.dtype.kind == "f" and np.isnan(values).any():
+                return UserError(
+                    "a field of an edge is not a number", remedy="Check the update for divisions by 0",
+                    where=f"program {self._program.name}: field {name}, step {step}",
+                )  # fmt: skip
             if values.dtype.kind == "f" and np.isnan(values).any():
                 vertex = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
                 return UserError(
@@ -204,6 +222,10 @@ class ChromaticEngine:
                 )  # fmt: skip
         return UserError("the residual is not a finite number", where=f"program {self._program.name}, step {step}",
                          remedy="Return a finite number from update")  # fmt: skip
+
+
+def _zeros(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+    return {name: np.zeros((rows, length) if length else rows, dtype) for name, dtype, length in fields}
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

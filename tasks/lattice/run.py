@@ -27,7 +27,12 @@ def run(job: StageRun[StageParams]) -> Output:
         raise UserError(f"a lattice has 2 to {MOST_LABELS} distinct values", where=source.uri, value=len(levels),
                         remedy="Round its values to few levels")  # fmt: skip
     indptr, indices = grid_rows(values.shape)
-    arrays = {"indptr": indptr, "indices": indices, "observed": observed.reshape(-1).astype(np.int32), "levels": levels}
+    arrays: dict[str, NDArray[Any]] = {
+        "indptr": indptr,
+        "indices": indices,
+        "observed": observed.reshape(-1).astype(np.int32),
+        "levels": levels,
+    }
     for name, array in arrays.items():
         job.output.array(f"{name}.npy", array)
     shape = ",".join(map(str, values.shape))

@@ -97,7 +97,7 @@ class ChromaticEngine:
         weights = none if graph.weights is None else graph.weights
         self._arcs: list[NDArray[Any]] = [graph.indptr, graph.indices, weights]
         self._arcs += transposed(graph.indptr, graph.indices, graph.weights) if graph.directed else self._arcs
-        edges, self._slots = 0, (np.empty(0, np.uint32),) * 2
+        edges, self._slots = 0, [np.empty(0, np.uint32)] * 2
         if self._schema.edges or self._schema.messages:
             edges, *self._slots = edge_slots(graph.indptr, graph.indices, self._arcs[3] if graph.directed else None)
         self.edges = _zeros(self._schema.edges, edges)
@@ -190,10 +190,10 @@ class ChromaticEngine:
         seen, received = (
             tuple(_read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
         )
-        return State(
+        return State._make([
             *self._arcs, *self._slots, self._signals, self.globals, np.uint64(self._params.seed), np.int64(step), own,
             seen, edges, messages, received,
-        )  # fmt: skip
+        ])  # fmt: skip
 
     def _fold(self, step: int) -> None:
         """Compute the syncs whose turn it is."""

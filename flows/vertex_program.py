@@ -9,7 +9,8 @@ from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, index, publish_fields, vertex_fields
+from superworkflow.tasks import colour, index, publish_fields, publish_lattice, vertex_fields
+from superworkflow.tasks import lattice as lattice_stage
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
 
@@ -20,14 +21,10 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
         program: what runs.
         stage: its stage, as `tasks.lib.vertex.stage.program_stage` makes it.
     """
-    needed, kept = DISTANCES[program.consistency], program.consistency
 
     def diagram(flow: Diagram, edges: Source, vertices: Source | None = None) -> None:
         """Index, colour, fields from a table if the program has some, the program, publish_fields."""
-        if flow.parameter("colour.distance") < needed:
-            raise UserError(f"the program has {kept} consistency", where="colour.distance",
-                            value=flow.parameter("colour.distance"),
-                            remedy=f"Set colour.distance={needed}")  # fmt: skip
+        _check_distance(flow, program)
         for name in program.nodes:
             if not flow.parameter(f"{program.name}.{name}"):
                 raise UserError("the program needs a node", where=f"{program.name}.{name}",
@@ -54,3 +51,32 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
         flags={"directed": Flag("index.directed", "edges have a direction")},
         outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
     )
+
+
+def lattice_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
+    """Lattice, colour, the program, publish_lattice; the arguments are those of `vertex_superworkflow`."""
+
+    def diagram(flow: Diagram, lattice: Source) -> None:
+        """Lattice, colour, the program, publish_lattice."""
+        _check_distance(flow, program)
+        graph = flow.stage(lattice_stage.STAGE, lattice=lattice)
+        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+        flow.stage(publish_lattice.STAGE, graph=graph, values=values)
+
+    return Superworkflow(
+        name=program.name,
+        help=program.help,
+        stages=(lattice_stage.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
+        sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers"},
+        diagram=diagram,
+        options=program.params,
+        outputs={"labels": ("publish_lattice", "label.npy"), "trace": (program.name, "trace.parquet")},
+    )
+
+
+def _check_distance(flow: Diagram, program: VertexProgram) -> None:
+    """Refuse colours that do not keep the program's consistency."""
+    needed = DISTANCES[program.consistency]
+    if flow.parameter("colour.distance") < needed:
+        raise UserError(f"the program has {program.consistency} consistency", where="colour.distance",
+                        value=flow.parameter("colour.distance"), remedy=f"Set colour.distance={needed}")  # fmt: skip

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from numba.core.errors import NumbaError
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
 from superworkflow.tasks.lib.kernels import atomic, random
-from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.scope import Schema
 
 _FOLDER = Path(__file__).parent
@@ -28,26 +28,49 @@ _REASON = r"Untyped|Invalid use|Unknown|No implementation|[Uu]nsupported|not sup
 
 
 def schema_of(
-    program: VertexProgram, directed: bool, weighted: bool, lengths: Mapping[str, int] = MappingProxyType({})
+    program: VertexProgram, params: ProgramParams, directed: bool, weighted: bool, sizes: Mapping[str, int]
 ) -> Schema:
-    """Names and types of a program's scopes; `lengths` of vectors are by name.
+    """Names and types of a program's scopes.
+
+    Args:
+        program: declares them.
+        params: have the lengths that are named after a parameter.
+        directed: edges have a direction.
+        weighted: edges have weights.
+        sizes: the lengths that the graph has.
 
     Raises:
-        UserError: a field's type is none of NumPy's numbers.
+        UserError: a field's type is none of NumPy's numbers, its length is nowhere, or its name is another's.
     """
-    fields = []
-    for name, kind in program.fields.items():
-        dtype, length = kind if isinstance(kind, tuple) else (kind, 0)
-        length = lengths.get(length, -1) if isinstance(length, str) else length
-        try:
-            made = np.dtype(dtype)
-        except TypeError:
-            made = np.dtype(object)
-        if made.kind not in _KINDS or length < 0:
-            raise UserError("no type of a field", where=f"program {program.name}: field {name}", value=kind,
-                            remedy="Give a NumPy type such as float32, or a pair of type and length")  # fmt: skip
-        fields.append((name, made.name, int(length)))
-    return Schema(tuple(fields), tuple(program.syncs), program.consistency, directed, weighted)
+    lengths = {**sizes, **params.model_dump()}
+    fields, edges, messages = (
+        tuple(_field(program, name, kind, lengths) for name, kind in group.items())
+        for group in (program.fields, program.edge_fields, program.messages)
+    )
+    names = [name for name, _, _ in (*fields, *edges, *messages)]
+    if taken := next((name for name in names if names.count(name) > 1), None):
+        raise UserError("two fields have one name", where=f"program {program.name}", value=taken,
+                        remedy="Give each a name of its own")  # fmt: skip
+    return Schema(fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages)
+
+
+def _field(program: VertexProgram, name: str, kind: FieldKind, sizes: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Name, NumPy type and length of a field."""
+    dtype, length = kind if isinstance(kind, tuple) else (kind, 0)
+    where = f"program {program.name}: field {name}"
+    if isinstance(length, str):
+        if not isinstance(found := sizes.get(length), int) or found < 1:
+            raise UserError("its length is neither a parameter nor a fact of the graph", where=where, value=length,
+                            remedy="Name an integer parameter from 1 on, or give a graph that has it")  # fmt: skip
+        length = found
+    try:
+        made = np.dtype(dtype)
+    except TypeError:
+        made = np.dtype(object)
+    if made.kind not in _KINDS or length < 0:
+        raise UserError("no type of a field", where=where, value=kind,
+                        remedy="Give a NumPy type such as float32, or a pair of type and length")  # fmt: skip
+    return name, made.name, int(length)
 
 
 class Functions(NamedTuple):
@@ -111,17 +134,26 @@ def explained(error: NumbaError, program: VertexProgram) -> UserError:
     name = re.escape(Path(file).name)
     lines = re.findall(rf'File "[^"]*{name}", line (\d+)|{name} \((\d+)\)', words)
     where = f"{file}:{lines[-1][0] or lines[-1][1]}" if lines else file
-    if field := re.search(r"this scope may not write (\w+)", words):
-        return UserError(
-            f"{field[1]} of this vertex cannot be written under {program.consistency} consistency", where=where,
-            remedy="Write fields of the vertex itself, or declare consistency='full'",
-        )  # fmt: skip
-    if lacking := re.search(r"Unknown attribute '(\w+)' of type (scope|neighbour)", words):
-        own = lacking[2] == "scope"
+    if field := re.search(r"this (scope|edge) may not write (\w+)", words):
+        what = "vertex" if field[1] == "scope" else "edge"
+        return _forbidden(f"{field[2]} of this {what}", program, where, what)
+    if re.search(r"Cannot modify readonly array", words):
+        return _forbidden("this vector", program, where, "vertex" if program.consistency == "edge" else "edge")
+    if lacking := re.search(r"Unknown attribute '(\w+)' of type (scope|neighbour|edge)", words):
+        own = lacking[2] != "neighbour"
         hint = "" if own or program.consistency != "vertex" else "; under vertex consistency neighbours cannot be read"
-        return UserError(f"a {lacking[2]} has no attribute of this name{hint}", where=where, value=lacking[1],
+        article = "an" if lacking[2] == "edge" else "a"
+        return UserError(f"{article} {lacking[2]} has no attribute of this name{hint}", where=where, value=lacking[1],
                          remedy="Name one of the program's fields or syncs")  # fmt: skip
     said = [line.strip() for line in words.splitlines() if line.strip()]
     first = next((line for line in said if re.search(_REASON, line)), said[0] if said else "")
     return UserError(f"the program cannot be compiled: {first[:300]}", where=where,
                      remedy="Use Python that Numba compiles: https://numba.readthedocs.io")  # fmt: skip
+
+
+def _forbidden(what: str, program: VertexProgram, where: str, written: str) -> UserError:
+    """Error for a write that the program's consistency forbids, to a field of a vertex or an edge."""
+    remedy = "Write fields of the vertex itself, or declare consistency='full'"
+    if written == "edge":
+        remedy = "Messages to a vertex are written by its neighbours; fields of edges under edge or full consistency"
+    return UserError(f"{what} cannot be written under {program.consistency} consistency", where=where, remedy=remedy)

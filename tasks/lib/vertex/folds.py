@@ -5,6 +5,7 @@
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
 _scope_of = scope_maker(SCHEMA)  # noqa: F821

@@ -13,9 +13,14 @@ as attributes, to read and to write, and besides
     scope.weight(i)                       weight of the edge to neighbour i, 1.0 in a graph without weights
     scope.out_degree, scope.in_degree     of a directed graph; else both are `degree`
     scope.in_neighbour(i), scope.in_weight(i)    the other ends of in-edges
+    scope.edge(i), scope.in_edge(i)       the edge to neighbour i, and to in-neighbour i, of a program with edge fields
     scope.signal(neighbour, priority)     have a neighbour, or the scope itself, updated in a later step
     scope.random(k)                       number in [0, 1) that depends on seed, step, vertex and k alone
     scope.<name of a sync>                its value at the beginning of the step
+
+An edge has its fields as attributes, which both ends share, and of each message `out_<name>`, which this vertex sends,
+and `in_<name>`, which the neighbour has sent and which is read-only. Under vertex consistency edges are read-only, but
+in `init`.
 
 A neighbour has its fields, `vertex`, `out_degree` and `in_degree`. `update` may return its residual, a number from 0 on
 that says how much it has changed; the sum of a step is in the trace, and ends the run when it is within `tolerance`.
@@ -37,6 +42,8 @@ from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 
+FieldKind = str | tuple[str, int | str]
+"""NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph."""
 Consistency = Literal["vertex", "edge", "full"]
 _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
 DISTANCES: Mapping[str, int] = {"vertex": 0, "edge": 1, "full": 2}
@@ -54,7 +61,7 @@ class ProgramParams(StageParams):
     execution: Literal["consistent", "synchronous"] = Field(
         default="consistent",
         description="consistent: an update sees what earlier updates of the step have written, in colours' order. "
-        "synchronous: it sees its neighbours as they were before the step, as in Pregel.",
+        "synchronous: it sees its neighbours and their messages as they were before the step, as in Pregel.",
     )
     max_steps: int = Field(default=1_000_000, ge=1, le=10**9, description="Most steps, 1 to 10⁹.")
     tolerance: float = Field(
@@ -85,7 +92,8 @@ class VertexProgram:
     Args:
         name: lower-case word, also the name of its stage and superworkflow.
         fields: NumPy type of each field by name, such as float32; a vector is a pair of type and length, which may be
-            the name of a field in `classes`, for as many as there are classes.
+            the name of a parameter, of a fact of the graph such as `labels` of a lattice, or of a field in `classes`,
+            for as many as there are classes.
         update: compiled `update(scope, params)`.
         init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0.
         params: parameter model.
@@ -101,10 +109,13 @@ class VertexProgram:
             Fields of `shown` are published with these names.
         shown: int32 fields that hold a class, by the field in `classes` that has its names.
         help: one line for people.
+        edge_fields: the same as `fields` for each edge; both ends read and write them.
+        messages: the same for each direction of an edge; the end from which it points writes them.
+        graph_fields: fields that the graph's dataset gives, as `<field>.npy`, before `init`.
     """
 
     name: str
-    fields: Mapping[str, str | tuple[str, int | str]]
+    fields: Mapping[str, FieldKind]
     update: Callable[[Any, Any], Any]
     init: Callable[[Any, Any], Any] | None = None
     params: type[ProgramParams] = ProgramParams
@@ -116,6 +127,9 @@ class VertexProgram:
     classes: tuple[str, ...] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
     help: str = ""
+    edge_fields: Mapping[str, FieldKind] = field(default_factory=dict)
+    messages: Mapping[str, FieldKind] = field(default_factory=dict)
+    graph_fields: tuple[str, ...] = ()
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
+from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
@@ -41,6 +42,8 @@ class Coloured:
         order: int32 [vertices], by colour, ascending in each.
         bounds: int64 [colours + 1], where each colour begins in the order.
         directed: edges have a direction.
+        given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
+        sizes: lengths of vectors that the program leaves to the graph, by name.
     """
 
     indptr: NDArray[np.int64]
@@ -49,6 +52,8 @@ class Coloured:
     order: NDArray[np.int32]
     bounds: NDArray[np.int64]
     directed: bool = False
+    given: Fields = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,12 +96,10 @@ class ChromaticEngine:
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
-        self._schema = schema_of(program, graph.directed, graph.weights is not None, given.lengths)
+        sizes = {**graph.sizes, **given.lengths}
+        self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
-        self.fields = {
-            name: np.zeros((vertices, length) if length else vertices, dtype)
-            for name, dtype, length in self._schema.fields
-        }
+        self.fields = _zeros(self._schema.fields, vertices)
         self._signals = np.zeros(vertices, np.int32)
         self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
         self.globals = np.zeros(len(program.syncs))
@@ -106,13 +109,20 @@ class ChromaticEngine:
         self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
         self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
         self._degrees = self.numbering.by_place(self._degrees)
-        for name, values in given.values.items():
+        for name, values in {**graph.given, **given.values}.items():
             self.fields[name][:] = self.numbering.by_place(values)
         self._arcs: list[NDArray[Any]] = []
         for indptr, indices, weights in rows:
             self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]
         if not graph.directed:
             self._arcs += self._arcs
+        edges, self._slots = 0, [np.empty(0, np.uint32)] * 2
+        if self._schema.edges or self._schema.messages:
+            edges, *slots = edge_slots(graph.indptr, graph.indices, rows[1][0] if graph.directed else None)
+            sides = [self.numbering.of_arcs(indptr, each) for (indptr, _, _), each in zip(rows, slots, strict=False)]
+            self._slots = sides * (2 // len(sides))
+        self.edges = _zeros(self._schema.edges, edges)
+        self.messages = _zeros(self._schema.messages, 2 * edges)
         self._order = np.arange(vertices, dtype=np.int32)
         self._queue = np.empty(vertices, np.int32)
         self._compiled = False
@@ -198,22 +208,14 @@ class ChromaticEngine:
 
     def _state(self, step: int, copied: bool = False) -> State:
         """State of a step; `copied`, neighbours are seen as they are now."""
-        own = tuple(self.fields.values())
-        seen = tuple(_read_only(each.copy() if copied else each) for each in own)
-        seed = np.uint64(self._params.seed)
-        return State._make(
-            [
-                *self._arcs,
-                self.numbering.numbers,
-                self._signals,
-                self._largest,
-                self.globals,
-                seed,
-                np.int64(step),
-                own,
-                seen,
-            ]
+        own, edges, messages = (tuple(each.values()) for each in (self.fields, self.edges, self.messages))
+        seen, received = (
+            tuple(_read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
         )
+        return State._make([
+            *self._arcs, *self._slots, self.numbering.numbers, self._signals, self._largest, self.globals,
+            np.uint64(self._params.seed), np.int64(step), own, seen, edges, messages, received,
+        ])  # fmt: skip
 
     def _fold(self, step: int) -> None:
         """Compute the syncs whose turn it is."""
@@ -228,7 +230,12 @@ class ChromaticEngine:
                 self.globals[number] = totals.max(initial=0.0) if sync.merge == "max" else totals.sum()
 
     def _not_finite(self, step: int) -> UserError:
-        for name, values in self.fields.items():
+        for name, values in {**self.fields, **self.edges, **self.messages}.items():
+            if name not in self.fields and values.dtype.kind == "f" and np.isnan(values).any():
+                return UserError(
+                    "a field of an edge is not a number", remedy="Check the update for divisions by 0",
+                    where=f"program {self._program.name}: field {name}, step {step}",
+                )  # fmt: skip
             if values.dtype.kind == "f" and np.isnan(values).any():
                 wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
                 vertex = int(self.numbering.numbers[wrong].min())
@@ -238,6 +245,10 @@ class ChromaticEngine:
                 )  # fmt: skip
         return UserError("the residual is not a finite number", where=f"program {self._program.name}, step {step}",
                          remedy="Return a finite number from update")  # fmt: skip
+
+
+def _zeros(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+    return {name: np.zeros((rows, length) if length else rows, dtype) for name, dtype, length in fields}
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -34,6 +34,8 @@ class State(NamedTuple):
         in_indptr: int64 [vertices + 1] of in-edges; the same array as of out-edges if undirected.
         in_indices: int32 [arcs], sources of in-edges.
         in_weights: float32 [arcs], or [0].
+        slots: uint32 [arcs], places of the arcs' edges, see `slots.edge_slots`; [0] if the program has no edge fields.
+        in_slots: the same of in-edges; the same array if undirected.
         numbers: int32 [vertices], what programs see as the number of each vertex: all arrays here are by place.
         signals: int32 [vertices], bits of the float32 priority of each vertex; 0 for none.
         largest: int32 [vertices / 64, rounded up], the largest signal of each 64 places.
@@ -42,6 +44,9 @@ class State(NamedTuple):
         step: number of the step, int64.
         fields: of vertices, [vertices] or [vertices, length], in the schema's order; updates write their own.
         seen: the same to read of neighbours: the same memory, or a copy from before the step.
+        edges: fields of edges, [edges] or [edges, length].
+        messages: fields of the directions of edges, [2 * edges] or [2 * edges, length].
+        received: the same to read of the direction towards a vertex: the same memory, or a copy.
     """
 
     indptr: Any
@@ -50,6 +55,8 @@ class State(NamedTuple):
     in_indptr: Any
     in_indices: Any
     in_weights: Any
+    slots: Any
+    in_slots: Any
     numbers: Any
     signals: Any
     largest: Any
@@ -58,6 +65,9 @@ class State(NamedTuple):
     step: Any
     fields: tuple[Any, ...]
     seen: tuple[Any, ...]
+    edges: tuple[Any, ...]
+    messages: tuple[Any, ...]
+    received: tuple[Any, ...]
 
 
 class Schema(NamedTuple):
@@ -69,6 +79,8 @@ class Schema(NamedTuple):
         consistency: vertex, edge or full.
         directed: in-edges are other arrays than out-edges.
         weighted: edges have weights.
+        edges: fields of edges, as `fields`.
+        messages: fields of the directions of edges, as `fields`.
     """
 
     fields: tuple[tuple[str, str, int], ...]
@@ -76,6 +88,14 @@ class Schema(NamedTuple):
     consistency: str
     directed: bool
     weighted: bool
+    edges: tuple[tuple[str, str, int], ...] = ()
+    messages: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def of_init(self) -> Schema:
+        """Names in `init`, which one thread calls for vertex after vertex: it sets fields of edges in any case."""
+        vertex = self.consistency == "vertex" and (self.edges or self.messages)
+        return self._replace(consistency="edge") if vertex else self
 
     def field(self, name: str) -> int:
         """Number of a field; -1 if there is none of this name."""
@@ -84,8 +104,8 @@ class Schema(NamedTuple):
 
 _POINTERS = {
     "indptr": types.int64, "indices": types.int32, "weights": types.float32, "in_indptr": types.int64,
-    "in_indices": types.int32, "in_weights": types.float32, "numbers": types.int32, "signals": types.int32,
-    "largest": types.int32, "globals": types.float64,
+    "in_indices": types.int32, "in_weights": types.float32, "slots": types.uint32, "in_slots": types.uint32,
+    "numbers": types.int32, "signals": types.int32, "largest": types.int32, "globals": types.float64,
 }  # fmt: skip
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
@@ -109,12 +129,21 @@ class ScopeType(types.Type):
 @register_model(ScopeType)
 class _ScopeModel(models.StructModel):
     def __init__(self, manager: Any, kind: ScopeType):
-        fields = [types.CPointer(_element(dtype)) for _, dtype, _ in kind.schema.fields]
         members = [(name, types.int64) for name in ("vertex", "vertices", "step")] + [("seed", types.uint64)]
         members += [(name, types.CPointer(dtype)) for name, dtype in _POINTERS.items()]
-        members += [(f"field{number}", pointer) for number, pointer in enumerate(fields)]
-        members += [(f"seen{number}", pointer) for number, pointer in enumerate(fields)]
-        super().__init__(manager, kind, members)
+        super().__init__(manager, kind, members + field_pointers(kind.schema))
+
+
+_GROUPS = {"fields": "fields", "seen": "fields", "edges": "edges", "messages": "messages", "received": "messages"}
+
+
+def field_pointers(schema: Schema) -> list[tuple[str, Any]]:
+    """Members of scopes and edges that point to fields: `seen0` is the first of `State.seen`."""
+    return [
+        (f"{group}{number}", types.CPointer(_element(dtype)))
+        for group, kind in _GROUPS.items()
+        for number, (_, dtype, _) in enumerate(getattr(schema, kind))
+    ]
 
 
 def _element(dtype: str) -> Any:
@@ -133,11 +162,17 @@ class _ScopeAttributes(AttributeTemplate):
         number = kind.schema.field(name)
         if number < 0 or not kind.reads:
             return None
-        _, dtype, length = kind.schema.fields[number]
-        return types.Array(_element(dtype), 1, "C", readonly=not kind.writes) if length else _element(dtype)
+        return field_type(kind.schema.fields[number], kind.writes)
 
 
-def _proxy(context: Any, builder: Any, kind: Any, value: Any = None) -> Any:
+def field_type(field: tuple[str, str, int], writes: bool) -> Any:
+    """Numba's type of a field's value: a number, or an array that may be read-only."""
+    _, dtype, length = field
+    return types.Array(_element(dtype), 1, "C", readonly=not writes) if length else _element(dtype)
+
+
+def proxy_of(context: Any, builder: Any, kind: Any, value: Any = None) -> Any:
+    """Members of a scope or edge by name."""
     return cgutils.create_struct_proxy(kind)(context, builder, value)
 
 
@@ -152,7 +187,7 @@ def _degree(builder: Any, scope: Any, indptr: str) -> Any:
 
 @lower_getattr_generic(ScopeType)
 def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> Any:
-    scope, schema = _proxy(context, builder, kind, value), kind.schema
+    scope, schema = proxy_of(context, builder, kind, value), kind.schema
     if name in ("vertices", "step"):
         return getattr(scope, name)
     if name == "vertex":
@@ -164,17 +199,30 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
     if name in schema.syncs:
         return _at(builder, scope.globals, ir.IntType(64)(schema.syncs.index(name)))
     number = schema.field(name)
-    _, dtype, length = schema.fields[number]
-    pointer = getattr(scope, f"{'field' if kind.writes else 'seen'}{number}")
+    pointer = getattr(scope, f"{'fields' if kind.writes else 'seen'}{number}")
+    return load_field(context, builder, schema.fields[number], pointer, scope.vertex, kind.writes)
+
+
+def load_field(context: Any, builder: Any, field: tuple[str, str, int], pointer: Any, place: Any, writes: bool) -> Any:
+    """Value of a field at a place: the number, or the array in the state's own memory."""
+    _, dtype, length = field
     if not length:
-        return context.unpack_value(builder, _element(dtype), builder.gep(pointer, [scope.vertex]))
-    view = types.Array(_element(dtype), 1, "C", readonly=not kind.writes)
-    array, size, width = context.make_array(view)(context, builder), np.dtype(dtype).itemsize, ir.IntType(64)(length)
-    populate_array(
-        array, builder.gep(pointer, [builder.mul(scope.vertex, width)]), shape=[width], strides=[ir.IntType(64)(size)],
-        itemsize=ir.IntType(64)(size), meminfo=None,
-    )  # fmt: skip
+        return context.unpack_value(builder, _element(dtype), builder.gep(pointer, [place]))
+    size, width = ir.IntType(64)(np.dtype(dtype).itemsize), ir.IntType(64)(length)
+    array = context.make_array(field_type(field, writes))(context, builder)
+    begin = builder.gep(pointer, [builder.mul(place, width)])
+    populate_array(array, begin, shape=[width], strides=[size], itemsize=size, meminfo=None)
     return array._getvalue()
+
+
+def store_field(context: Any, builder: Any, field: tuple[str, str, int], address: Any, value: Any, given: Any) -> None:
+    """Write a number of some type to the place of a field.
+
+    Args:
+        address: pair of pointer and place.
+    """
+    element = _element(field[1])
+    context.pack_value(builder, element, context.cast(builder, value, given, element), builder.gep(*address))
 
 
 @lower_setattr_generic(ScopeType)
@@ -183,9 +231,9 @@ def _set(context: Any, builder: Any, signature: Any, args: Any, name: str) -> No
     number = kind.schema.field(name)
     if number < 0 or not kind.writes or kind.schema.fields[number][2]:
         raise TypingError(f"this scope may not write {name}")
-    scope, element = _proxy(context, builder, kind, args[0]), _element(kind.schema.fields[number][1])
-    value = context.cast(builder, args[1], given, element)
-    context.pack_value(builder, element, value, builder.gep(getattr(scope, f"field{number}"), [scope.vertex]))
+    scope = proxy_of(context, builder, kind, args[0])
+    address = getattr(scope, f"fields{number}"), [scope.vertex]
+    store_field(context, builder, kind.schema.fields[number], address, args[1], given)
 
 
 def scope_maker(schema: Schema) -> Any:
@@ -197,7 +245,7 @@ def scope_maker(schema: Schema) -> Any:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             members = dict(zip(State._fields, range(len(State._fields)), strict=True))
-            made = _proxy(context, builder, kind)
+            made = proxy_of(context, builder, kind)
 
             def element(name: str) -> Any:
                 return builder.extract_value(args[0], members[name])
@@ -207,10 +255,9 @@ def scope_maker(schema: Schema) -> Any:
 
             for name in _POINTERS:
                 setattr(made, name, data(state.types[members[name]], element(name)))
-            for place, name in (("field", "fields"), ("seen", "seen")):
-                kinds = state.types[members[name]]
-                for number, array in enumerate(kinds):
-                    setattr(made, f"{place}{number}", data(array, builder.extract_value(element(name), number)))
+            for name in _GROUPS:
+                for number, array in enumerate(state.types[members[name]]):
+                    setattr(made, f"{name}{number}", data(array, builder.extract_value(element(name), number)))
             indptr = context.make_array(state.types[0])(context, builder, element("indptr"))
             made.vertices = builder.sub(builder.extract_value(indptr.shape, 0), ir.IntType(64)(1))
             made.vertex, made.step, made.seed = args[1], element("step"), element("seed")
@@ -228,7 +275,7 @@ def _member(name: str, index: bool = True) -> Any:
     @intrinsic
     def member(typing: Any, scope: Any, place: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = getattr(_proxy(context, builder, scope, args[0]), name)
+            value = getattr(proxy_of(context, builder, scope, args[0]), name)
             return _at(builder, value, args[1]) if index else value
 
         return result(scope, types.int64), generate
@@ -247,7 +294,7 @@ def _neighbour_of(typing: Any, scope: Any, vertex: Any) -> Any:
     kind = ScopeType(scope.schema, False)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        own, made = _proxy(context, builder, scope, args[0]), _proxy(context, builder, kind)
+        own, made = proxy_of(context, builder, scope, args[0]), proxy_of(context, builder, kind)
         for name in context.data_model_manager.lookup(kind)._fields:
             setattr(made, name, getattr(own, name))
         made.vertex = args[1]
@@ -261,7 +308,7 @@ def _raise_signal(typing: Any, scope: Any, vertex: Any, priority: Any) -> Any:
     """Set a vertex's signal to the larger of itself and a positive float32, in whatever order threads do."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        proxy, bits = _proxy(context, builder, scope, args[0]), builder.bitcast(args[2], ir.IntType(32))
+        proxy, bits = proxy_of(context, builder, scope, args[0]), builder.bitcast(args[2], ir.IntType(32))
         block = builder.lshr(args[1], ir.IntType(64)(6))
         with ExitStack() as raised:  # who raises a signal sees to that of its block
             for array, index in ((proxy.signals, args[1]), (proxy.largest, block)):

@@ -13,7 +13,7 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import DISTANCES, FieldKind, ProgramParams, VertexProgram
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset
@@ -123,7 +123,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     Raises:
         UserError: the colours are of another graph or distance, or conflict, or a file is damaged.
     """
-    from superworkflow.tasks.lib.graph.integrity import check_rows
+    from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
     from superworkflow.tasks.lib.vertex.colours import conflict
     from superworkflow.tasks.lib.vertex.run import Coloured
     from superworkflow.tasks.lib.vertex.transpose import in_edges
@@ -147,7 +147,12 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
-    return Coloured(indptr, indices, weights, order, bounds, directed)
+    given = {name: graph.array(f"{name}.npy") for name in program.graph_fields}
+    for name, values in given.items():
+        if len(values) != vertices:
+            raise unfit(f"{graph.uri}/{name}.npy", f"{vertices} vertices by indptr.npy", len(values))
+    sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
+    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes)
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
@@ -196,14 +201,25 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         int(graph.get("vertices") or 0),
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
-    wide = sum(_width(kind) for kind in program.fields.values())
+    sizes = {**graph, **params.model_dump()}
+    wide, of_edges, of_messages = (
+        sum(_width(kind, sizes) for kind in group.values())
+        for group in (program.fields, program.edge_fields, program.messages)
+    )
     both = 2 if graph.get("directed") else 1
     twice = 2 if params.execution == "synchronous" else 1
     steps = min(params.max_steps, _STEPS)
     return Estimate(
         memory_bytes=_PROCESS_BYTES
         + both * (4 + 4 * bool(graph.get("weighted"))) * arcs
-        + (28 + 8 * both + twice * wide) * vertices,
+        + (28 + 8 * both + twice * wide) * vertices
+        + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
         cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
+
+
+def _width(kind: FieldKind, sizes: Mapping[str, Any]) -> int:
+    """Bytes of a field of one vertex or edge."""
+    dtype, length = kind if isinstance(kind, tuple) else (kind, 1)
+    return np.dtype(dtype).itemsize * (int(sizes.get(length) or 1) if isinstance(length, str) else length)

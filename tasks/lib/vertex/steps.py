@@ -10,6 +10,7 @@ from numba.core import types
 from numba.extending import overload
 
 from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
+from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
 BLOCK = 1 << 12
@@ -17,6 +18,7 @@ BLOCK = 1 << 12
 Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
 _scope_of = scope_maker(SCHEMA)  # noqa: F821
+_first_scope_of = scope_maker(SCHEMA.of_init)  # noqa: F821
 _init = nb.njit(forceinline=True, error_model="numpy")(PROGRAM.init or (lambda scope, params: None))  # noqa: F821
 _update = nb.njit(forceinline=True, error_model="numpy")(PROGRAM.update)  # noqa: F821
 _yield = types.ExternalFunction("sched_yield", types.int32())
@@ -70,4 +72,4 @@ def run_share(state, queue, starts, params, residuals, claims, arrived, threads)
 def run_init(state, params, low, high):
     """Set the fields of vertices from `low` to `high`."""
     for vertex in range(low, high):
-        _init(_scope_of(state, np.int64(vertex)), params)
+        _init(_first_scope_of(state, np.int64(vertex)), params)

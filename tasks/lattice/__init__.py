@@ -1,0 +1,48 @@
+"""Stage `lattice`: an image or a volume becomes a grid graph, each of whose vertices has observed one label.
+
+The file is a `.npy` of 2 or 3 dimensions, of integers or truth values. Its distinct values, ascending, are the labels
+from 0 on. Vertices are numbered row by row, as the array lies in memory; neighbours are next to each other along one
+axis.
+
+Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `observed.npy` int32
+[vertices], labels; `levels.npy` [labels], the values. The stats have `labels`, and the `shape` as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 110 << 20
+_START_S = 0.4
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """The most vertices and neighbours that the file's bytes can be, which plans of later stages take over."""
+    facts = inputs.get("lattice", {})
+    vertices = int(facts.get("vertices") or facts.get("bytes") or 0)
+    edges = 3 * vertices
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 70 * vertices, cpu_s=_START_S + 2e-7 * vertices, output_bytes=36 * vertices,
+        stats={"vertices": vertices, "edges": edges, "labels": int(facts.get("labels") or 8)}, parallel=0.0,
+        start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="lattice",
+    params=StageParams,
+    inputs={
+        "lattice": Input(
+            "an image or a volume: .npy of 2 or 3 dimensions, of integers", file=True,
+            stats="superworkflow.tasks.lattice.run:size_of",
+        )
+    },
+    run="superworkflow.tasks.lattice.run:run",
+    estimate=estimate,
+    help="grid graph of an image or a volume",
+)  # fmt: skip

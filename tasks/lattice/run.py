@@ -1,0 +1,93 @@
+"""The work of stage `lattice`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.source import Source
+
+MOST_LABELS = 256
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Make the grid graph; see `tasks.lattice`."""
+    source = job.sources["lattice"]
+    values = read_lattice(source.local(job.scratch), source.uri)
+    levels, observed = np.unique(values, return_inverse=True)
+    if not 2 <= len(levels) <= MOST_LABELS:
+        raise UserError(f"a lattice has 2 to {MOST_LABELS} distinct values", where=source.uri, value=len(levels),
+                        remedy="Round its values to few levels")  # fmt: skip
+    indptr, indices = grid_rows(values.shape)
+    arrays: dict[str, NDArray[Any]] = {
+        "indptr": indptr,
+        "indices": indices,
+        "observed": observed.reshape(-1).astype(np.int32),
+        "levels": levels,
+    }
+    for name, array in arrays.items():
+        job.output.array(f"{name}.npy", array)
+    shape = ",".join(map(str, values.shape))
+    job.progress.log(f"{' x '.join(map(str, values.shape))} vertices with {len(levels)} labels")
+    return Output(
+        rows=values.size,
+        stats={
+            "vertices": values.size, "edges": len(indices) // 2, "labels": len(levels), "shape": shape,
+            "directed": False, "weighted": False,
+        },
+    )  # fmt: skip
+
+
+def read_lattice(path: Path, where: str) -> NDArray[Any]:
+    """The array of a file.
+
+    Raises:
+        UserError: it is no `.npy`, or no lattice of integers.
+    """
+    try:
+        values: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError("no array in NumPy's format", where=where, value=str(error)[:100],
+                        remedy="Write it with numpy.save") from None  # fmt: skip
+    if not isinstance(values, np.ndarray) or values.ndim not in (2, 3) or values.dtype.kind not in "biu":
+        given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else "several arrays"
+        raise UserError("a lattice is an array of 2 or 3 dimensions, of integers", where=where, value=given,
+                        remedy="Give one, with a number for each label")  # fmt: skip
+    if not 2 <= values.size < 1 << 31:
+        raise UserError("a lattice has 2 to 2³¹ - 1 vertices", where=where, value=values.size,
+                        remedy="Give another, or a part of it")  # fmt: skip
+    return values
+
+
+def grid_rows(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Rows of a grid: indptr int64 [vertices + 1], and indices int32 [arcs], ascending in each row."""
+    size = math.prod(shape)
+    vertices = np.arange(size, dtype=np.int32)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    there = np.empty((size, 2 * len(shape)), bool)
+    offsets = np.array([-stride for stride in strides] + strides[::-1], np.int32)
+    for axis, (length, stride) in enumerate(zip(shape, strides, strict=True)):
+        along = vertices // stride % length
+        there[:, axis] = along > 0
+        there[:, -1 - axis] = along < length - 1
+    indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1, dtype=np.int64))])
+    return indptr, (vertices[:, None] + offsets)[there]
+
+
+def size_of(source: Source, look_bytes: int) -> dict[str, Stat]:
+    """Vertices by the head of the file, for estimates; nothing of another file."""
+    try:
+        with source.location.open() as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return {"vertices": math.prod(read(file)[0])}
+    except (ValueError, OSError):
+        return {}

@@ -1,0 +1,29 @@
+"""The work of stage `publish_lattice`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Write the arrays; see `tasks.publish_lattice`.
+
+    Raises:
+        UserError: the values are of another lattice.
+    """
+    graph, values = job.inputs["graph"], job.inputs["values"]
+    vertices, shape = int(graph.stats["vertices"] or 0), [int(each) for each in str(graph.stats["shape"]).split(",")]
+    names, levels = str(values.stats["fields"]).split(","), graph.array("levels.npy")
+    for name in names:
+        shards = values.files(f"{name}-*.npy")
+        field = np.concatenate([values.array(file) for file in sorted(shards)])
+        if len(field) != vertices:
+            raise UserError("the values are of another lattice", where=values.uri, value=f"{len(field)} vertices",
+                            remedy=f"Give those of {graph.uri}")  # fmt: skip
+        made = levels[field] if name == "label" else field
+        job.output.array(f"{name}.npy", made.reshape(*shape, *field.shape[1:]))
+    return Output(rows=vertices, stats={"vertices": vertices, "fields": len(names)})

@@ -188,14 +188,8 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
     return Output(rows=vertices, stats=stats)
 
 
-def _width(kind: str | tuple[str, int | str]) -> int:
-    """Bytes of a field of one vertex."""
-    dtype, length = kind if isinstance(kind, tuple) else (kind, 1)
-    return np.dtype(dtype).itemsize * (_CLASSES if isinstance(length, str) else length)
-
-
 def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
-    """Memory of the graph, the fields and the queue; time of as many sweeps as most programs take."""
+    """Memory of the graph twice, as it is and renumbered, the fields and the queue; time of as many sweeps as most programs take."""
     graph = inputs.get("graph", {})
     vertices, arcs = (
         int(graph.get("vertices") or 0),
@@ -211,7 +205,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     steps = min(params.max_steps, _STEPS)
     return Estimate(
         memory_bytes=_PROCESS_BYTES
-        + both * (4 + 4 * bool(graph.get("weighted"))) * arcs
+        + 2 * both * (4 + 4 * bool(graph.get("weighted"))) * arcs
         + (28 + 8 * both + twice * wide) * vertices
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
         cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
@@ -222,4 +216,4 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
 def _width(kind: FieldKind, sizes: Mapping[str, Any]) -> int:
     """Bytes of a field of one vertex or edge."""
     dtype, length = kind if isinstance(kind, tuple) else (kind, 1)
-    return np.dtype(dtype).itemsize * (int(sizes.get(length) or 1) if isinstance(length, str) else length)
+    return np.dtype(dtype).itemsize * (int(sizes.get(length) or _CLASSES) if isinstance(length, str) else length)

@@ -94,9 +94,9 @@ def graph_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return edges, labels
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[None]:
-    """The Java process of all Spark sessions of a module: starting one takes longer than most of what it does.
+    """The Java process of all Spark sessions here: its first stage takes 30 CPU seconds, later ones seven.
 
     Its Python workers have the environment that it began with, and so reach the S3 server.
     """

@@ -78,7 +78,7 @@ def _vertices(batch: TableBatch, nodes: Any) -> NDArray[np.int32]:
     if found.null_count:
         row = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
         stranger = BadValue(row, "the graph has no such node", ids[row].as_py())
-        known = repr(nodes[0].as_py())
-        raise batch.fault(stranger, f"Leave such rows out, or name nodes as the edge list does, such as {known}")
+        first = repr(nodes[0].as_py())
+        raise batch.fault(stranger, f"Leave such rows out, or name nodes as the edge list does, such as {first}")
     vertices: NDArray[np.int32] = found.to_numpy().astype(np.int32)
     return vertices

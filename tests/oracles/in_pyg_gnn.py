@@ -206,8 +206,8 @@ def check_edge_features(dataset: Dataset) -> None:
                 theirs.load_state_dict(getattr(layer, part).state_dict(), strict=True)
             pairs = [(getattr(layer, part).weight, theirs.weight) for part, theirs in parts.items()]
         else:
-            of = GATConv if name == "gat" else GATv2Conv
-            conv, act = of(width, HIDDEN // 4, heads=4, edge_dim=features.shape[1]), torch.nn.functional.elu
+            kind = GATConv if name == "gat" else GATv2Conv
+            conv, act = kind(width, HIDDEN // 4, heads=4, edge_dim=features.shape[1]), torch.nn.functional.elu
             found = pyg_weights(network.arrays(), shape)
             state = {key.removeprefix("convs.0."): each for key, each in found.items() if key.startswith("convs.0.")}
             conv.load_state_dict({key: torch.from_numpy(np.array(each)) for key, each in state.items()}, strict=True)

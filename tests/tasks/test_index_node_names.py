@@ -383,11 +383,11 @@ def test_pairs_without_an_edge_are_of_two_sides(tmp_path: Path, shared_data: Pat
 
 
 def test_pairs_across_the_sides_are_uniform(tmp_path: Path) -> None:
-    """Chi-square over 300 splits: each pair of a user and an item without an edge is drawn alike."""
+    """Chi-square over 100 splits: each pair of a user and an item without an edge is drawn alike."""
     path = write(tmp_path, "csv", [(str(i), str((i + step) % 6)) for i in range(6) for step in (0, 1, 2)])
     graph = run_index(path, bipartite=True)
     counts = np.zeros((12, 12))
-    for seed in range(300):
+    for seed in range(100):
         pairs, _ = pairs_of(graph, tmp_path / f"h{seed}", "negatives.npy", fraction=0.3, seed=seed, max_pairs=1)
         np.add.at(counts, tuple(pairs.T), 1)
     left = np.array([label.startswith("user:") for label in graph.labels])

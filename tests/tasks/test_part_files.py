@@ -113,8 +113,14 @@ def parts(tmp_path: Path) -> Path:
     return tmp_path / "parts"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+@pytest.mark.parametrize(
+    ("form", "engine"),
+    [
+        pytest.param(form, engine, id=f"{form.__name__}-{engine}", marks=needs_spark if engine == "spark" else ())
+        for form in FORMS for engine in ("compiled", "relational", "spark")
+        if (form, engine) != (no_header, "spark")
+    ],
+)  # fmt: skip
 def test_the_same_graph_as_of_one_file(
     form: Callable[[Path, Rows], None], engine: str, parts: Path, tmp_path: Path
 ) -> None:
@@ -143,8 +149,13 @@ def test_in_a_bucket(engine: str, parts: Path, tmp_path: Path, s3_store: Store) 
     assert source.digest == Source.of(parts).digest
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("bad", ["u,,1", "u", "u,v,-1"])
+@pytest.mark.parametrize(
+    ("bad", "engine"),
+    [
+        *((bad, engine) for bad in ("u,,1", "u", "u,v,-1") for engine in ("compiled", "relational")),
+        pytest.param("u", "spark", marks=needs_spark),
+    ],
+)
 def test_a_bad_row_is_named_with_its_file(bad: str, engine: str, parts: Path, tmp_path: Path) -> None:
     spark_csv(parts, edge_rows(30))
     with (parts / "part-00001-8c1f-c000.csv").open("a") as stream:

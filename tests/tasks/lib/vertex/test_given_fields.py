@@ -41,20 +41,20 @@ def test_label_propagation_is_the_harmonic_function(tmp_path: Path) -> None:
     graph = nx.gnp_random_graph(60, 0.1, seed=1)
     graph.remove_nodes_from(list(nx.isolates(graph)))
     names, rng = list(graph), np.random.default_rng(0)
-    known = dict(zip(names[:9], ["red", "green", "blue"] * 3, strict=True))
+    labelled = dict(zip(names[:9], ["red", "green", "blue"] * 3, strict=True))
     rows = []
     for u, v in graph.edges:
         graph[u][v]["weight"] = float(np.float32(rng.uniform(0.5, 2)))
         rows.append(f"{u} {v} {graph[u][v]['weight']}\n")
     edges, table = tmp_path / "e.txt", tmp_path / "t.csv"
     edges.write_text("".join(rows))
-    table.write_text("node,label\n" + "".join(f"{node},{label}\n" for node, label in known.items()))
+    table.write_text("node,label\n" + "".join(f"{node},{label}\n" for node, label in labelled.items()))
     found = propagated(edges, table, tmp_path, threshold=1e-13)
-    reached = [n for n in names if n not in known and any(nx.has_path(graph, n, k) for k in known)]
-    matrix = nx.to_numpy_array(graph, [*reached, *known])
+    reached = [n for n in names if n not in labelled and any(nx.has_path(graph, n, k) for k in known)]
+    matrix = nx.to_numpy_array(graph, [*reached, *labelled])
     size = len(reached)
     walks = (matrix / matrix.sum(axis=1, keepdims=True))[:size]
-    one_hot = np.array([[label == each for each in ("blue", "green", "red")] for label in known.values()], float)
+    one_hot = np.array([[label == each for each in ("blue", "green", "red")] for label in labelled.values()], float)
     expected = np.linalg.solve(np.eye(size) - walks[:, :size], walks[:, size:] @ one_hot)
     shares = np.array([found[str(node)]["share"] for node in reached])
     assert np.abs(shares - expected).max() < 1e-8
@@ -76,8 +76,8 @@ def test_label_propagation_of_citations(tmp_path: Path, name: str, least: float)
     folder = write_planetoid(Path(os.environ["SUPERWORKFLOW_TEST_DATA"]) / "planetoid", name, tmp_path / name)
     labels = pq.read_table(folder / "paper.parquet")["label"].to_pylist()
     splits = [row.split(",") for row in (folder / "seeds.csv").read_text().split()[1:]]
-    known = [int(paper) for paper, split in splits if split == "train"]
-    pq.write_table(pa.table({"node": known, "label": [labels[paper] for paper in known]}), tmp_path / "t.parquet")
+    trained = [int(paper) for paper, split in splits if split == "train"]
+    pq.write_table(pa.table({"node": trained, "label": [labels[paper] for paper in known]}), tmp_path / "t.parquet")
     found = propagated(folder / "cites.parquet", tmp_path / "t.parquet", tmp_path)
     test = [paper for paper, split in splits if split == "test"]
     right = sum(paper in found and found[paper]["predicted"] == str(labels[int(paper)]) for paper in test)

@@ -50,7 +50,7 @@ def test_label_propagation_is_the_harmonic_function(tmp_path: Path) -> None:
     edges.write_text("".join(rows))
     table.write_text("node,label\n" + "".join(f"{node},{label}\n" for node, label in labelled.items()))
     found = propagated(edges, table, tmp_path, threshold=1e-13)
-    reached = [n for n in names if n not in labelled and any(nx.has_path(graph, n, k) for k in known)]
+    reached = [n for n in names if n not in labelled and any(nx.has_path(graph, n, k) for k in labelled)]
     matrix = nx.to_numpy_array(graph, [*reached, *labelled])
     size = len(reached)
     walks = (matrix / matrix.sum(axis=1, keepdims=True))[:size]
@@ -60,7 +60,7 @@ def test_label_propagation_is_the_harmonic_function(tmp_path: Path) -> None:
     assert np.abs(shares - expected).max() < 1e-8
     best = np.array(["blue", "green", "red"])[expected.argmax(axis=1)]
     assert [found[str(node)]["predicted"] for node in reached] == best.tolist()
-    assert all(found[str(node)]["predicted"] == found[str(node)]["label"] == label for node, label in known.items())
+    assert all(found[str(node)]["predicted"] == found[str(node)]["label"] == label for node, label in labelled.items())
 
 
 def test_an_unreached_node_has_no_class(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_label_propagation_of_citations(tmp_path: Path, name: str, least: float)
     labels = pq.read_table(folder / "paper.parquet")["label"].to_pylist()
     splits = [row.split(",") for row in (folder / "seeds.csv").read_text().split()[1:]]
     trained = [int(paper) for paper, split in splits if split == "train"]
-    pq.write_table(pa.table({"node": trained, "label": [labels[paper] for paper in known]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"node": trained, "label": [labels[paper] for paper in trained]}), tmp_path / "t.parquet")
     found = propagated(folder / "cites.parquet", tmp_path / "t.parquet", tmp_path)
     test = [paper for paper, split in splits if split == "test"]
     right = sum(paper in found and found[paper]["predicted"] == str(labels[int(paper)]) for paper in test)

@@ -189,7 +189,7 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
 
 
 def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
-    """Memory of the graph, as it is and renumbered, of fields and queue; time of as many sweeps as most programs take."""
+    """Memory of the graph, as it is and renumbered, of fields and queue; time of the sweeps that most programs take."""
     graph = inputs.get("graph", {})
     vertices, arcs = (
         int(graph.get("vertices") or 0),

@@ -9,8 +9,7 @@ from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, index, publish_fields, publish_lattice, vertex_fields
-from superworkflow.tasks import lattice as lattice_stage
+from superworkflow.tasks import colour, grid, index, publish_fields, publish_lattice, vertex_fields
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
 
@@ -54,19 +53,19 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
 
 
 def lattice_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
-    """Lattice, colour, the program, publish_lattice; the arguments are those of `vertex_superworkflow`."""
+    """Grid, colour, the program, publish_lattice; the arguments are those of `vertex_superworkflow`."""
 
     def diagram(flow: Diagram, lattice: Source) -> None:
-        """Lattice, colour, the program, publish_lattice."""
+        """Grid, colour, the program, publish_lattice."""
         _check_distance(flow, program)
-        graph = flow.stage(lattice_stage.STAGE, lattice=lattice)
+        graph = flow.stage(grid.STAGE, lattice=lattice)
         values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
         flow.stage(publish_lattice.STAGE, graph=graph, values=values)
 
     return Superworkflow(
         name=program.name,
         help=program.help,
-        stages=(lattice_stage.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
+        stages=(grid.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
         sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers"},
         diagram=diagram,
         options=program.params,

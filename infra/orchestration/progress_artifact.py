@@ -15,11 +15,11 @@ class ProgressArtifact:
     """A bar in Prefect's UI for a stage that takes long enough to watch.
 
     Args:
-        key: artifact key; lower-case letters, digits and dashes.
+        name: the node's; Prefect's keys have dashes for its underscores.
     """
 
-    def __init__(self, key: str):
-        self._key, self._id = key, None  # type: str, UUID | None
+    def __init__(self, name: str):
+        self._name, self._id = name, None  # type: str, UUID | None
         self._last = time.monotonic()
 
     def update(self, done: float, total: float) -> bool:
@@ -30,7 +30,8 @@ class ProgressArtifact:
         self._last = now
         share = 100.0 * done / total if total else 100.0
         if self._id is None:
-            created = create_progress_artifact(progress=share, key=self._key, description=f"Progress of {self._key}")
+            key = self._name.replace("_", "-")
+            created = create_progress_artifact(progress=share, key=key, description=f"Progress of {self._name}")
             assert isinstance(created, UUID)
             self._id = created
         else:

@@ -28,7 +28,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 STAGE = Stage(
     name="publish_lattice",
     params=StageParams,
-    inputs={"graph": Input("lattice dataset"), "values": Input("dataset of a vertex program on that lattice")},
+    inputs={"graph": Input("grid dataset"), "values": Input("dataset of a vertex program on that lattice")},
     run="superworkflow.tasks.publish_lattice.run:run",
     estimate=estimate,
     help="fields of a vertex program on a lattice, as arrays of its shape",

@@ -45,6 +45,13 @@ def test_the_same_work_is_the_same_dataset(graph: Path) -> None:
     assert nodes["fit"].digest == nodes["curved"].digest
 
 
+def test_a_source_has_no_name_of_a_stage() -> None:
+    with pytest.raises(
+        UserError, match=r"superworkflow second: sources: a source has the name of a stage \(got 'fit'\)"
+    ):
+        replace(SUPERWORKFLOW, sources={"graph": "edges", "fit": "a table"})
+
+
 def test_planned_by_its_own(graph: Path) -> None:
     stages = {stage.name: stage for stage in plan(_request(graph, "curved.degree=4", "curved.rounds=1000"))}
     assert list(stages) == ["measurements", "fit", "curved", "choose"]

@@ -21,8 +21,8 @@ from superworkflow.tasks.bp.program import PROGRAM, BpParams
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.gibbs.program import PROGRAM as GIBBS
 from superworkflow.tasks.gibbs.program import GibbsParams
-from superworkflow.tasks.lattice import STAGE as LATTICE
-from superworkflow.tasks.lattice.run import grid_rows
+from superworkflow.tasks.grid import STAGE as GRID
+from superworkflow.tasks.grid.run import grid_rows
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from superworkflow.tasks.publish_lattice import STAGE as PUBLISH
 from tests.tasks.index_helpers import run_stage
@@ -73,7 +73,7 @@ def test_exact_on_a_chain(max_product: bool) -> None:
 def test_denoises_a_volume_through_its_stages(tmp_path: Path) -> None:
     truth, noisy = volume(36, labels=3)
     np.save(tmp_path / "noisy.npy", noisy * 10 + 3)
-    graph = run_stage(LATTICE, {}, {"lattice": str(tmp_path / "noisy.npy")}, tmp_path / "lattice")
+    graph = run_stage(GRID, {}, {"lattice": str(tmp_path / "noisy.npy")}, tmp_path / "lattice")
     colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colour")
     assert colours.stats["colours"] == 2
 
@@ -152,13 +152,13 @@ def test_gibbs_draws_from_the_exact_marginals() -> None:
 def test_what_is_refused(tmp_path: Path, values: np.ndarray, words: str) -> None:
     np.save(tmp_path / "x.npy", values)
     with pytest.raises(UserError, match=words):
-        run_stage(LATTICE, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "lattice")
+        run_stage(GRID, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "lattice")
 
 
 def test_a_file_that_is_no_array(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_text("1 2 3\n")
     with pytest.raises(UserError, match="no array in NumPy's format"):
-        run_stage(LATTICE, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "lattice")
+        run_stage(GRID, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "lattice")
 
 
 @pytest.mark.parametrize("name", ["bp", "gibbs"])

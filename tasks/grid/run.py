@@ -1,4 +1,4 @@
-"""The work of stage `lattice`."""
+"""The work of stage `grid`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_LABELS = 256
 
 
 def run(job: StageRun[StageParams]) -> Output:
-    """Make the grid graph; see `tasks.lattice`."""
+    """Make the grid graph; see `tasks.grid`."""
     source = job.sources["lattice"]
     values = read_lattice(source.local(job.scratch), source.uri)
     levels, observed = np.unique(values, return_inverse=True)

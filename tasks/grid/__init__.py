@@ -1,4 +1,4 @@
-"""Stage `lattice`: an image or a volume becomes a grid graph, each of whose vertices has observed one label.
+"""Stage `grid`: an image or a volume becomes a grid graph, each of whose vertices has observed one label.
 
 The file is a `.npy` of 2 or 3 dimensions, of integers or truth values. Its distinct values, ascending, are the labels
 from 0 on. Vertices are numbered row by row, as the array lies in memory; neighbours are next to each other along one
@@ -34,15 +34,15 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 
 STAGE = Stage(
-    name="lattice",
+    name="grid",
     params=StageParams,
     inputs={
         "lattice": Input(
             "an image or a volume: .npy of 2 or 3 dimensions, of integers", file=True,
-            stats="superworkflow.tasks.lattice.run:size_of",
+            stats="superworkflow.tasks.grid.run:size_of",
         )
     },
-    run="superworkflow.tasks.lattice.run:run",
+    run="superworkflow.tasks.grid.run:run",
     estimate=estimate,
     help="grid graph of an image or a volume",
 )  # fmt: skip

@@ -37,12 +37,12 @@ class Progress:
 
         Args:
             done: units finished.
-            total: units in all.
+            total: units in all; 0 where nobody knows, as of steps until nothing changes.
             unit: what is counted, in the plural, such as `rows`.
             facts: further figures, such as `loss=0.41` or `tokens_per_s=2.1e6`.
         """
         now = time.monotonic()
-        if now - self._last < INTERVAL_SECONDS and done < total:
+        if now - self._last < INTERVAL_SECONDS and (done < total or (done and not total)):
             return
         self._last = now
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)
@@ -120,7 +120,8 @@ def progress_text(fields: dict[str, Any]) -> str:
         f"{name.removesuffix('_per_s')} {_short(value)}{'/s' if name.endswith('_per_s') else ''}"
         for name, value in fields["facts"].items()
     )
-    return f"{share:3.0f}%  {_short(done)}/{_short(total)} {fields['unit']}  {facts}".rstrip()
+    so_far = f"{_short(done)}" if done and not total else f"{share:3.0f}%  {_short(done)}/{_short(total)}"
+    return f"{so_far} {fields['unit']}  {facts}".rstrip()
 
 
 def parse_event(line: str) -> dict[str, Any] | None:

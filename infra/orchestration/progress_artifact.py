@@ -23,12 +23,14 @@ class ProgressArtifact:
         self._last = time.monotonic()
 
     def update(self, done: float, total: float) -> bool:
-        """Move the bar; returns whether it was time to."""
+        """Move the bar, if there is a total; returns whether it was time to."""
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN:
             return False
         self._last = now
-        share = 100.0 * done / total if total else 100.0
+        if not total:
+            return True
+        share = 100.0 * done / total
         if self._id is None:
             key = self._name.replace("_", "-")
             created = create_progress_artifact(progress=share, key=key, description=f"Progress of {self._name}")

@@ -170,7 +170,7 @@ class ChromaticEngine:
             if not np.isfinite(residual):
                 raise self._not_finite(step)
             if progress is not None:
-                progress.update(step, params.max_steps, "steps")
+                progress.update(step, 0, "steps", vertices=len(queue.vertices), residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
         return self._outcome(trace, "steps")

@@ -177,8 +177,12 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
     with job.output.file(TRACE) as path:
         pq.write_table(pa.table({name: [row[name] for row in outcome.trace] for name in columns}), path)
     updates, arcs = (int(sum(row[name] for row in outcome.trace)) for name in ("updates", "arcs"))
-    how = {"empty": "no vertex is active", "tolerance": "the residual is within the tolerance",
-           "steps": "warning: max_steps is reached, and vertices are active still"}  # fmt: skip
+    sweeps = job.params.scheduler == "sweep" and not job.params.tolerance
+    how = {
+        "empty": "no vertex is active",
+        "tolerance": "the residual is within the tolerance",
+        "steps": "as many as max_steps" if sweeps else "warning: max_steps is reached, and vertices are still active",
+    }
     job.progress.log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")
     stats: dict[str, Stat] = {
         "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,

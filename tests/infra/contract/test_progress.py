@@ -23,6 +23,7 @@ from superworkflow.infra.contract.progress import (
         ({"done": 0, "total": 9999, "unit": "edges", "facts": {}}, "  0%  0/9999 edges"),
         ({"done": 12345, "total": 2e9, "unit": "pairs", "facts": {}}, "  0%  12.3k/2G pairs"),
         ({"done": 0, "total": 0, "unit": "edges", "facts": {}}, "100%  0/0 edges"),
+        ({"done": 1500, "total": 0, "unit": "steps", "facts": {"residual": 0.5}}, "1500 steps  residual 0.5"),
         (
             {"done": 1, "total": 1, "unit": "epochs", "facts": {"tokens_per_s": 2.14e6, "device": "cpu"}},
             "100%  1/1 epochs  tokens 2.14M/s  device cpu",

@@ -100,10 +100,10 @@ class Superworkflow:
     own: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if taken := set(self.sources) & set(self.models()):
+        if both := set(self.sources) & set(self.models()):
             raise UserError(
                 "a source has the name of a stage", where=f"superworkflow {self.name}: sources",
-                value=min(taken), remedy="Give each a name of its own: both are arguments of one flow",
+                value=min(both), remedy="Give each a name of its own: both are arguments of one flow",
             )  # fmt: skip
         for prefix in self.prefixes:
             taken = [self.name, *(stage.name for stage in self.stages), *self.sources]

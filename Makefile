@@ -19,9 +19,8 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest
 	$(MAKE) --jobs 4 test-here test-cluster test-servers test-kernels test-s3
 
-# Files in their own order: xdist's, by number of tests, leaves the few long tests of flows and sweeps for the end.
 test-here: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
 
 oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles

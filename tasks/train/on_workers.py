@@ -46,7 +46,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.data import check_without_edge_features, shape_of
+from superworkflow.tasks.train.data import check_without_edge_features, shape_of, unused_edge_features
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
 from superworkflow.tasks.train.run import FILES, concrete_params, describe, task_of, write_results
@@ -167,7 +167,9 @@ def trainer_of(
     exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
     group = DistributedGroup(network, params, partition, sampler, exchange, worker, folder)
     source = DistributedBatches(task, params, sampler, rows, weights, group.paces)
-    return Trainer(network, task, params, source, group, GroupProgress(worker)), group
+    trainer = Trainer(network, task, params, source, group, GroupProgress(worker))
+    trainer.warnings += unused_edge_features(graph, params)
+    return trainer, group
 
 
 def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDArray[Any]]:

@@ -19,7 +19,7 @@ from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
 from superworkflow.tasks.lib.gnn.objective.labels import by_number
 from superworkflow.tasks.lib.gnn.objective.real_labels import number_of
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.sampler.links import Places, is_directed
+from superworkflow.tasks.lib.gnn.sampler.links import Places, is_directed, packed_pairs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
@@ -154,9 +154,7 @@ def _check(labels: EdgeLabels, where: str) -> None:
 
 def _in_two_splits(labels: EdgeLabels) -> int:
     """Number of pairs of nodes with edges in several splits."""
-    ends = labels.pairs if labels.directed else np.sort(labels.pairs, axis=1)
-    keys = (ends[:, 0].astype(np.uint64) << np.uint64(32)) | ends[:, 1].astype(np.uint64)
-    _, group = np.unique(keys, return_inverse=True)
+    _, group = np.unique(packed_pairs(labels.pairs, not labels.directed), return_inverse=True)
     least, most = (np.full(int(group.max()) + 1, start, np.int8) for start in (len(SPLITS), 0))
     np.minimum.at(least, group.reshape(-1), labels.splits)
     np.maximum.at(most, group.reshape(-1), labels.splits)

@@ -13,6 +13,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.edge_list.edge_times import EdgeTimes
 from superworkflow.tasks.lib.gnn.objective.labels import divided
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME, SPLITS
+from superworkflow.tasks.lib.gnn.sampler.links import packed_pairs
 from superworkflow.tasks.lib.graph.missing_labels import is_blank
 
 NONE = -1
@@ -30,8 +31,7 @@ def drawn_splits(
         shares: to train and to validate on.
         seed: of the hash.
     """
-    ends = (pairs if directed else np.sort(pairs, axis=1)).astype(np.uint64)
-    _, firsts, group = np.unique((ends[:, 0] << np.uint64(32)) | ends[:, 1], return_index=True, return_inverse=True)
+    _, firsts, group = np.unique(packed_pairs(pairs, not directed), return_index=True, return_inverse=True)
     of_groups = divided(classes[firsts], int(classes.max(initial=0)) + 1, shares, seed)
     found: NDArray[np.int8] = of_groups[group.reshape(-1)]
     return found

@@ -18,7 +18,7 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import part_files, part_uri
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, packed_pairs
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
 COLUMNS, LABEL = ("source", "target", "split"), "label"
@@ -134,8 +134,7 @@ def _check_once(
     pairs: Pairs, splits: NDArray[Any], linked: NDArray[np.bool_], one_set: bool, table: pa.Table, where: str
 ) -> None:  # fmt: skip
     """Refuse a link that occurs in two splits, or is given as none too."""
-    ends = np.sort(pairs, axis=1) if one_set else pairs
-    keys = (ends[:, 0].astype(np.uint64) << np.uint64(32)) | ends[:, 1].astype(np.uint64)
+    keys = packed_pairs(pairs, one_set)
     order = np.argsort(keys[linked], kind="stable")
     sorted_keys, sorted_splits, rows = keys[linked][order], splits[linked][order], np.flatnonzero(linked)[order]
     twice = np.flatnonzero((sorted_keys[1:] == sorted_keys[:-1]) & (sorted_splits[1:] != sorted_splits[:-1]))

@@ -27,6 +27,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     is_one_way,
     link_times,
     links_of,
+    packed_pairs,
 )
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.gnn.sampler.time_draws import edge_times
@@ -118,24 +119,24 @@ def _given(
     """Hold out the links that the user gives, with the pairs that they are compared with, or drawn ones; warnings."""
     where, one_set = job.sources["links"].uri, edges.source == edges.target
     given = read_given(job, graph, edges)
-    there = _packed(links, one_set)
-    absent = ~np.isin(_packed(given.trained, one_set), there)
+    there = packed_pairs(links, one_set)
+    absent = ~np.isin(packed_pairs(given.trained, one_set), there)
     if absent.any():
         raise UserError("links of the split train are not in the graph", where=where, value=f"{absent.sum()} links",
                         remedy="Give an edge list with all links to train on")  # fmt: skip
     hidden = np.concatenate([given.links[split] for split in HELD_OUT])
-    gone = np.unique(_packed(hidden, one_set))
+    gone = np.unique(packed_pairs(hidden, one_set))
     if len(there) - np.isin(gone, there).sum() < 2:
         raise UserError("no link is left to train on", where=where, value=f"{len(hidden)} of {len(links)} links",
                         remedy="Give an edge list with links that are neither validated on nor tested")  # fmt: skip
     warnings: list[InputWarning] = []
     drawn = _others(graph, edges, len(hidden) + int((~np.isin(gone, there)).sum()), job.params.seed)
-    drawn = drawn[~np.isin(_packed(drawn, one_set), gone)]
+    drawn = drawn[~np.isin(packed_pairs(drawn, one_set), gone)]
     others = dict(zip(HELD_OUT, np.split(drawn[: len(hidden)], [len(given.links["validation"])]), strict=True))
     for split, pairs in given.candidates.items():
         count = len(given.links[split])
         others[split] = pairs[np.arange(count) * len(pairs) // count]
-        if linked := int(np.isin(_packed(pairs, one_set), there).sum()):
+        if linked := int(np.isin(packed_pairs(pairs, one_set), there).sum()):
             warnings.append(InputWarning(
                 f"pairs of the split {split} are given as no links, and are links of the graph", where,
                 f"{linked} of {len(pairs)}", "Leave these rows out if a high score of them is not wrong",
@@ -167,12 +168,6 @@ def _times(
 ) -> NDArray[np.int64]:  # fmt: skip
     times = edge_times(graph, edges.name, params.time)
     return link_times(graph.rows(edges.name), either_way and edges.source == edges.target, times, links)
-
-
-def _packed(pairs: Pairs, one_set: bool) -> NDArray[np.uint64]:
-    """One number for each link."""
-    ends = (np.sort(pairs, axis=1) if one_set else pairs).astype(np.uint64)
-    return (ends[:, 0] << np.uint64(32)) | ends[:, 1]
 
 
 def _edges_of(graph: HeteroGraph, name: str) -> EdgeSet:

@@ -20,6 +20,7 @@ from superworkflow.tasks.lib.gnn.model.config import EDGE_CLASSIFICATION, EDGE_R
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
+from superworkflow.tasks.lib.gnn.objective.link_prediction import nodes_of_pairs
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import Places
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -62,11 +63,7 @@ class EdgeTask:
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         pairs, ends = self.labels.pairs[items], (self._edges.source, self._edges.target)
-        nodes = {
-            name: np.unique(np.concatenate([pairs[:, i] for i, end in enumerate(ends) if end == name]))
-            for name in self.head.node_sets
-        }
-        places = [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
+        nodes, places = nodes_of_pairs(ends, pairs)
         return Example(nodes, self.lost(items, step), (self._wanted(items), *places))
 
     def mass(self, example: Example) -> float:

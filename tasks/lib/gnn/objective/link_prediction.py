@@ -156,11 +156,7 @@ class LinkPrediction:
         if times is not None:
             found, limits, places = nodes_at_times(ends, pairs, times)
             return Example(found, lost, (*places, is_link), limits)
-        nodes = {
-            name: np.unique(np.concatenate([pairs[:, i] for i, end in enumerate(ends) if end == name]))
-            for name in self.head.node_sets
-        }
-        places = [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
+        nodes, places = nodes_of_pairs(ends, pairs)
         return Example(nodes, lost, (*places, is_link))
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
@@ -198,6 +194,15 @@ class LinkPrediction:
     def facts(self) -> dict[str, Stat]:
         held_out = {f"{split}_links": len(pairs) for split, pairs in self.held_out.links.items()}
         return {"train_links": len(self._links), **held_out}
+
+
+def nodes_of_pairs(ends: tuple[str, str], pairs: Pairs) -> tuple[dict[str, NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """The different ends of pairs, ascending, by node set, and the place among them of each source and target."""
+    nodes = {
+        name: np.unique(np.concatenate([pairs[:, i] for i, end in enumerate(ends) if end == name]))
+        for name in sorted(set(ends))
+    }
+    return nodes, [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
 
 
 def nodes_at_times(

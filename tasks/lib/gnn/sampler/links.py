@@ -122,11 +122,12 @@ def directed_links_of(rows: CsrRows) -> Pairs:
 
 def is_one_way(pairs: Pairs, links: Pairs) -> NDArray[np.bool_]:
     """True for each of some pairs whose reverse is not among the links."""
-    return ~np.isin(_packed(pairs[:, ::-1]), _packed(links))
+    return ~np.isin(packed_pairs(pairs[:, ::-1]), packed_pairs(links))
 
 
-def _packed(pairs: Pairs) -> NDArray[np.uint64]:
-    ends = pairs.astype(np.uint64)
+def packed_pairs(pairs: NDArray[np.integer], one_set: bool = False) -> NDArray[np.uint64]:
+    """One number for each pair, uint64 [pairs], ascending as pairs do; `one_set`, the same number for both ways."""
+    ends = (np.sort(pairs, axis=1) if one_set else pairs).astype(np.uint64, copy=False)
     packed: NDArray[np.uint64] = (ends[:, 0] << np.uint64(32)) | ends[:, 1]
     return packed
 
@@ -137,7 +138,7 @@ def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     if one_set:
         ends.sort(axis=1)
         ends = ends[ends[:, 0] != ends[:, 1]]
-    packed = np.unique((ends[:, 0] << np.uint64(32)) | ends[:, 1])
+    packed = np.unique(packed_pairs(ends))
     links = np.empty((len(packed), 2), np.int64)
     links[:, 0], links[:, 1] = packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)
     return links
@@ -160,11 +161,7 @@ def link_times(rows: CsrRows, one_set: bool, times: NDArray[np.int64], links: Pa
         times: of the edges, int64 [edges].
         links: int64 [links, 2].
     """
-    packed, wanted = (
-        (ends[:, 0] << np.uint64(32)) | ends[:, 1]
-        for each in (_ends_of(rows), links.astype(np.uint64))
-        for ends in [np.sort(each, axis=1) if one_set else each]
-    )
+    packed, wanted = (packed_pairs(each, one_set) for each in (_ends_of(rows), links))
     order = np.lexsort((times, packed))
     packed, found = packed[order], np.full(len(links), UNTIMED)
     places = np.searchsorted(packed, wanted)

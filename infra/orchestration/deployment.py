@@ -15,7 +15,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.server.schemas import schedules as server_schedules
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
@@ -281,7 +281,10 @@ def _ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: b
         made = WorkPoolCreate(
             name=name, type=kind, base_job_template=template, description="Flows deployed by superworkflow."
         )
-        return client.create_work_pool(made), True
+        try:
+            return client.create_work_pool(made), True
+        except ObjectAlreadyExists:  # by a worker that has started since
+            pool = client.read_work_pool(name)
     if pool.type != kind:
         raise UserError(
             f"this work pool is of another type than {kind}", where=f"--pool {name}", value=pool.type,

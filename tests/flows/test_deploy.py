@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import WorkPool
 
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
@@ -146,6 +149,25 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     assert "removed" in _deploy(command_line, "shown", "--remove").out
     assert ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").status_code == 404
     assert "not there" in _deploy(command_line, "shown", "--remove").out
+
+
+def test_a_worker_makes_the_pool_first(
+    command_line: CommandLine, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, read = "pool-of-a-worker", SyncPrefectClient.read_work_pool
+
+    def read_before_the_worker(client: SyncPrefectClient, name: str) -> WorkPool:
+        monkeypatch.undo()
+        try:
+            return read(client, name)
+        finally:
+            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+    monkeypatch.setattr(SyncPrefectClient, "read_work_pool", read_before_the_worker)
+    command_line.environment["PREFECT_API_URL"] = prefect_api
+    command_line.here("deploy", "node2vec", "--name", "late", "--pool", pool, "--edges", str(command_line.edges))
+    found = ask("GET", f"{prefect_api}/deployments/name/node2vec/late").json()
+    assert found["work_pool_name"] == pool
 
 
 @pytest.fixture(scope="module")

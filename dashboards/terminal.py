@@ -146,10 +146,11 @@ def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | Non
             f"({format_usd(run.compile_usd)} at the stages' prices)."
         )
     if run.unified_usd:
-        saving = 1 - run.cost_usd / run.unified_usd
+        saving = round(1 - run.cost_usd / run.unified_usd, 2)
+        compared = f"saves {saving:.0%}" if saving > 0 else f"costs {-saving:.0%} more" if saving else "costs as much"
         out.print(
             f"One cluster sized for the largest stage and kept throughout would have cost "
-            f"{format_usd(run.unified_usd)}; each stage with its own resources saves {saving:.0%}."
+            f"{format_usd(run.unified_usd)}; each stage with its own resources {compared}."
         )
     _print_warnings(out, run.stages)
     _print_quality(out, run)

@@ -53,7 +53,7 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
         raise UserError("links were held out of this graph before", where=graph.dataset.uri,
                         remedy="Give the output of stage heterograph")  # fmt: skip
     edges = _edges_of(graph, params.edges)
-    directed = is_directed(graph, edges, params.directed)
+    directed = links_are_directed(graph, edges, params.directed)
     links = links_of(graph.rows(edges.name), edges.source == edges.target)
     warnings: list[InputWarning] = []
     if "links" in job.sources:
@@ -146,7 +146,7 @@ def _given(
     return HeldOut(edges.name, given.links, others, given.candidates, directed=directed), warnings
 
 
-def is_directed(graph: HeteroGraph, edges: EdgeSet, given: Literal["auto"] | bool) -> bool:
+def links_are_directed(graph: HeteroGraph, edges: EdgeSet, given: Literal["auto"] | bool) -> bool:
     """True if links within one node set have a direction; see `HoldoutLinksParams.directed`."""
     if edges.source != edges.target:
         return False

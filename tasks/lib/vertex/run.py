@@ -230,20 +230,20 @@ class ChromaticEngine:
                 self.globals[number] = totals.max(initial=0.0) if sync.merge == "max" else totals.sum()
 
     def _not_finite(self, step: int) -> UserError:
+        program = f"program {self._program.name}"
         for name, values in {**self.fields, **self.edges, **self.messages}.items():
-            if name not in self.fields and values.dtype.kind == "f" and np.isnan(values).any():
-                return UserError(
-                    "a field of an edge is not a number", remedy="Check the update for divisions by 0",
-                    where=f"program {self._program.name}: field {name}, step {step}",
-                )  # fmt: skip
-            if values.dtype.kind == "f" and np.isnan(values).any():
-                wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
-                vertex = int(self.numbering.numbers[wrong].min())
-                return UserError(
-                    "a field is not a number", where=f"program {self._program.name}: field {name}, step {step}",
-                    value=f"vertex {vertex}", remedy="Check the update for divisions by 0 and for values that diverge",
-                )  # fmt: skip
-        return UserError("the residual is not a finite number", where=f"program {self._program.name}, step {step}",
+            if values.dtype.kind != "f" or not np.isnan(values).any():
+                continue
+            where = f"{program}: field {name}, step {step}"
+            if name not in self.fields:
+                remedy = "Check the update for divisions by 0"
+                return UserError("a field of an edge is not a number", where=where, remedy=remedy)
+            wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
+            return UserError(
+                "a field is not a number", where=where, value=f"vertex {int(self.numbering.numbers[wrong].min())}",
+                remedy="Check the update for divisions by 0 and for values that diverge",
+            )  # fmt: skip
+        return UserError("the residual is not a finite number", where=f"{program}, step {step}",
                          remedy="Return a finite number from update")  # fmt: skip
 
 

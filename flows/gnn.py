@@ -32,6 +32,7 @@ from superworkflow.tasks import (
     shard,
     train,
 )
+from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
@@ -199,7 +200,8 @@ SUPERWORKFLOW = Superworkflow(
     flags={
         "label": Flag(
             "train.label", "with a schema the feature to predict; of an edge list's edges the column", "SET.FEATURE"
-        )
+        ),
+        "directed": Flag("heterograph.directed", "edges of an edge list have a direction"),
     },
     variants={
         "laptop": {"score": SMALL, "publish_predictions": SMALL},
@@ -210,6 +212,7 @@ SUPERWORKFLOW = Superworkflow(
         "predictions": ("infer", "predictions.parquet"),
         "network": ("train", "model.safetensors"),
     },
+    in_memory=IN_MEMORY,
     exports={"pyg": Export("train", "superworkflow.tasks.train.export:write_pyg", "pyg.safetensors")},
     outcomes=(
         *(

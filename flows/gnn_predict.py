@@ -11,6 +11,7 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import feature_matrix, heterograph, infer, partition, shard, tabulate
+from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.gnn.model.config import LINKS, read_shape
 
 
@@ -86,6 +87,7 @@ SUPERWORKFLOW = Superworkflow(
     optional=frozenset({"graph", "edges", "features"}),
     datasets=frozenset({"network"}),
     applies={"network": "train"},
+    in_memory=IN_MEMORY,
     diagram=diagram,
     options=GnnPredictOptions,
     outputs={"predictions": ("tabulate", "predictions.parquet"), "embeddings": ("infer", "embeddings.parquet")},

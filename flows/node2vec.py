@@ -10,11 +10,12 @@ from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Drift, Model, Picture, Rescoring
 from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.superworkflow import Export, Flag, Superworkflow
+from superworkflow.infra.contract.superworkflow import Export, Flag, Query, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import drift as compare
 from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
+from superworkflow.tasks.lib.formats import IN_MEMORY
 
 
 class Node2VecOptions(StageParams):
@@ -128,6 +129,8 @@ SUPERWORKFLOW = Superworkflow(
     },
     outputs={"embeddings": ("embed", "embeddings.parquet")},
     drift=Drift(("index", "embed"), drift),
+    in_memory=IN_MEMORY,
+    queries={"neighbors": Query("publish", "superworkflow.tasks.publish.queries:neighbors")},
     exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
     outcomes=(
         Metric(

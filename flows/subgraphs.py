@@ -12,6 +12,7 @@ from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, probe, records, sample, set_drift
+from superworkflow.tasks.lib.formats import IN_MEMORY
 
 
 def diagram(
@@ -66,6 +67,7 @@ SUPERWORKFLOW = Superworkflow(
         "spark": {stage.name: ON_SPARK for stage in STAGES if "spark" in stage.engines},
     },
     outputs={"records": ("records", "*-of-*"), "schema": ("records", "schema.pbtxt")},
+    in_memory=IN_MEMORY,
     drift=Drift(("heterograph",), drift),
     outcomes=(
         Metric("probe", "accuracy@validation", headline=True, optional=True),

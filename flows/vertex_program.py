@@ -10,6 +10,7 @@ from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import colour, grid, index, publish_fields, publish_lattice, vertex_fields
+from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
 
@@ -48,6 +49,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
         diagram=diagram,
         options=program.params,
         flags={"directed": Flag("index.directed", "edges have a direction")},
+        in_memory=IN_MEMORY,
         outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
     )
 
@@ -69,6 +71,7 @@ def lattice_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
         sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers"},
         diagram=diagram,
         options=program.params,
+        in_memory=IN_MEMORY,
         outputs={"labels": ("publish_lattice", "label.npy"), "trace": (program.name, "trace.parquet")},
     )
 

@@ -3,6 +3,9 @@
 Names that authors of stages and superworkflows need are imported from here, each when it is first used:
 
     from superworkflow import Diagram, Input, Metric, Output, Source, Stage, StageParams, StageRun, Superworkflow
+
+Programs and notebooks run superworkflows by functions of this module: `import superworkflow as sw; sw.run(…)`; see
+`superworkflow.interface`.
 """
 
 from __future__ import annotations
@@ -34,6 +37,13 @@ if TYPE_CHECKING:
     from superworkflow.infra.contract.superworkflow import Superworkflow as Superworkflow
     from superworkflow.infra.storage.dataset import Dataset as Dataset
     from superworkflow.infra.storage.source import Source as Source
+    from superworkflow.interface import compare as compare
+    from superworkflow.interface import explain as explain
+    from superworkflow.interface import plan as plan
+    from superworkflow.interface import run as run
+    from superworkflow.interface import runs as runs
+    from superworkflow.results import Result as Result
+    from superworkflow.results import Run as Run
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
@@ -53,6 +63,8 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.interface": ("compare", "explain", "plan", "run", "runs"),
+    "superworkflow.results": ("Result", "Run"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -185,29 +185,60 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def registration_from(options: argparse.Namespace, superworkflow: Superworkflow, name: str | None) -> Registration:
-    """Registration of models, from the arguments.
+    """Registration of models, from the arguments; see `registration_of`.
 
     Args:
         options: with those of `add_promotion_arguments`.
         superworkflow: whose models are registered.
         name: to register them under; None for the default, or for no registration.
+    """
+    return registration_of(
+        superworkflow, name, gates=options.gate, max_drift=options.max_drift, tolerance=options.tolerance,
+        promote=not options.no_promote, warm_start=options.warm_start,
+    )  # fmt: skip
+
+
+def registration_of(
+    superworkflow: Superworkflow,
+    name: str | None,
+    *,
+    gates: Sequence[str] = (),
+    max_drift: Sequence[str] = (),
+    tolerance: float | None = None,
+    promote: bool = True,
+    warm_start: bool = False,
+) -> Registration:
+    """Registration of a superworkflow's models under a name; for the terms see `Registration`.
 
     Raises:
         UserError: the first invalid argument.
     """
-    given = name is not None or options.gate or options.max_drift or options.tolerance is not None
-    given = given or options.no_promote or options.warm_start
+    given = name is not None or gates or max_drift or tolerance is not None or not promote or warm_start
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
                         remedy="Leave out the options of registration and promotion")  # fmt: skip
-    if options.warm_start and not any(model.warm_start for model in superworkflow.registered):
+    if warm_start and not any(model.warm_start for model in superworkflow.registered):
         raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
-    check_gates(options.gate, superworkflow.metrics)
-    check_limits(options.max_drift, superworkflow.drift_names)
-    values = {"name": name or "", "gates": options.gate, "max_drift": options.max_drift,
-              "tolerance": options.tolerance,
-              "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
+    check_gates(gates, superworkflow.metrics)
+    check_limits(max_drift, superworkflow.drift_names)
+    values = {"name": name or "", "gates": gates, "max_drift": max_drift, "tolerance": tolerance,
+              "promote": promote, "warm_start": warm_start}  # fmt: skip
     return parse_params(Registration, values, "registration")
+
+
+def check_registered(registration: Registration, tracked: bool) -> Registration:
+    """The registration of one run, which names the model where it sets terms, and is recorded.
+
+    Raises:
+        UserError: it is not so.
+    """
+    if registration.name and not tracked:
+        raise UserError("not together with --no-tracking: models are kept in MLflow", where="--register",
+                        value=registration.name)  # fmt: skip
+    if registration != Registration() and not registration.name:
+        where = "--gate, --max-drift, --tolerance, --no-promote, --warm-start"
+        raise UserError("this run registers no model", where=where, remedy="Name one with --register NAME")
+    return registration
 
 
 def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:

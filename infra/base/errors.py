@@ -24,6 +24,10 @@ class SuperworkflowError(Exception):
     def __init__(self, *words: str):
         super().__init__(*map(masked, words))  # many name a URL
 
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython shows instead of a traceback."""
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
+
 
 class UserError(SuperworkflowError):
     """Bad input or a bad setting. Shown as one message, without a traceback.

@@ -54,6 +54,19 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Query:
+    """A question about a finished run, asked from Python as a method of it.
+
+    Args:
+        node: name of the node whose dataset answers.
+        function: import string of `function(dataset, ...)`.
+    """
+
+    node: str
+    function: str
+
+
+@dataclass(frozen=True)
 class Superworkflow:
     """One pipeline that users run by name.
 
@@ -76,6 +89,9 @@ class Superworkflow:
         drift: how a run is compared with an earlier one.
         applies: where it applies registered models to new data (`superworkflow predict`), the source that takes a
             dataset of the run that made the model, and the name of the stage that made it.
+        in_memory: by source, the import string of `function(value)`, which makes columns by name, or an array, of a
+            value in memory, and names the flags that it implies: `(columns, flags)`; None for what it does not take.
+        queries: questions about a finished run, by name.
         code: the user's file that defines it; set by its loader.
         own: names of the stages that this file defines.
     """
@@ -96,6 +112,8 @@ class Superworkflow:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drift: Drift | None = None
     applies: Mapping[str, str] = field(default_factory=dict)
+    in_memory: Mapping[str, str] = field(default_factory=dict)
+    queries: Mapping[str, Query] = field(default_factory=dict)
     code: CodeFile | None = None
     own: frozenset[str] = frozenset()
 

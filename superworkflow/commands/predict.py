@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         assignments=options.set, profile=options.profile, store=options.store, prices=options.prices,
         rehash=options.rehash, registered=known_names, tables_from=tables_from(options),
     )  # fmt: skip
-    done = start(superworkflow, request, options)
+    done = start(request, options)
     if done.record is not None and options.out is not None:
         _copy(superworkflow, done.record, options.out)
     return done.exit_code

@@ -1,1 +1,7 @@
 """File formats: NumPy arrays, TFRecord and tf.train.Example, Parquet."""
+
+IN_MEMORY = {
+    name: f"superworkflow.tasks.lib.formats.in_memory:{function}"
+    for name, function in {"edges": "edges", "features": "features", "labels": "labels", "lattice": "array"}.items()
+}
+"""Converters of values in memory by the name of the source; see `Superworkflow.in_memory`."""

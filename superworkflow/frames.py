@@ -1,0 +1,132 @@
+"""Sources that are in memory: frames and other values, written to the store once, named by their content.
+
+What has an Arrow stream (`__arrow_c_stream__`: polars, Arrow, DuckDB), pandas and mappings are tables as they are. What
+else a source takes, its superworkflow says (`Superworkflow.in_memory`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FOLDER = "frames"
+_REMEDY = "Give a path, a URI, a frame (pandas, polars, Arrow), or what the superworkflow's page names besides"
+
+
+def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store) -> tuple[str, tuple[str, ...]]:
+    """Path or URI of a source: as given, or that of the file that a value in memory is written to.
+
+    The file is `<store>/frames/<SHA-256>.parquet`, or `.npy`: equal values are one file, and their stages stay cached.
+
+    Args:
+        superworkflow: whose source it is.
+        name: of the source.
+        value: a path, a URI, a table, or what the superworkflow's converter for this source takes.
+        store: where it is written.
+
+    Returns:
+        The URI, and the flags of the superworkflow that the value implies.
+
+    Raises:
+        UserError: a value of another kind or shape, or one without a row.
+    """
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value), ()
+    found = table_of(superworkflow, name, value)
+    content, flags = found
+    frames = store.root.join(_FOLDER)
+    if (local := frames.local_path) is not None:
+        local.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".frame-", dir=local) as folder:
+        path = Path(folder) / ("array.npy" if isinstance(content, np.ndarray) else "table.parquet")
+        if isinstance(content, np.ndarray):
+            np.save(path, content, allow_pickle=False)
+        else:
+            import pyarrow.parquet as pq
+
+            pq.write_table(content, path, store_schema=False)
+        target = frames.join(f"{file_sha256(path)}{path.suffix}")
+        if (final := target.local_path) is None:
+            target.upload(path, create=True)
+        elif not final.exists():
+            path.replace(final)
+    return target.uri, flags
+
+
+def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
+    """A value in memory as an Arrow table without metadata and categories, or as an array; and the flags it implies.
+
+    A named index of pandas is a column.
+
+    Raises:
+        UserError: a value of another kind or shape, or one without a row.
+    """
+    import pyarrow as pa
+
+    converted, flags = None, ()
+    if name in superworkflow.in_memory:
+        converted, flags = imported(superworkflow.in_memory[name])(value) or (None, ())
+    if isinstance(converted, np.ndarray):
+        return converted, flags
+    columns = converted if converted is not None else _columns(name, value)
+    if columns is None:
+        raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
+    table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
+    if not table.num_rows or not table.num_columns:
+        raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
+    if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:
+        raise _twice(name, twice)
+    return pa.table({field.name: _plain(table[field.name], field.type) for field in table.schema}), flags
+
+
+def _columns(name: str, value: Any) -> Any:
+    """A table as a library gives it, or columns by name; None for what is no table."""
+    import pyarrow as pa
+
+    if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
+        if any(each is not None for each in value.index.names):
+            value = value.reset_index()
+        if not value.columns.is_unique:
+            raise _twice(name, set(map(str, value.columns[value.columns.duplicated()])))
+        return pa.Table.from_pandas(value.rename(columns=str), preserve_index=False)
+    if hasattr(value, "__arrow_c_stream__") and not hasattr(value, "index"):
+        return pa.table(value)
+    if isinstance(value, Mapping) and all(isinstance(each, Sequence | np.ndarray) for each in value.values()):
+        return {str(column): each for column, each in value.items()}
+    return None
+
+
+def _twice(name: str, columns: set[str]) -> UserError:
+    return UserError("two columns have one name", where=name, value=", ".join(sorted(columns)),
+                     remedy="Rename one of them")  # fmt: skip
+
+
+def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """The column in one piece, without categories and large offsets, which are the library's and not the data's."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        chunks = [
+            _plain(pa.chunked_array([each.dictionary]), kind.value_type).take(each.indices) for each in column.chunks
+        ]
+        return pa.concat_arrays(chunks)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        column = column.cast(pa.string())
+    elif pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)

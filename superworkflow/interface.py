@@ -1,0 +1,238 @@
+"""The Python interface: what the commands do, as functions for programs and notebooks.
+
+    import superworkflow as sw
+
+    run = sw.run("NAME", source=frame, params={"stage.parameter": 0.25})
+    run.metrics, run.cost, run.stages
+    run["output"].to_numpy()
+
+Sources are paths, URIs, or values in memory (`superworkflow.frames`). Tables are frames of pandas. Bad input and failed
+stages raise `SuperworkflowError` with the words of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from superworkflow.arguments import check_registered, registration_of
+from superworkflow.flows import known_names, load_superworkflow
+from superworkflow.frames import source_uri
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.config.request import Request, build_request, default_store
+from superworkflow.infra.contract.registration import Registration
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.process.kernel_cache import bring_kernels
+from superworkflow.infra.process.threads import sleep_soon
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.store import Store
+from superworkflow.results import Run, frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Params = Mapping[str, Any]
+_KEPT = "Complete stages are kept: the same call resumes from there."
+
+
+def run(
+    superworkflow: str | Superworkflow,
+    *,
+    params: Params | None = None,
+    profile: str = "laptop",
+    store: str | None = None,
+    name: str | None = None,
+    config: str | None = None,
+    prices: str | None = None,
+    export: Sequence[str] = (),
+    register: str | None = None,
+    gates: Sequence[str] = (),
+    max_drift: Sequence[str] = (),
+    tolerance: float | None = None,
+    promote: bool = True,
+    warm_start: bool = False,
+    tracking: bool = True,
+    rehash: bool = False,
+    **sources: Any,
+) -> Run:
+    """Run a superworkflow as `superworkflow run` does; stages whose datasets are in the store are not run again.
+
+    Args:
+        superworkflow: name of one, path of a file that defines one, or the object.
+        params: values by `stage.parameter`, or by stage and parameter.
+        profile: name or path of a profile: engines and resources.
+        store: folder or URI of the store; `SUPERWORKFLOW_STORE`, else `superworkflow-store`, by default.
+        name: of the run in Prefect and MLflow.
+        config: YAML file of parameters, weaker than `params`.
+        prices: name or path of a price table.
+        export: formats in which the result is also written.
+        register: name under which models are registered, and promoted if they are good enough.
+        gates, max_drift, tolerance, promote, warm_start: terms of promotion; see `Registration`.
+        tracking: record the run in MLflow.
+        rehash: read all sources again, even those that seem unchanged.
+        sources: by name: a path, a URI, a frame, an array, a sparse matrix or a graph. None leaves one out.
+
+    Raises:
+        UserError: bad input; nothing has run.
+        StageFailed: a stage failed; the stages before it are kept.
+        KeyboardInterrupt: interrupted; complete stages are kept.
+    """
+    require_extra("flow")
+    chosen = _chosen(superworkflow)
+    terms = registration_of(
+        chosen, register, gates=gates, max_drift=max_drift, tolerance=tolerance, promote=promote, warm_start=warm_start
+    )
+    registration = check_registered(terms, tracking)
+    request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration)
+    from superworkflow.execution import Execution
+
+    execution = Execution(request, name, export, tracked=tracking)
+    try:
+        record = execution.run(_KEPT)
+    except SuperworkflowError as error:
+        if not isinstance(error, UserError):
+            error.add_note(_KEPT)
+        raise
+    return Run(chosen, record, execution.tracker.url())
+
+
+def plan(
+    superworkflow: str | Superworkflow, *, params: Params | None = None, profile: str = "laptop",
+    store: str | None = None, config: str | None = None, prices: str | None = None, **sources: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """Prediction for each stage: cached or to run, seconds, memory, CPU seconds, cost; arguments are those of `run`.
+
+    Raises:
+        UserError: bad input.
+    """
+    from superworkflow.infra.planning.plan import plan as predict
+
+    stages = predict(_request(_chosen(superworkflow), sources, params, profile, store, config, prices))
+    columns = ["state", "seconds", "memory_bytes", "cpu_s", "cost_usd", "output_bytes", "warnings"]
+    rows = [{name: getattr(each, name) for name in columns} | {"basis": each.basis} for each in stages]
+    return frame(rows, index=[each.name for each in stages])
+
+
+def explain(
+    superworkflow: str | Superworkflow, *, params: Params | None = None, profile: str = "laptop",
+    store: str | None = None, config: str | None = None, **sources: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """Explanation for each stage: cached, or what differs from the nearest dataset; arguments are those of `run`.
+
+    Raises:
+        UserError: bad input.
+    """
+    from superworkflow.infra.planning.explain import explain as compare_stages
+
+    found = compare_stages(_request(_chosen(superworkflow), sources, params, profile, store, config))
+    rows = [{"cached": each.cached, "created": each.created, "why": str(each)} for each in found]
+    return frame(rows, index=[each.name for each in found])
+
+
+def runs(*, store: str | None = None, limit: int = 20) -> pd.DataFrame:
+    """Recorded runs of a store, newest first, with a column for each metric and total.
+
+    Raises:
+        UserError: nothing is recorded there, or the tracker cannot be reached.
+    """
+    from superworkflow.infra.tracking.history import recorded_runs
+
+    found = recorded_runs(_tracking_uri(store), limit)
+    rows = [
+        {"run": each.run_id, "name": each.name, "superworkflow": each.superworkflow, "status": each.status,
+         "started": each.started, "outcome": each.outcome, **each.totals, **each.metrics}
+        for each in found
+    ]  # fmt: skip
+    return frame(rows)
+
+
+def compare(first: str | Run, second: str | Run, *, store: str | None = None) -> pd.DataFrame:
+    """Two recorded runs side by side: what differs in parameters and sources; quality, seconds, cost, memory of each.
+
+    Args:
+        first, second: runs, their IDs, beginnings of these, or names.
+        store: whose records are read; that of a `Run`, if one is given.
+
+    Returns:
+        Columns `first`, `second` and `ratio`, indexed by kind and name.
+
+    Raises:
+        UserError: there is no such run.
+    """
+    from superworkflow.dashboards.comparison import compare as side_by_side
+    from superworkflow.infra.tracking.history import find_run
+
+    given = [each for each in (first, second) if isinstance(each, Run)]
+    uri = _tracking_uri(store or (given[0].record.store if given else None))
+    found = side_by_side(*(find_run(uri, each.id if isinstance(each, Run) else each) for each in (first, second)))
+    rows, index = [], []
+    for kind in ("params", "sources", "metrics", "seconds", "cost_usd", "memory_bytes", "totals"):
+        for name, (before, after) in getattr(found, kind).items():
+            ratio = after / before if before and after and kind not in ("params", "sources") else None
+            rows.append({"first": before, "second": after, "ratio": ratio})
+            index.append((kind, name))
+    import pandas
+
+    return pandas.DataFrame(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
+
+
+def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:
+    return load_superworkflow(superworkflow) if isinstance(superworkflow, str) else superworkflow
+
+
+def _request(
+    superworkflow: Superworkflow,
+    sources: Mapping[str, Any],
+    params: Params | None,
+    profile: str,
+    store: str | None,
+    config: str | None = None,
+    prices: str | None = None,
+    rehash: bool = False,
+    registration: Registration | None = None,
+) -> Request:
+    """The request of a call; values in memory are written to the store."""
+    _set_up_process()
+    where = Store(store or default_store())
+    given = {name: value for name, value in sources.items() if value is not None}
+    for name in given:
+        if name not in superworkflow.sources:
+            raise UserError("is no source", where=superworkflow.name, value=name,
+                            remedy=nearest(name, list(superworkflow.sources)))  # fmt: skip
+    values, uris = _nested(params or {}), dict[str, str]()
+    for name, value in given.items():
+        uris[name], implied = source_uri(superworkflow, name, value, where)
+        for flag in set(implied) & superworkflow.flags.keys():
+            prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
+            values.setdefault(prefix, {}).setdefault(parameter, True)
+    return build_request(
+        superworkflow, sources=uris, parameters=values, profile=profile, store=where.uri, config=config, prices=prices,
+        rehash=rehash, registered=known_names, registration=registration,
+    )  # fmt: skip
+
+
+def _nested(params: Params) -> dict[str, dict[str, Any]]:
+    """Values by prefix and parameter, of which some are given as `prefix.parameter`."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in params.items():
+        prefix, dot, parameter = name.partition(".")
+        if not dot and not isinstance(value, Mapping):
+            raise UserError(
+                "is no parameter", where="params", value=name, remedy="Write stage.parameter, such as train.epochs"
+            )
+        found.setdefault(prefix, {}).update({parameter: value} if dot else value)
+    return found
+
+
+def _set_up_process() -> None:
+    """Kernels and threads as the command line has them."""
+    bring_kernels()
+    sleep_soon()
+
+
+def _tracking_uri(store: str | None) -> str:
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+
+    return default_tracking_uri(Location.of(store or default_store()))

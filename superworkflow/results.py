@@ -1,0 +1,231 @@
+"""Results of runs as Python and notebooks show them: tables of pandas, arrays, pictures."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.table_files import matching
+from superworkflow.infra.tracking.records import RunRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import torch
+
+_STAGE_COLUMNS = ("state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "saved_usd", "rows", "output")
+
+
+class Result:
+    """One output of a run: a table in Parquet, or an array.
+
+    Args:
+        dataset: that of the stage.
+        names: its files that make up the output, in order.
+    """
+
+    def __init__(self, dataset: Dataset, names: Sequence[str]):
+        self._dataset, self.names = dataset, tuple(names)
+
+    @property
+    def uri(self) -> str:
+        """URI of the dataset that holds it."""
+        return self._dataset.uri
+
+    def to_arrow(self) -> pa.Table:
+        """The table.
+
+        Raises:
+            UserError: it is no table.
+            DatasetDamaged: a file is missing or altered.
+        """
+        import pyarrow as pa
+
+        if not all(name.endswith(".parquet") for name in self.names):
+            raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
+        return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a frame of pandas."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The table as a frame of polars, which has to be installed."""
+        return importlib.import_module("polars").from_arrow(self.to_arrow())
+
+    def to_numpy(self) -> NDArray[Any]:
+        """The numbers, [rows, columns]: an array, or columns of numbers and of lists of numbers, side by side.
+
+        Raises:
+            UserError: there are none.
+        """
+        if all(name.endswith(".npy") for name in self.names):
+            return np.concatenate([self._dataset.array(name) for name in self.names])
+        found = [matrix for column in self.to_arrow().columns if (matrix := _matrix(column)) is not None]
+        if not found:
+            raise UserError("has no numbers", where=self.uri, remedy="Use to_pandas()")
+        return np.concatenate(found, axis=1)
+
+    def to_torch(self) -> torch.Tensor:
+        """The numbers as a tensor of PyTorch, which has to be installed."""
+        import torch
+
+        return torch.from_numpy(np.array(self.to_numpy()))
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self.names)} of {self.uri}>"
+
+
+class Run:
+    """A finished run. Queries that its superworkflow declares are methods of it.
+
+    Args:
+        superworkflow: what ran.
+        record: of the run.
+        page: its page in MLflow, if it is recorded.
+    """
+
+    def __init__(self, superworkflow: Superworkflow, record: RunRecord, page: str | None):
+        self.superworkflow, self.record, self.page = superworkflow, record, page
+
+    @property
+    def id(self) -> str:
+        """ID of the run in MLflow; empty where it is not recorded."""
+        return self.record.run_id
+
+    @property
+    def metrics(self) -> pd.Series[float]:
+        """Quality by `stage.metric`."""
+        return series(self.record.metrics, "value")
+
+    @property
+    def stages(self) -> pd.DataFrame:
+        """State, runtime, memory, cost and output of each stage."""
+        rows = {each.name: {name: getattr(each, name) for name in _STAGE_COLUMNS} for each in self.record.stages}
+        return frame(rows.values(), index=rows.keys())
+
+    @property
+    def cost(self) -> pd.Series[float]:
+        """Cost of each stage in USD; `run.cost.sum()` is that of the run."""
+        return series({each.name: each.cost_usd for each in self.record.stages}, "cost_usd")
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what `run[name]` gives."""
+        return [name for name, (node, _) in self.superworkflow.outputs.items() if node in self._datasets]
+
+    def __getitem__(self, name: str) -> Result:
+        """One output: `run["output"].to_pandas()`.
+
+        Raises:
+            UserError: the superworkflow has no such output, or this run has not made it.
+        """
+        if name not in self.outputs:
+            raise UserError("is no output of this run", where=self.superworkflow.name, value=name,
+                            remedy=nearest(name, self.outputs))  # fmt: skip
+        node, files = self.superworkflow.outputs[name]
+        dataset = self._datasets[node]
+        return Result(dataset, matching(dataset.files(), files))
+
+    def dataset(self, stage: str) -> Dataset:
+        """The dataset of a stage, by the stage's name in the diagram.
+
+        Raises:
+            UserError: this run has no such stage.
+        """
+        if stage not in self._datasets:
+            raise UserError("is no stage of this run", where=self.superworkflow.name, value=stage,
+                            remedy=nearest(stage, list(self._datasets)))  # fmt: skip
+        return self._datasets[stage]
+
+    def figure(self, name: str) -> Any:
+        """A picture that the superworkflow declares, shown by a notebook, saved by `.save(path)`.
+
+        Raises:
+            UserError: there is none of this name, or nothing to draw in this run.
+        """
+        from PIL import Image
+
+        pictures = {each.name: each for each in self.superworkflow.pictures if each.node in self._datasets}
+        if name not in pictures:
+            raise UserError("is no picture of this run", where=self.superworkflow.name, value=name,
+                            remedy=nearest(name, list(pictures)))  # fmt: skip
+        with TemporaryDirectory(prefix="superworkflow-picture-") as folder:
+            path = Path(folder) / "picture.png"
+            imported(pictures[name].function)(self._datasets[pictures[name].node], path)
+            if not path.exists():
+                raise UserError("this run has nothing to draw", where=self.superworkflow.name, value=name)
+            with Image.open(path) as image:
+                return image.copy()
+
+    def close(self) -> None:
+        """Remove copies of what was read from a remote store."""
+        for dataset in self._datasets.values():
+            dataset.close()
+
+    @cached_property
+    def _datasets(self) -> dict[str, Dataset]:
+        return {each.name: Dataset.open(Location.of(each.output)) for each in self.record.stages}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A query that the superworkflow declares, on the dataset of its node."""
+        query = self.__dict__["superworkflow"].queries.get(name) if "superworkflow" in self.__dict__ else None
+        if query is None or query.node not in self._datasets:
+            raise AttributeError(f"this run has no attribute {name!r}")
+        return partial(imported(query.function), self._datasets[query.node])
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{self.superworkflow.name}</b> {self.record.name}, {self.record.cost_usd:.6f} USD"
+        head += f', <a href="{self.page}">in MLflow</a>' if self.page and self.page.startswith("http") else ""
+        metrics = self.metrics.to_frame()._repr_html_() if len(self.metrics) else ""
+        return f"<p>{head}</p>{metrics}{self.stages._repr_html_()}"
+
+    def __repr__(self) -> str:
+        return f"{self.superworkflow.name} {self.record.name}\n{self.metrics.to_string()}\n{self.stages.to_string()}"
+
+
+def frame(rows: Iterable[Any], index: Iterable[str] | None = None) -> pd.DataFrame:
+    """Rows, dataclasses or mappings, as a frame of pandas."""
+    import pandas
+
+    found = [row if isinstance(row, Mapping) else asdict(row) for row in rows]
+    return pandas.DataFrame(found, index=None if index is None else list(index))
+
+
+def series(values: Mapping[str, float], name: str) -> pd.Series[float]:
+    """Numbers by name as a series of pandas."""
+    import pandas
+
+    return pandas.Series(values, name=name, dtype=float)
+
+
+def _matrix(column: pa.ChunkedArray) -> NDArray[Any] | None:
+    """Numbers of a column, [rows, width]; None for one that has none."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        if not _is_number(kind.value_type) or not len(column):
+            return None
+        return np.asarray(column.combine_chunks().flatten()).reshape(len(column), -1)
+    return np.asarray(column).reshape(-1, 1) if _is_number(kind) else None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))

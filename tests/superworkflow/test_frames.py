@@ -1,0 +1,180 @@
+"""Sources in memory: each form gives the same table, and equal values one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from superworkflow import UserError
+from superworkflow.flows import load_superworkflow
+from superworkflow.frames import source_uri, table_of
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.store import Store
+
+ENDS = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 3]])
+WEIGHTS = np.array([1.0, 0.5, 2.0, 4.0, 0.25])
+
+
+def _graph(weighted: bool) -> nx.Graph[Any]:
+    graph = nx.DiGraph()
+    for (first, second), weight in zip(ENDS.tolist(), WEIGHTS.tolist(), strict=True):
+        graph.add_edge(first, second, **({"weight": weight} if weighted else {}))
+    return graph
+
+
+def _duckdb() -> Any:
+    import duckdb
+
+    rows = ", ".join(f"({first}, {second})" for first, second in ENDS.tolist())
+    return duckdb.sql(f"SELECT * FROM (VALUES {rows}) AS edges(source, target)")
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "pandas": lambda: pd.DataFrame(ENDS, columns=["source", "target"]),
+    "filtered pandas": lambda: pd.DataFrame(np.repeat(ENDS, 2, 0), columns=["source", "target"])[::2],
+    "categories": lambda: pd.DataFrame(ENDS, columns=["source", "target"]).astype("category"),
+    "Arrow": lambda: pa.table({"source": ENDS[:, 0], "target": ENDS[:, 1]}),
+    "DuckDB": _duckdb,
+    "columns": lambda: {"source": ENDS[:, 0].tolist(), "target": ENDS[:, 1]},
+    "array": lambda: ENDS,
+    "array of floats": lambda: ENDS.astype(float),
+    "edge index": lambda: ENDS.T,
+    "PyG": lambda: SimpleNamespace(edge_index=__import__("torch").from_numpy(ENDS.T)),
+    "NetworkX": lambda: _graph(weighted=False),
+}
+WEIGHTED: dict[str, Callable[[], Any]] = {
+    "array": lambda: np.column_stack([ENDS, WEIGHTS]),
+    "SciPy": lambda: sp.csr_array((WEIGHTS, ENDS.T), shape=(5, 5)),
+    "NetworkX": lambda: _graph(weighted=True),
+}
+
+
+def _table(name: str, value: Any) -> pa.Table:
+    return table_of(load_superworkflow("gnn"), name, value)[0]
+
+
+def _is_directed(value: Any) -> bool:
+    return "directed" in table_of(load_superworkflow("gnn"), "edges", value)[1]
+
+
+def _uri(value: Any, store: Store) -> str:
+    return source_uri(load_superworkflow("gnn"), "edges", value, store)[0]
+
+
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_edges(form: str) -> None:
+    table = _table("edges", FORMS[form]())
+    assert table.column_names == ["source", "target"]
+    assert _rows(table) == sorted(map(tuple, ENDS.tolist()))
+
+
+@pytest.mark.parametrize("form", WEIGHTED)
+def test_weighted_edges(form: str) -> None:
+    table = _table("edges", WEIGHTED[form]())
+    assert table.column_names == ["source", "target", "weight"]
+    assert _rows(table) == sorted((*ends, weight) for ends, weight in zip(ENDS.tolist(), WEIGHTS, strict=True))
+
+
+def test_other_libraries() -> None:
+    igraph, polars = pytest.importorskip("igraph"), pytest.importorskip("polars")
+    graph = igraph.Graph(ENDS.tolist(), directed=True)
+    graph.es["weight"] = WEIGHTS.tolist()
+    assert _rows(_table("edges", graph)) == _rows(_table("edges", WEIGHTED["array"]()))
+    assert _is_directed(graph)
+    frame = polars.DataFrame({"node": ["a", "b"], "label": polars.Series(["x", "y"], dtype=polars.Categorical)})
+    assert _table("labels", frame).schema == pa.schema({"node": pa.string(), "label": pa.string()})
+
+
+def test_names_of_nodes() -> None:
+    graph = nx.Graph([("a", "b"), ("b", 3)])
+    assert _rows(_table("edges", graph)) == [("a", "b"), ("b", "3")]
+    assert not _is_directed(graph)
+    assert _is_directed(_graph(weighted=False))
+    assert not _is_directed(FORMS["PyG"]())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series({"a": "x", "b": "y"}),
+        pd.Series({"a": "x", "b": "y"}, name="label"),
+        {"a": "x", "b": "y"},
+        pd.DataFrame({"node": ["a", "b"], "label": ["x", "y"]}).set_index("node"),
+    ],
+)
+def test_labels(labels: Any) -> None:
+    table = _table("labels", labels)
+    assert table.column_names == ["node", "label"]
+    assert _rows(table) == [("a", "x"), ("b", "y")]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 4), (3, 1)])
+def test_a_row_for_each_node(shape: tuple[int, int]) -> None:
+    matrix = np.random.default_rng(shape[0]).integers(-2, 3, shape).astype(np.float32)
+    table = _table("features", matrix)
+    assert table.column_names == ["node", *(f"feature_{place}" for place in range(matrix.shape[1]))]
+    assert np.array_equal(np.column_stack(table.columns[1:]), matrix)
+    assert table["node"].to_pylist() == list(range(len(matrix)))
+    sparse = _table("features", sp.coo_array(matrix)) if matrix.any() else None
+    if sparse is not None:
+        back = sp.coo_array((sparse["value"], (sparse["node"], sparse["column"])), shape=matrix.shape)
+        assert np.array_equal(back.toarray(), matrix)
+
+
+def test_lattices(store: Store) -> None:
+    volume = np.arange(24, dtype=np.int8).reshape(2, 3, 4)
+    uri, flags = source_uri(load_superworkflow("bp"), "lattice", volume, store)
+    assert flags == ()
+    with Location.of(uri).open() as stream:
+        assert np.array_equal(np.load(stream), volume)
+
+
+def test_tensors() -> None:
+    import torch
+
+    assert _table("labels", torch.tensor([2, 0])).to_pydict() == {"node": [0, 1], "label": [2, 0]}
+
+
+def test_equal_values_are_one_file(store: Store) -> None:
+    uris = {_uri(FORMS[form](), store) for form in ("pandas", "Arrow", "categories", "array")}
+    assert len(uris) == 1
+    other = _uri(ENDS[::-1].copy(), store)
+    assert other not in uris
+    for uri, count in ((*uris, 5), (other, 5)):
+        with Location.of(uri).open() as stream:
+            assert pq.read_table(stream).num_rows == count
+    assert sorted(store.root.join("frames").walk_files()) == sorted(Location.of(uri).name for uri in (*uris, other))
+    assert _uri("s3://bucket/edges.csv", store) == "s3://bucket/edges.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("edges", 3, "edges: is no source (got 'int')"),
+        ("edges", np.zeros((4, 5)), "edges: is of another shape (got '[4, 5]'). Give [edges, 2], [edges, 3]"),
+        ("edges", np.array([[0.5, 1.0]]), "numbers of nodes are not whole"),
+        ("edges", np.zeros((0, 2)), "edges: has no row"),
+        ("features", np.zeros((2, 2, 2)), "features: is of another shape (got '[2, 2, 2]')"),
+        ("labels", nx.Graph([(0, 1)]), "labels: is no source (got 'Graph')"),
+        ("labels", np.zeros((2, 2)), "labels: is of another shape (got '[2, 2]'). Give [nodes]"),
+        ("edges", pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns have one name (got 'a')"),
+        ("edges", pa.table([[1], [2]], names=["a", "a"]), "two columns have one name (got 'a')"),
+    ],
+)
+def test_refused(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        _table(name, value)
+    assert message in str(refused.value)

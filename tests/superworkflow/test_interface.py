@@ -1,0 +1,105 @@
+"""The Python interface on real runs: results, comparison, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import superworkflow as sw
+from superworkflow.infra.base.errors import SuperworkflowError
+from tests.flows.command_line import SMALL, CommandLine
+
+PARAMS = dict(each.split("=") for each in SMALL)
+
+
+@pytest.fixture
+def frames(graph_files: tuple[Path, Path]) -> dict[str, pd.DataFrame]:
+    """Edges and labels as frames."""
+    edges, labels = map(pd.read_csv, graph_files)
+    return {"edges": edges, "labels": labels}
+
+
+def test_run(
+    frames: dict[str, pd.DataFrame], graph_files: tuple[Path, Path], tmp_path: Path, prefect_api: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    store = str(tmp_path / "store")
+    planned = sw.plan("node2vec", **frames, params=PARAMS, store=store)
+    assert set(planned["state"]) == {"run"}
+
+    run = sw.run("node2vec", **frames, params=PARAMS, store=store, name="first")
+    assert list(run.stages.index) == list(planned.index)
+    assert set(run.stages["state"]) == {"ran"}
+    assert run.metrics["evaluate.macro_f1@0.5"] > 0.8
+    assert run.cost.sum() == pytest.approx(run.stages["cost_usd"].sum())
+    embeddings = run["embeddings"]
+    nodes = list(embeddings.to_pandas()["node"])
+    assert embeddings.to_numpy().shape == tuple(embeddings.to_torch().shape) == (len(nodes), 16)
+    vectors = embeddings.to_numpy() / np.linalg.norm(embeddings.to_numpy(), axis=1, keepdims=True)
+    similar = vectors @ vectors[nodes.index("v3")]
+    similar[nodes.index("v3")] = -1
+    found = run.neighbors("v3", k=2)
+    assert list(found["node"]) == [nodes[place] for place in np.argsort(-similar)[:2]]
+    assert run.figure("projection").size > (100, 100)
+    assert "macro_f1" in run._repr_html_()
+    assert "macro_f1" in repr(run)
+
+    again = sw.run("node2vec", **frames, params=PARAMS, store=store)
+    assert set(again.stages["state"]) == {"cached"}
+    assert list(sw.runs(store=store)["run"]) == [again.id, run.id]
+    side = sw.compare("first", again, store=store)
+    assert side.loc[("metrics", "evaluate.macro_f1@0.5"), "ratio"] == 1
+    assert side.loc[("seconds", "walk"), "second"] == 0
+    why = sw.explain("node2vec", **frames, params=PARAMS | {"walk.p": 0.25}, store=store)
+    assert next(iter(why.index[~why["cached"]])) == "walk"
+    assert "walk.p: 1.0 → 0.25" in why.loc["walk", "why"]
+
+    # The command line sees the same datasets: one code path, and numbers for what the frame says.
+    line = CommandLine(Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
+    command = line("run", "--json").document
+    assert command["metrics"]["evaluate.macro_f1@0.5"] == run.metrics["evaluate.macro_f1@0.5"]
+
+    with pytest.raises(sw.UserError, match=r"is no output of this run \(got 'embedding'\). Did you mean embeddings"):
+        run["embedding"]
+    with pytest.raises(sw.UserError, match="nobody"):
+        run.neighbors("nobody")
+    run.close()
+
+
+def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    labels = {"nobody": "x", "nowhere": "y"}
+    with pytest.raises(SuperworkflowError) as failed:
+        sw.run("node2vec", edges=[], store=str(tmp_path))
+    assert "edges: is no source (got 'list')" in str(failed.value)
+    with pytest.raises(SuperworkflowError, match="label"):
+        sw.run("node2vec", edges=np.array([[0, 1], [1, 2], [2, 0], [2, 3]]), labels=labels, store=str(tmp_path),
+               params=PARAMS, tracking=False)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"edge": "e.csv"}, "node2vec: is no source (got 'edge'). Did you mean edges?"),
+        ({}, "node2vec needs an edge list"),
+        ({"edges": "e.csv", "params": {"walk": 3}}, "params: is no parameter (got 'walk'). Write stage.parameter"),
+        ({"edges": "e.csv", "params": {"walk.pp": 3}}, "walk.pp: unknown parameter"),
+        ({"edges": "e.csv", "tolerance": 0.1}, "this run registers no model"),
+        ({"edges": "e.csv", "register": "m", "tracking": False}, "models are kept in MLflow"),
+    ],
+)
+def test_refused(given: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(sw.UserError) as refused:
+        sw.run("node2vec", store=str(tmp_path), **given)
+    assert message in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_shows_the_message_alone() -> None:
+    error = sw.UserError("is no source", where="node2vec", value="edge", remedy="Did you mean edges?")
+    assert error._render_traceback_() == ["UserError: node2vec: is no source (got 'edge'). Did you mean edges?"]

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from superworkflow.infra.storage.source import Source as Source
     from superworkflow.interface import compare as compare
     from superworkflow.interface import explain as explain
+    from superworkflow.interface import models as models
     from superworkflow.interface import plan as plan
+    from superworkflow.interface import promote as promote
+    from superworkflow.interface import rollback as rollback
     from superworkflow.interface import run as run
     from superworkflow.interface import runs as runs
     from superworkflow.results import Result as Result
@@ -63,7 +66,7 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
-    "superworkflow.interface": ("compare", "explain", "plan", "run", "runs"),
+    "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
     "superworkflow.results": ("Result", "Run"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync"),
 }

@@ -33,6 +33,8 @@ from superworkflow.results import Run, frame
 if TYPE_CHECKING:
     import pandas as pd
 
+    from superworkflow.infra.tracking.models import ModelRegistry, Move
+
 Params = Mapping[str, Any]
 _KEPT = "Complete stages are kept: the same call resumes from there."
 
@@ -176,6 +178,49 @@ def compare(first: str | Run, second: str | Run, *, store: str | None = None) ->
     import pandas
 
     return pandas.DataFrame(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
+
+
+def models(name: str | None = None, *, store: str | None = None) -> pd.DataFrame:
+    """Registered models, a row for each version: who decided what of it, when and why; aliases `current`, `challenger`.
+
+    Args:
+        name: of one model; all that runs have registered by default.
+        store: whose runs registered them.
+
+    Raises:
+        UserError: nothing is recorded there, or no such model.
+    """
+    return frame(
+        {"name": each.name, "version": each.version, "aliases": ", ".join(each.aliases), "created": each.created,
+         "run": each.run_id, "verdict": each.decision.get("verdict", ""),
+         "why": each.moves[-1].why if each.moves else each.decision.get("why", ""), **each.quality}
+        for versions in _registry(store).listed(name).values() for each in versions
+    )  # fmt: skip
+
+
+def promote(name: str, version: int | None = None, *, why: str, store: str | None = None) -> Move:
+    """Put a version of a model into use, the challenger's by default; `why` is kept with it.
+
+    Raises:
+        UserError: there is no such version.
+    """
+    return _registry(store).promote(name, version, why)
+
+
+def rollback(name: str, version: int | None = None, *, why: str, store: str | None = None) -> Move:
+    """Return to an earlier version, by default the one in use before; runs promote none until `promote` does.
+
+    Raises:
+        UserError: there is no such version.
+    """
+    return _registry(store).roll_back(name, version, why)
+
+
+def _registry(store: str | None) -> ModelRegistry:
+    require_extra("flow")
+    from superworkflow.infra.tracking.models import ModelRegistry
+
+    return ModelRegistry.of_store(Location.of(store or default_store()))
 
 
 def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:

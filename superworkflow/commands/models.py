@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from superworkflow.commands.runs import add_history_arguments
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.storage.location import Location
 
@@ -28,10 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.dashboards.models import print_models
 
     registry = open_registry(options)
-    names = [options.name] if options.name else registry.names()
-    listed = {name: registry.versions(name) for name in names}
-    if not options.name:  # others may keep models in the same registry
-        listed = {name: versions for name, versions in listed.items() if any(each.digest for each in versions)}
+    listed = registry.listed(options.name)
     holds = {name: hold for name in listed if (hold := registry.hold(name)) is not None}
     if options.json:
         document = [
@@ -55,19 +51,8 @@ def add_change_arguments(parser: argparse.ArgumentParser, version: str) -> None:
 
 
 def open_registry(options: argparse.Namespace) -> ModelRegistry:
-    """The registry of the runs that are recorded for a store.
-
-    Raises:
-        UserError: it cannot be reached, or its database does not exist.
-    """
+    """The registry of the runs that are recorded for the store of the options; see `ModelRegistry.of_store`."""
     require_extra("flow")
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri, open_client
     from superworkflow.infra.tracking.models import ModelRegistry
-    from superworkflow.infra.tracking.tables import sqlite_path
 
-    uri = default_tracking_uri(Location.of(options.store))
-    database = sqlite_path(uri)
-    if database is not None and not database.exists():
-        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
-    open_client(uri)
-    return ModelRegistry(uri)
+    return ModelRegistry.of_store(Location.of(options.store))

@@ -49,7 +49,7 @@ def test_run(
     assert "macro_f1" in run._repr_html_()
     assert "macro_f1" in repr(run)
 
-    again = sw.run("node2vec", **frames, params=PARAMS, store=store)
+    again = sw.run("node2vec", **frames, params=PARAMS, store=store, register="teams")
     assert set(again.stages["state"]) == {"cached"}
     assert list(sw.runs(store=store)["run"]) == [again.id, run.id]
     side = sw.compare("first", again, store=store)
@@ -63,6 +63,12 @@ def test_run(
     line = CommandLine(Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
     command = line("run", "--json").document
     assert command["metrics"]["evaluate.macro_f1@0.5"] == run.metrics["evaluate.macro_f1@0.5"]
+
+    listed = sw.models(store=store)
+    assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, again.id]
+    assert "current" in listed.loc[0, "aliases"]
+    assert sw.promote("teams", 1, why="shown", store=store).version == 1
+    assert list(sw.models("teams", store=store)["why"]) == ["shown"]
 
     with pytest.raises(sw.UserError, match=r"is no output of this run \(got 'embedding'\). Did you mean embeddings"):
         run["embedding"]

@@ -218,9 +218,9 @@ def rollback(name: str, version: int | None = None, *, why: str, store: str | No
 
 def _registry(store: str | None) -> ModelRegistry:
     require_extra("flow")
-    from superworkflow.infra.tracking.models import ModelRegistry
+    from superworkflow.infra.tracking.history import open_registry
 
-    return ModelRegistry.of_store(Location.of(store or default_store()))
+    return open_registry(Location.of(store or default_store()))
 
 
 def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:

@@ -11,9 +11,16 @@ from mlflow.entities import ViewType
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.metrics import METRICS_TAG, Metric, read_metrics
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+from superworkflow.infra.tracking.mlflow_tracker import (
+    EXPERIMENT,
+    SUPERWORKFLOW_TAG,
+    default_tracking_uri,
+    open_client,
+)
+from superworkflow.infra.tracking.models import ModelRegistry
 from superworkflow.infra.tracking.tables import sqlite_path
 from superworkflow.infra.tracking.tags import OUTCOME_TAG
 
@@ -46,15 +53,31 @@ class RecordedRun:
     outcome: str = ""
 
 
+def open_registry(store: Location) -> ModelRegistry:
+    """The registry of the runs that are recorded for a store.
+
+    Raises:
+        UserError: it cannot be reached, or its database does not exist.
+    """
+    uri = default_tracking_uri(store)
+    _check_recorded(uri)
+    open_client(uri)
+    return ModelRegistry(uri)
+
+
+def _check_recorded(uri: str) -> None:
+    database = sqlite_path(uri)
+    if database is not None and not database.exists():
+        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
+
+
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
     """Runs, newest first.
 
     Raises:
         UserError: the tracker cannot be reached, or its database does not exist.
     """
-    database = sqlite_path(uri)
-    if database is not None and not database.exists():
-        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
+    _check_recorded(uri)
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:

@@ -26,12 +26,10 @@ from mlflow.exceptions import MlflowException
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.registration import MODEL_NAME
 from superworkflow.infra.process.identity import user_name
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
 from superworkflow.infra.tracking.registry import DIGEST_TAG
-from superworkflow.infra.tracking.tables import sqlite_path
 from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, read_datasets
 
 CURRENT, CHALLENGER = "current", "challenger"
@@ -107,22 +105,6 @@ class ModelRegistry:
     def __init__(self, uri: str):
         self.uri = uri
         self._client = MlflowClient(uri, registry_uri=uri)
-
-    @classmethod
-    def of_store(cls, store: Location) -> ModelRegistry:
-        """The registry of the runs that are recorded for a store.
-
-        Raises:
-            UserError: it cannot be reached, or its database does not exist.
-        """
-        from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri, open_client
-
-        uri = default_tracking_uri(store)
-        database = sqlite_path(uri)
-        if database is not None and not database.exists():
-            raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
-        open_client(uri)
-        return cls(uri)
 
     def listed(self, name: str | None = None) -> dict[str, list[Version]]:
         """Versions of one model, newest first, or of all that runs have registered.

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the list."""
     from superworkflow.dashboards.models import print_models
 
-    registry = open_registry(options)
+    registry = registry_of(options)
     listed = registry.listed(options.name)
     holds = {name: hold for name in listed if (hold := registry.hold(name)) is not None}
     if options.json:
@@ -50,9 +50,9 @@ def add_change_arguments(parser: argparse.ArgumentParser, version: str) -> None:
     add_history_arguments(parser)
 
 
-def open_registry(options: argparse.Namespace) -> ModelRegistry:
-    """The registry of the runs that are recorded for the store of the options; see `ModelRegistry.of_store`."""
+def registry_of(options: argparse.Namespace) -> ModelRegistry:
+    """The registry of the runs that are recorded for the store of the options."""
     require_extra("flow")
-    from superworkflow.infra.tracking.models import ModelRegistry
+    from superworkflow.infra.tracking.history import open_registry
 
-    return ModelRegistry.of_store(Location.of(options.store))
+    return open_registry(Location.of(options.store))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superworkflow.arguments import add_settings_arguments, add_source_arguments, sources_of, tables_from
-from superworkflow.commands.models import open_registry
+from superworkflow.commands.models import registry_of
 from superworkflow.commands.run import start
 from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
 from superworkflow.infra.base.errors import UserError
@@ -117,7 +117,7 @@ def _version(options: argparse.Namespace) -> Version:
     text = options.model.removeprefix(_REGISTERED)
     name, slash, number = text.partition("/")
     name, _, alias = name.partition("@")
-    registry = open_registry(options)
+    registry = registry_of(options)
     if slash:
         if not number.isdecimal():
             raise UserError("no version of a model, nor the URI of a dataset", where="MODEL", value=options.model,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from superworkflow.commands.models import add_change_arguments, open_registry
+from superworkflow.commands.models import add_change_arguments, registry_of
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Move `current`; a rollback no longer holds."""
-    move = open_registry(options).promote(options.name, options.version, options.why)
+    move = registry_of(options).promote(options.name, options.version, options.why)
     if options.json:
         print(json.dumps(asdict(move)))
     else:

@@ -164,4 +164,5 @@ def test_a_file_that_is_no_array(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["bp", "gibbs"])
 def test_superworkflows(name: str) -> None:
     found = load_superworkflow(name)
-    assert [stage.name for stage in found.stages] == ["lattice", "colour", name, "publish_lattice"]
+    stages = ["grid", "factor_graph", "colour", name, "publish_lattice", "publish_factors"]
+    assert [stage.name for stage in found.stages] == stages

@@ -102,7 +102,7 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
         diagram=diagram,
         options=program.params,
         outputs={
-            "labels": ("publish_lattice", "label.npy"),
+            "labels": ("publish_lattice", "label.*"),
             "marginals": ("publish_factors", "marginals.parquet"),
             "assignment": ("publish_factors", "assignment.parquet"),
             "trace": (program.name, "trace.parquet"),

@@ -58,6 +58,7 @@ def update(scope: Any, params: Any) -> float:
             for x in range(states):
                 belief[x] /= most
     residual = 0.0
+    scope.impossible = False
     for i in range(scope.degree):
         if scope.factor:
             states = len(scope.neighbour(i).table)
@@ -83,6 +84,7 @@ def update(scope: Any, params: Any) -> float:
         sent, total, change = scope.edge(i).out_sent, 0.0, 0.0
         for x in range(states):
             total += message[x]
+        scope.impossible = scope.impossible or total <= 0.0
         if total > 0.0:
             for x in range(states):
                 message[x] /= total
@@ -100,6 +102,7 @@ def update(scope: Any, params: Any) -> float:
         for x in range(states):
             belief[x] *= zeros[x] == 0
             total += belief[x]
+        scope.impossible = scope.impossible or total <= 0.0
         for x in range(states if total > 0.0 else 0):
             belief[x] /= total
     return residual
@@ -109,19 +112,19 @@ def finish(fields: Mapping[str, Any], params: BpParams) -> dict[str, Any]:
     """The likeliest states, and the beliefs.
 
     Raises:
-        UserError: messages rule out every state of a variable.
+        UserError: messages rule out every state of a variable, or of all variables of a factor.
     """
-    impossible = ~fields["factor"] & ~(fields["belief"].sum(axis=1) > 0)
-    if impossible.any():
-        raise UserError("no state of a variable is possible, given the zeros in the tables and the evidence",
-                        where="bp", value=f"variable {int(impossible.argmax())}",
-                        remedy="Correct the evidence or the tables")  # fmt: skip
+    if fields["impossible"].any():
+        vertex, variables = int(fields["impossible"].argmax()), int((~fields["factor"]).sum())
+        named = f"variable {vertex}" if vertex < variables else f"factor {vertex - variables} of the graph"
+        raise UserError("no assignment is possible, given the zeros in the tables and the evidence", where="bp",
+                        value=f"found at {named}", remedy="Correct the evidence or the tables")  # fmt: skip
     return {"label": fields["belief"].argmax(axis=1).astype(np.int32), "belief": fields["belief"]}
 
 
 _STATES = ("float64", "states")
 PROGRAM = VertexProgram(
-    name="bp", fields={"factor": "bool", "belief": _STATES, "own": _STATES, "message": _STATES,
+    name="bp", fields={"factor": "bool", "impossible": "bool", "belief": _STATES, "own": _STATES, "message": _STATES,
                        "zeros": ("int32", "states")},
     init=init, update=update, messages={"sent": _STATES}, graph_fields=("factor",), graph_rows={"table": "float64"},
     finish=finish, params=BpParams, help="belief propagation on a factor graph",

@@ -1,13 +1,15 @@
 """Stage `factor_graph`: a model of discrete variables in the UAI format becomes a graph of variables and factors.
 
-Vertices are the variables, numbered as in the file, then the factors of two or more variables, in the file's order; an
-edge joins a factor and each variable of its scope. Factors of one variable and the evidence are part of the variable.
+Vertices are the variables, numbered as in the file, then factors of two or more variables, in the file's order; an
+edge joins a factor and each variable of its scope. Factors of one variable and the evidence are part of the variable,
+and a factor is part of another that has all its variables.
 
 Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `factor.npy` bool
 [vertices]; `table.npy` float64 and `table_indptr.npy` int64 [vertices + 1], of a variable the weight of each state, of
 a factor that of each joint state of its neighbours, the last of which changes fastest. The stats have `variables`,
-`factors`, `states` (of the variable that has most), `zeros` (entries of factors) and `log_constant`, the logarithm of
-what was divided out of the tables of single variables, whose largest weight is 1.
+`factors`, `states` (of the variable that has most), `zeros` (entries of factors), `cycles` (independent ones,
+apart from those by variables that can have one state alone) and `log_constant`, the logarithm of what was divided out
+of the tables of single variables, whose largest weight is 1.
 """
 
 from __future__ import annotations

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
@@ -30,14 +34,14 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(f"warning: the table of factor {doubted} is no conditional distribution of its last variable: "
                          "its entries do not add up to 1; all tables are taken as factors")  # fmt: skip
     weights, log_constant = _of_variables(model, evidence, source.uri)
-    scopes = [(np.sort(scope), factor) for factor, scope in enumerate(model.scopes) if len(scope) > 1]
-    variables, factors = len(model.states), len(scopes)
-    arities = np.array([len(scope) for scope, _ in scopes], np.int64)
-    joined = np.concatenate([np.empty(0, np.int64), *(scope for scope, _ in scopes)])
+    joint = _joined(model)
+    variables, factors = len(model.states), len(joint)
+    arities = np.array([len(scope) for scope, _ in joint], np.int64)
+    joined = np.concatenate([np.empty(0, np.int64), *(scope for scope, _ in joint)])
     vertex = np.repeat(np.arange(variables, variables + factors), arities)
     degrees = np.concatenate([np.bincount(joined, minlength=variables), arities])
     by_variable = np.argsort(joined, kind="stable")
-    tables = [*weights, *(_ascending(model, factor) for _, factor in scopes)]
+    tables = [*weights, *(table.ravel() for _, table in joint)]
     job.output.array("indptr.npy", np.concatenate([[0], np.cumsum(degrees)]))
     job.output.array("indices.npy", np.concatenate([vertex[by_variable], joined]).astype(np.int32))
     job.output.array("factor.npy", np.arange(variables + factors) >= variables)
@@ -50,7 +54,8 @@ def run(job: StageRun[StageParams]) -> Output:
         stats={
             "vertices": variables + factors, "edges": len(joined), "directed": False, "weighted": False,
             "variables": variables, "factors": factors, "states": int(model.states.max()), "observed": len(evidence),
-            "zeros": zeros, "log_constant": log_constant, "distance": DISTANCE,
+            "cycles": _cycles(weights, joined, vertex), "zeros": zeros, "log_constant": log_constant,
+            "distance": DISTANCE,
         },
     )  # fmt: skip
 
@@ -76,11 +81,38 @@ def _of_variables(model: FactorModel, evidence: dict[int, int], where: str) -> t
     return weights, log_constant
 
 
-def _ascending(model: FactorModel, factor: int) -> NDArray[np.float64]:
-    """A table with its variables in ascending order."""
-    scope, table = model.scopes[factor], model.tables[factor]
-    order = np.argsort(scope)
-    return table if (np.diff(order) > 0).all() else table.reshape(model.states[scope]).transpose(order).ravel()
+def _cycles(weights: list[NDArray[np.float64]], variable: NDArray[np.int64], factor: NDArray[np.int64]) -> int:
+    """Independent cycles of the edges between a variable and a factor, [edges] each, but those by fixed variables."""
+    size = len(weights) + len(np.unique(factor))
+    free = np.array([np.count_nonzero(weight) > 1 for weight in weights])[variable]
+    edges = sp.csr_array((np.ones(int(free.sum())), (variable[free], factor[free])), shape=(size, size))
+    return int(free.sum()) - size + int(connected_components(edges, directed=False)[0])
+
+
+def _joined(model: FactorModel) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Ascending variables and table of each factor of two or more, multiplied into one that has all its variables.
+
+    The product of all is the same, and has fewer cycles: those with no more than one factor's variables.
+    """
+    kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    having: dict[int, list[tuple[set[int], int]]] = defaultdict(list)
+    for factor in sorted(range(len(model.scopes)), key=lambda each: -len(model.scopes[each])):
+        scope = model.scopes[factor]
+        if len(scope) < 2:
+            break
+        order, variables = np.argsort(scope), set(scope.tolist())
+        table = model.tables[factor].reshape(model.states[scope]).transpose(order)
+        fewest = min((having[variable] for variable in variables), key=len)
+        within = next((other for wider, other in fewest if variables <= wider), None)
+        if within is None:
+            kept[factor] = scope[order], table
+            for variable in variables:
+                having[variable].append((variables, factor))
+        else:
+            wider_scope, wider_table = kept[within]
+            sizes = np.where(np.isin(wider_scope, scope), model.states[wider_scope], 1)
+            kept[within] = wider_scope, wider_table * table.reshape(sizes)
+    return [kept[factor] for factor in sorted(kept)]
 
 
 def _no_distribution(model: FactorModel) -> int:

@@ -51,7 +51,7 @@ def trees(count: int, size: int, seed: int) -> tuple[list[int], list[Factors]]:
             scope = rng.permutation([base + int(rng.integers(have)), *range(base + have, base + have + new)])
             have += new
             factors.append(scope)
-        factors += [[base + 1], [base + 1], []]
+        factors += [[base + 1], [base + 1], [], factors[-1][:2], factors[0][::-1]]  # the last two are parts of others
         found.append([(tuple(map(int, scope)), _table([states[int(v)] for v in scope], rng)) for scope in factors])
     return states, found
 
@@ -105,6 +105,7 @@ def test_marginals_of_trees_are_exact(damping: float, tmp_path: Path) -> None:
     observed = [number * size + size - 1 for number in range(0, count, 2)]  # which have 3 states, 0 always possible
     text = uai(states, [factor for tree in factors for factor in tree])
     graph = made(text, tmp_path, f"{len(observed)}\n" + "\n".join(f"{variable} 0" for variable in observed))
+    assert graph.stats["cycles"] == 0
     found = marginals(solved(BP, graph, tmp_path, damping=damping, precision=1e-13)[1])
     assert [len(each) for each in found] == states
     for number, tree in enumerate(factors):
@@ -241,6 +242,30 @@ def test_evidence_of_both_forms_and_doubts(tmp_path: Path) -> None:
     assert plain.array("table.npy").tolist() == older.array("table.npy").tolist() == [0.5, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 
+def test_cycles_that_evidence_opens(tmp_path: Path) -> None:
+    states, factors = grid(3, seed=4, strength=1.0)
+    found = {text: made(uai(states, factors), tmp_path / text, text) for text in ("", "1 4 2", "2 1 0 3 0")}
+    assert {text: graph.stats["cycles"] for text, graph in found.items()} == {"": 4, "1 4 2": 1, "2 1 0 3 0": 1}
+    expected = exact([*factors, ((1,), np.eye(3)[0]), ((3,), np.eye(3)[0]), ((4,), np.eye(3)[2])], range(9))
+    graph = made(uai(states, factors), tmp_path / "all", "3 1 0 3 0 4 2")
+    assert graph.stats["cycles"] == 0
+    assert np.abs(np.array(marginals(solved(BP, graph, tmp_path)[1])) - expected).max() < 1e-8
+
+
+def test_no_factors(tmp_path: Path) -> None:
+    published = solved(BP, made("MARKOV 1 3 1 1 0 3 1 2 5", tmp_path), tmp_path)[1]
+    assert marginals(published)[0] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
+    assert published.stats["log_value"] == pytest.approx(math.log(5))
+
+
+def test_evidence_that_a_factor_excludes(tmp_path: Path) -> None:
+    only = np.zeros((3, 3, 3))
+    only[0, 0, 0] = 1.0
+    graph = made(uai([3, 3, 3], [((0, 1, 2), only)]), tmp_path, "3 0 1 1 1 2 1")
+    with pytest.raises(UserError, match=r"no assignment is possible.*got 'found at factor 0 of the graph'"):
+        solved(BP, graph, tmp_path)
+
+
 @pytest.mark.parametrize("stage", [BP, GIBBS])
 def test_an_impossible_model(stage: Any, tmp_path: Path) -> None:
     """Three variables that must differ, of which two states are left."""
@@ -248,7 +273,7 @@ def test_an_impossible_model(stage: Any, tmp_path: Path) -> None:
     factors: Factors = [((0, 1), different), ((1, 2), different), ((0, 2), different)]
     factors += [((v,), np.array([1.0, 1.0, 0.0])) for v in range(3)]
     graph = made(uai([3, 3, 3], [*factors, ((0,), np.array([1.0, 0, 0]))]), tmp_path)
-    with pytest.raises(UserError, match=r"no state of a variable is possible|still not found an assignment"):
+    with pytest.raises(UserError, match=r"no assignment is possible|still not found an assignment"):
         solved(stage, graph, tmp_path)
 
 

@@ -1,9 +1,9 @@
-"""Belief propagation on a lattice, by a vertex program."""
+"""Belief propagation on a lattice or on factors, by a vertex program."""
 
 from __future__ import annotations
 
-from superworkflow.flows.vertex_program import lattice_superworkflow
+from superworkflow.flows.vertex_program import model_superworkflow
 from superworkflow.tasks.bp import STAGE
 from superworkflow.tasks.bp.program import PROGRAM
 
-SUPERWORKFLOW = lattice_superworkflow(PROGRAM, STAGE)
+SUPERWORKFLOW = model_superworkflow(PROGRAM, STAGE)

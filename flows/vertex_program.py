@@ -9,7 +9,16 @@ from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, grid, index, publish_fields, publish_lattice, vertex_fields
+from superworkflow.tasks import (
+    colour,
+    factor_graph,
+    grid,
+    index,
+    publish_factors,
+    publish_fields,
+    publish_lattice,
+    vertex_fields,
+)
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
@@ -54,31 +63,59 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
     )
 
 
-def lattice_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
-    """Grid, colour, the program, publish_lattice; the arguments are those of `vertex_superworkflow`."""
+def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
+    """Grid or factor_graph, colour, the program, publish_lattice or publish_factors.
 
-    def diagram(flow: Diagram, lattice: Source) -> None:
-        """Grid, colour, the program, publish_lattice."""
-        _check_distance(flow, program)
-        graph = flow.stage(grid.STAGE, lattice=lattice)
+    Args:
+        program: what runs on a lattice.
+        stage: its stage, which finds by the graph which program runs.
+    """
+
+    def diagram(
+        flow: Diagram, lattice: Source | None = None, factors: Source | None = None, evidence: Source | None = None
+    ) -> None:
+        """Grid or factor_graph, colour, the program, publish_lattice or publish_factors."""
+        if (lattice is None) == (factors is None):
+            raise UserError(f"{program.name} needs a lattice or factors", where="lattice, factors",
+                            value="neither" if lattice is None else "both",
+                            remedy="Give one of --lattice FILE and --factors FILE")  # fmt: skip
+        if lattice is not None and evidence is not None:
+            raise UserError("evidence is of a model's variables", where="evidence", value=evidence.uri,
+                            remedy="Give the model with --factors, or leave --evidence out")  # fmt: skip
+        if lattice is not None:
+            _check_distance(flow, program)
+            graph = flow.stage(grid.STAGE, lattice=lattice)
+        else:
+            graph = flow.stage(factor_graph.STAGE, factors=factors, evidence=evidence)
         values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
-        flow.stage(publish_lattice.STAGE, graph=graph, values=values)
+        publish = publish_lattice.STAGE if lattice is not None else publish_factors.STAGE
+        flow.stage(publish, graph=graph, values=values)
 
     return Superworkflow(
         name=program.name,
         help=program.help,
-        stages=(grid.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
-        sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers"},
+        stages=(grid.STAGE, factor_graph.STAGE, colour.STAGE, stage, publish_lattice.STAGE, publish_factors.STAGE),
+        sources={
+            "lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers, or a .png",
+            "factors": "a model in the UAI format, MARKOV or BAYES, optionally gzipped",
+            "evidence": "states of observed variables of such a model, in the UAI format",
+        },
+        optional=frozenset({"lattice", "factors", "evidence"}),
         diagram=diagram,
         options=program.params,
         in_memory=IN_MEMORY,
-        outputs={"labels": ("publish_lattice", "label.npy"), "trace": (program.name, "trace.parquet")},
+        outputs={
+            "labels": ("publish_lattice", "label.*"),
+            "marginals": ("publish_factors", "marginals.parquet"),
+            "assignment": ("publish_factors", "assignment.parquet"),
+            "trace": (program.name, "trace.parquet"),
+        },
     )
 
 
 def _check_distance(flow: Diagram, program: VertexProgram) -> None:
     """Refuse colours that do not keep the program's consistency."""
-    needed = DISTANCES[program.consistency]
-    if flow.parameter("colour.distance") < needed:
-        raise UserError(f"the program has {program.consistency} consistency", where="colour.distance",
-                        value=flow.parameter("colour.distance"), remedy=f"Set colour.distance={needed}")  # fmt: skip
+    needed, given = DISTANCES[program.consistency], flow.parameter("colour.distance")
+    if (1 if given is None else given) < needed:
+        raise UserError(f"the program has {program.consistency} consistency", where="colour.distance", value=given,
+                        remedy=f"Set colour.distance={needed}")  # fmt: skip

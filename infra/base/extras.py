@@ -9,7 +9,7 @@ from superworkflow.infra.base.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
     "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
-    "cmeel": "cpu",
+    "cmeel": "cpu", "PIL": "cpu",
     "torch": "torch", "safetensors": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
     "anyio": "flow", "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",

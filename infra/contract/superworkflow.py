@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -198,8 +198,9 @@ def check_declarations(
         UserError: the first thing that is wrong.
     """
     prefix = f"superworkflow {superworkflow.name}"
+    declared = dict.fromkeys([*nodes, *(stage.name for stage in superworkflow.stages)])  # a diagram may do without some
     for title, (node, _) in superworkflow.outputs.items():
-        _check_node(node, nodes, f"{prefix}: output {title}")
+        _check_node(node, declared, f"{prefix}: output {title}")
     for name, export in superworkflow.exports.items():
         _check_node(export.node, nodes, f"{prefix}: export {name}")
         check_import(export.function, f"{prefix}: export {name}")
@@ -249,7 +250,7 @@ def _title(outcome: Outcome) -> str:
     return f"picture {outcome.name}"
 
 
-def _check_node(node: str, nodes: Mapping[str, Node], where: str, more: str = "") -> None:
+def _check_node(node: str, nodes: Collection[str], where: str, more: str = "") -> None:
     if node not in nodes:
         remedy = nearest(node, list(nodes))
         remedy += f"{'' if remedy.endswith('?') else '.'} {more}" if more else ""

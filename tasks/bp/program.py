@@ -42,9 +42,10 @@ class BpParams(PottsParams):
     damping: float = Field(
         default=0.0, ge=0, lt=1, description="Share of the old message that a new one keeps, 0 to below 1."
     )
-    precision: float = Field(
-        default=1e-3, gt=0, lt=1, description="Largest change of a message that is not sent, above 0 and below 1."
-    )
+    precision: float | None = Field(
+        default=None, gt=0, lt=1, description="Largest change of a message that is not sent, above 0 and below 1; by "
+        "default 0.001 on a lattice, 10⁻⁹, in proportion, on factors.",
+    )  # fmt: skip
 
 
 def init(scope: Any, params: Any) -> None:
@@ -106,5 +107,5 @@ def finish(fields: Mapping[str, Any], params: BpParams) -> dict[str, Any]:
 PROGRAM = VertexProgram(
     name="bp", fields={"observed": "int32", "belief": ("float32", "labels")}, init=init, update=update,
     messages={"message": ("float32", "labels")}, graph_fields=("observed",), finish=finish, params=BpParams,
-    help="belief propagation on a lattice: labels of a noisy image or volume",
+    help="belief propagation: labels of a noisy image or volume, or the variables of a model of factors",
 )  # fmt: skip

@@ -26,11 +26,15 @@ _START_S = 0.6
 class ColourParams(StageParams):
     """Parameters of the colouring."""
 
-    distance: int = Field(
-        default=1, ge=0, le=2,
+    distance: int | None = Field(
+        default=None, ge=0, le=2,
         description="Distance within which no two vertices have one colour: 0 for one colour of all, 1 for updates "
-        "that read their neighbours, 2 for updates that write them; 0 to 2.",
+        "that read their neighbours, 2 for updates that write them; 0 to 2. By default 2 for factors, else 1.",
     )  # fmt: skip
+
+    def distance_of(self, graph: Stats) -> int:
+        """The distance for a graph with these stats."""
+        return self.distance if self.distance is not None else int(graph.get("distance") or 1)
 
 
 def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -40,7 +44,7 @@ def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resou
         int(graph.get("vertices") or 0),
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
-    looks = (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance]
+    looks = (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
     both = 2 if graph.get("directed") else 1
     return Estimate(
         memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both),

@@ -13,7 +13,7 @@ from superworkflow.tasks.lib.vertex.transpose import in_edges
 
 def run(job: StageRun[ColourParams]) -> Output:
     """Colour a graph; see `tasks.colour`."""
-    graph, distance = job.inputs["graph"], job.params.distance
+    graph, distance = job.inputs["graph"], job.params.distance_of(job.inputs["graph"].stats)
     indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
     vertices = len(indptr) - 1
     check_rows(graph.uri, indptr, indices, None, vertices)

@@ -67,5 +67,5 @@ PROGRAM = VertexProgram(
     name="gibbs",
     fields={"observed": "int32", "drawn": "int32", "chance": ("float64", "labels"), "counts": ("int32", "labels")},
     init=init, update=update, graph_fields=("observed",), finish=finish, params=GibbsParams,
-    help="Gibbs sampling on a lattice: labels of a noisy image or volume",
+    help="Gibbs sampling: labels of a noisy image or volume, or the variables of a model of factors",
 )  # fmt: skip

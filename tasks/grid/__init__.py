@@ -1,16 +1,19 @@
 """Stage `grid`: an image or a volume becomes a grid graph, each of whose vertices has observed one label.
 
-The file is a `.npy` of 2 or 3 dimensions, of integers or truth values. Its distinct values, ascending, are the labels
-from 0 on. Vertices are numbered row by row, as the array lies in memory; neighbours are next to each other along one
-axis.
+The file is a `.npy` of 2 or 3 dimensions, of integers or truth values, whose distinct values, ascending, are the labels
+from 0 on; or a PNG, whose greys are cut into equally wide levels. Vertices are numbered row by row, as the array lies
+in memory; neighbours are next to each other along one axis.
 
 Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `observed.npy` int32
-[vertices], labels; `levels.npy` [labels], the values. The stats have `labels`, and the `shape` as text.
+[vertices], labels; `levels.npy` [labels], the values, uint8 of a PNG: the mean grey of each level. The stats have
+`labels`, and the `shape` as text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from pydantic import Field
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
@@ -21,24 +24,33 @@ _PROCESS_BYTES = 110 << 20
 _START_S = 0.4
 
 
-def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+class GridParams(StageParams):
+    """Parameters of lattices."""
+
+    levels: int = Field(
+        default=8, ge=2, le=256, description="Equally wide levels into which the greys of a PNG are cut, 2 to 256. "
+        "Greys that are no more than these stay as they are. Values of a .npy are labels already.",
+    )  # fmt: skip
+
+
+def estimate(params: GridParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The most vertices and neighbours that the file's bytes can be, which plans of later stages take over."""
     facts = inputs.get("lattice", {})
     vertices = int(facts.get("vertices") or facts.get("bytes") or 0)
     edges = 3 * vertices
     return Estimate(
         memory_bytes=_PROCESS_BYTES + 70 * vertices, cpu_s=_START_S + 2e-7 * vertices, output_bytes=36 * vertices,
-        stats={"vertices": vertices, "edges": edges, "labels": int(facts.get("labels") or 8)}, parallel=0.0,
+        stats={"vertices": vertices, "edges": edges, "labels": params.levels}, parallel=0.0,
         start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 
 
 STAGE = Stage(
     name="grid",
-    params=StageParams,
+    params=GridParams,
     inputs={
         "lattice": Input(
-            "an image or a volume: .npy of 2 or 3 dimensions, of integers", file=True,
+            "an image or a volume: .npy of 2 or 3 dimensions, of integers, or a .png", file=True,
             stats="superworkflow.tasks.grid.run:size_of",
         )
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks.grid import GridParams
 
 MOST_LABELS = 256
+PNG = b"\x89PNG\r\n\x1a\n"
+"""First bytes of a PNG."""
+GREY = ("1", "L", "I", "I;16", "I;16B")
+"""Modes of Pillow without colours."""
 
 
-def run(job: StageRun[StageParams]) -> Output:
+def run(job: StageRun[GridParams]) -> Output:
     """Make the grid graph; see `tasks.grid`."""
     source = job.sources["lattice"]
-    values = read_lattice(source.local(job.scratch), source.uri)
+    path = source.local(job.scratch)
+    with path.open("rb") as file:
+        is_png = file.read(len(PNG)) == PNG
+    if is_png:
+        values, mode = read_picture(path, source.uri)
+        if mode not in GREY:
+            job.progress.log(f"warning: {source.uri} has colours or transparency ({mode}); its greys alone are used")
+        values = cut(values, job.params.levels)
+    else:
+        values = read_lattice(path, source.uri)
     levels, observed = np.unique(values, return_inverse=True)
     if not 2 <= len(levels) <= MOST_LABELS:
         raise UserError(f"a lattice has 2 to {MOST_LABELS} distinct values", where=source.uri, value=len(levels),
@@ -41,7 +55,7 @@ def run(job: StageRun[StageParams]) -> Output:
         rows=values.size,
         stats={
             "vertices": values.size, "edges": len(indices) // 2, "labels": len(levels), "shape": shape,
-            "directed": False, "weighted": False,
+            "directed": False, "weighted": False, "picture": is_png,
         },
     )  # fmt: skip
 
@@ -61,10 +75,45 @@ def read_lattice(path: Path, where: str) -> NDArray[Any]:
         given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else "several arrays"
         raise UserError("a lattice is an array of 2 or 3 dimensions, of integers", where=where, value=given,
                         remedy="Give one, with a number for each label")  # fmt: skip
+    return _sized(values, where)
+
+
+def _sized(values: NDArray[Any], where: str) -> NDArray[Any]:
     if not 2 <= values.size < 1 << 31:
         raise UserError("a lattice has 2 to 2³¹ - 1 vertices", where=where, value=values.size,
                         remedy="Give another, or a part of it")  # fmt: skip
     return values
+
+
+def read_picture(path: Path, where: str) -> tuple[NDArray[np.uint8], str]:
+    """Greys of a PNG, [height, width], and its mode as Pillow names it.
+
+    Raises:
+        UserError: it is damaged, or larger than Pillow opens.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            if image.mode.startswith("I"):  # 16 bits
+                greys = (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
+            else:
+                greys = np.asarray(image.convert("L"))
+            return _sized(greys, where), image.mode
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError("the picture cannot be read", where=where, value=str(error)[:100],
+                        remedy="Write it again as PNG, or in parts") from None  # fmt: skip
+
+
+def cut(greys: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
+    """Greys cut into equally wide levels, each of which becomes its mean; greys that are as few stay."""
+    counts = np.bincount(greys.reshape(-1), minlength=256)
+    if (counts > 0).sum() <= levels:
+        return greys
+    level = np.arange(256) * levels // 256
+    sums, sizes = np.bincount(level, counts * np.arange(256)), np.bincount(level, counts)
+    means: NDArray[np.uint8] = np.rint(sums / np.maximum(sizes, 1)).astype(np.uint8)
+    return means[level][greys]
 
 
 def grid_rows(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -86,8 +135,12 @@ def size_of(source: Source, look_bytes: int) -> dict[str, Stat]:
     """Vertices by the head of the file, for estimates; nothing of another file."""
     try:
         with source.location.open() as file:
+            if (head := file.read(24)).startswith(PNG):
+                width, height = struct.unpack(">II", head[16:24])
+                return {"vertices": width * height}
+            file.seek(0)
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             return {"vertices": math.prod(read(file)[0])}
-    except (ValueError, OSError):
+    except (ValueError, OSError, struct.error):
         return {}

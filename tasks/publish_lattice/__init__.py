@@ -1,6 +1,7 @@
 """Stage `publish_lattice`: what a vertex program left of each vertex of a lattice, as arrays of the lattice's shape.
 
-Files: `<field>.npy` [*shape], or [*shape, length] of a vector; `label` has the values of the lattice's own file.
+Files: `<field>.npy` [*shape], or [*shape, length] of a vector; `label` has the values of the lattice's own file,
+and of a picture is also `label.png`.
 """
 
 from __future__ import annotations

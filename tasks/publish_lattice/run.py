@@ -24,6 +24,11 @@ def run(job: StageRun[StageParams]) -> Output:
         if len(field) != vertices:
             raise UserError("the values are of another lattice", where=values.uri, value=f"{len(field)} vertices",
                             remedy=f"Give those of {graph.uri}")  # fmt: skip
-        made = levels[field] if name == "label" else field
-        job.output.array(f"{name}.npy", made.reshape(*shape, *field.shape[1:]))
+        made = (levels[field] if name == "label" else field).reshape(*shape, *field.shape[1:])
+        job.output.array(f"{name}.npy", made)
+        if name == "label" and graph.stats.get("picture"):
+            from PIL import Image
+
+            with job.output.file("label.png") as path:
+                Image.fromarray(made).save(path, format="PNG")
     return Output(rows=vertices, stats={"vertices": vertices, "fields": len(names)})

@@ -10,19 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from PIL import Image
 from scipy.ndimage import gaussian_filter
 from scipy.stats import chisquare
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.bp import STAGE as BP
 from superworkflow.tasks.bp.program import PROGRAM, BpParams
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.gibbs.program import PROGRAM as GIBBS
 from superworkflow.tasks.gibbs.program import GibbsParams
 from superworkflow.tasks.grid import STAGE as GRID
-from superworkflow.tasks.grid.run import grid_rows
+from superworkflow.tasks.grid.run import grid_rows, size_of
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from superworkflow.tasks.publish_lattice import STAGE as PUBLISH
 from tests.tasks.index_helpers import run_stage
@@ -161,7 +163,50 @@ def test_a_file_that_is_no_array(tmp_path: Path) -> None:
         run_stage(GRID, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "lattice")
 
 
+def png(greys: np.ndarray, path: Path, mode: str = "L") -> str:
+    Image.fromarray(greys).convert(mode).save(path)
+    return str(path)
+
+
+def test_a_picture_is_cut_into_levels_and_denoised(tmp_path: Path) -> None:
+    truth, noisy = volume(48, dimensions=2, labels=3)
+    rng = np.random.default_rng(7)
+    greys = (noisy * 86 + rng.integers(0, 80, noisy.shape)).astype(np.uint8)
+    lattice = png(greys, tmp_path / "noisy.png")
+    assert size_of(Source.of(lattice), 0) == {"vertices": truth.size}
+    graph = run_stage(GRID, {"levels": 3}, {"lattice": lattice}, tmp_path / "lattice")
+    assert graph.array("observed.npy").tolist() == noisy.ravel().tolist()
+    means = [greys[noisy == label].mean() for label in range(3)]
+    assert np.abs(graph.array("levels.npy") - means).max() <= 0.5
+    colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colour")
+    values = run_stage(BP, {}, {"graph": graph.uri, "colours": colours.uri}, tmp_path / "bp")
+    made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, tmp_path / "made")
+    picture = np.asarray(Image.open(tmp_path / "made/label.png"))
+    assert picture.tolist() == made.array("label.npy").tolist()
+    wrong = (np.searchsorted(graph.array("levels.npy"), picture) != truth).mean()
+    assert wrong < (noisy != truth).mean() / 2
+
+
+def test_modes_of_pictures(tmp_path: Path) -> None:
+    greys = np.array([[0, 255, 64], [255, 64, 0]], np.uint8)
+    log = io.StringIO()
+    for mode in ("L", "RGBA", "I;16"):
+        deep = greys.astype(np.uint16) * 256 if mode == "I;16" else greys
+        lattice = png(deep, tmp_path / f"{mode}.png", mode)
+        graph = run_stage(GRID, {}, {"lattice": lattice}, tmp_path / mode, log=log)
+        assert graph.array("levels.npy")[graph.array("observed.npy")].tolist() == greys.ravel().tolist()
+    assert log.getvalue().count("its greys alone are used") == 1
+
+
+def test_a_damaged_picture(tmp_path: Path) -> None:
+    lattice = Path(png(np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8), tmp_path / "x.png"))
+    lattice.write_bytes(lattice.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"x\.png: the picture cannot be read"):
+        run_stage(GRID, {}, {"lattice": str(lattice)}, tmp_path / "lattice")
+
+
 @pytest.mark.parametrize("name", ["bp", "gibbs"])
 def test_superworkflows(name: str) -> None:
     found = load_superworkflow(name)
-    assert [stage.name for stage in found.stages] == ["lattice", "colour", name, "publish_lattice"]
+    stages = ["grid", "factor_graph", "colour", name, "publish_lattice", "publish_factors"]
+    assert [stage.name for stage in found.stages] == stages

@@ -43,15 +43,15 @@ def schema_of(
         UserError: a field's type is none of NumPy's numbers, its length is nowhere, or its name is another's.
     """
     lengths = {**sizes, **params.model_dump()}
-    fields, edges, messages = (
+    fields, edges, messages, rows = (
         tuple(_field(program, name, kind, lengths) for name, kind in group.items())
-        for group in (program.fields, program.edge_fields, program.messages)
+        for group in (program.fields, program.edge_fields, program.messages, program.graph_rows)
     )
-    names = [name for name, _, _ in (*fields, *edges, *messages)]
+    names = [name for name, _, _ in (*fields, *edges, *messages, *rows)]
     if taken := next((name for name in names if names.count(name) > 1), None):
         raise UserError("two fields have one name", where=f"program {program.name}", value=taken,
                         remedy="Give each a name of its own")  # fmt: skip
-    return Schema(fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages)
+    return Schema(fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages, rows)
 
 
 def _field(program: VertexProgram, name: str, kind: FieldKind, sizes: Mapping[str, Any]) -> tuple[str, str, int]:

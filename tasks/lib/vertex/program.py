@@ -112,6 +112,8 @@ class VertexProgram:
         edge_fields: the same as `fields` for each edge; both ends read and write them.
         messages: the same for each direction of an edge; the end from which it points writes them.
         graph_fields: fields that the graph's dataset gives, as `<field>.npy`, before `init`.
+        graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
+            gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
     """
 
     name: str
@@ -130,6 +132,7 @@ class VertexProgram:
     edge_fields: Mapping[str, FieldKind] = field(default_factory=dict)
     messages: Mapping[str, FieldKind] = field(default_factory=dict)
     graph_fields: tuple[str, ...] = ()
+    graph_rows: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

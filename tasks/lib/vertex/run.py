@@ -44,6 +44,7 @@ class Coloured:
         directed: edges have a direction.
         given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
         sizes: lengths of vectors that the program leaves to the graph, by name.
+        rows: by name, `indptr` int64 [vertices + 1] and values of vectors whose length is each vertex's own.
     """
 
     indptr: NDArray[np.int64]
@@ -54,6 +55,7 @@ class Coloured:
     directed: bool = False
     given: Fields = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +113,12 @@ class ChromaticEngine:
         self._degrees = self.numbering.by_place(self._degrees)
         for name, values in {**graph.given, **given.values}.items():
             self.fields[name][:] = self.numbering.by_place(values)
+        self._rows: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        for name, dtype, _ in self._schema.rows:
+            starts, row_values = graph.rows[name]
+            lengths = self.numbering.by_place(np.diff(starts))
+            made = self.numbering.of_arcs(starts, row_values.astype(dtype, copy=False))
+            self._rows.append((np.concatenate([[0], np.cumsum(lengths)]), _read_only(made)))
         self._arcs: list[NDArray[Any]] = []
         for indptr, indices, weights in rows:
             self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]
@@ -215,6 +223,7 @@ class ChromaticEngine:
         return State._make([
             *self._arcs, *self._slots, self.numbering.numbers, self._signals, self._largest, self.globals,
             np.uint64(self._params.seed), np.int64(step), own, seen, edges, messages, received,
+            tuple(values for _, values in self._rows), tuple(starts for starts, _ in self._rows),
         ])  # fmt: skip
 
     def _fold(self, step: int) -> None:

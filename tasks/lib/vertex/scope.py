@@ -47,6 +47,8 @@ class State(NamedTuple):
         edges: fields of edges, [edges] or [edges, length].
         messages: fields of the directions of edges, [2 * edges] or [2 * edges, length].
         received: the same to read of the direction towards a vertex: the same memory, or a copy.
+        rows: rows of any length that the graph gives, those of all vertices one after the other.
+        starts: int64 [vertices + 1] for each of `rows`, where each vertex's row begins.
     """
 
     indptr: Any
@@ -68,6 +70,8 @@ class State(NamedTuple):
     edges: tuple[Any, ...]
     messages: tuple[Any, ...]
     received: tuple[Any, ...]
+    rows: tuple[Any, ...]
+    starts: tuple[Any, ...]
 
 
 class Schema(NamedTuple):
@@ -81,6 +85,7 @@ class Schema(NamedTuple):
         weighted: edges have weights.
         edges: fields of edges, as `fields`.
         messages: fields of the directions of edges, as `fields`.
+        rows: read-only rows of vertices, as `fields`; each is as long as the graph says.
     """
 
     fields: tuple[tuple[str, str, int], ...]
@@ -90,6 +95,12 @@ class Schema(NamedTuple):
     weighted: bool
     edges: tuple[tuple[str, str, int], ...] = ()
     messages: tuple[tuple[str, str, int], ...] = ()
+    rows: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def starts(self) -> tuple[tuple[str, str, int], ...]:
+        """Begins of the rows, as `fields`."""
+        return tuple((name, "int64", 0) for name, _, _ in self.rows)
 
     @property
     def of_init(self) -> Schema:
@@ -100,6 +111,10 @@ class Schema(NamedTuple):
     def field(self, name: str) -> int:
         """Number of a field; -1 if there is none of this name."""
         return next((number for number, each in enumerate(self.fields) if each[0] == name), -1)
+
+    def row(self, name: str) -> int:
+        """Number of one of `rows`; -1 if there is none of this name."""
+        return next((number for number, each in enumerate(self.rows) if each[0] == name), -1)
 
 
 _POINTERS = {
@@ -134,7 +149,10 @@ class _ScopeModel(models.StructModel):
         super().__init__(manager, kind, members + field_pointers(kind.schema))
 
 
-_GROUPS = {"fields": "fields", "seen": "fields", "edges": "edges", "messages": "messages", "received": "messages"}
+_GROUPS = {
+    "fields": "fields", "seen": "fields", "edges": "edges", "messages": "messages", "received": "messages",
+    "rows": "rows", "starts": "starts",
+}  # fmt: skip
 
 
 def field_pointers(schema: Schema) -> list[tuple[str, Any]]:
@@ -159,10 +177,16 @@ class _ScopeAttributes(AttributeTemplate):
             return types.int64
         if name in kind.schema.syncs:
             return types.float64
+        if kind.reads and kind.schema.row(name) >= 0:
+            return _row_type(kind.schema, name)
         number = kind.schema.field(name)
         if number < 0 or not kind.reads:
             return None
         return field_type(kind.schema.fields[number], kind.writes)
+
+
+def _row_type(schema: Schema, name: str) -> Any:
+    return types.Array(_element(schema.rows[schema.row(name)][1]), 1, "C", readonly=True)
 
 
 def field_type(field: tuple[str, str, int], writes: bool) -> Any:
@@ -198,6 +222,9 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
         return _degree(builder, scope, "in_indptr" if name == "in_degree" else "indptr")
     if name in schema.syncs:
         return _at(builder, scope.globals, ir.IntType(64)(schema.syncs.index(name)))
+    if (row := schema.row(name)) >= 0:
+        begin = builder.gep(getattr(scope, f"rows{row}"), [_at(builder, getattr(scope, f"starts{row}"), scope.vertex)])
+        return _array_at(context, builder, _row_type(schema, name), begin, _degree(builder, scope, f"starts{row}"))
     number = schema.field(name)
     pointer = getattr(scope, f"{'fields' if kind.writes else 'seen'}{number}")
     return load_field(context, builder, schema.fields[number], pointer, scope.vertex, kind.writes)
@@ -208,11 +235,17 @@ def load_field(context: Any, builder: Any, field: tuple[str, str, int], pointer:
     _, dtype, length = field
     if not length:
         return context.unpack_value(builder, _element(dtype), builder.gep(pointer, [place]))
-    size, width = ir.IntType(64)(np.dtype(dtype).itemsize), ir.IntType(64)(length)
-    array = context.make_array(field_type(field, writes))(context, builder)
+    width = ir.IntType(64)(length)
     begin = builder.gep(pointer, [builder.mul(place, width)])
-    populate_array(array, begin, shape=[width], strides=[size], itemsize=size, meminfo=None)
-    return array._getvalue()
+    return _array_at(context, builder, field_type(field, writes), begin, width)
+
+
+def _array_at(context: Any, builder: Any, kind: Any, begin: Any, length: Any) -> Any:
+    """Array of one dimension over memory that is another's."""
+    size, array = ir.IntType(64)(context.get_abi_sizeof(context.get_data_type(kind.dtype))), context.make_array(kind)
+    made = array(context, builder)
+    populate_array(made, begin, shape=[length], strides=[size], itemsize=size, meminfo=None)
+    return made._getvalue()
 
 
 def store_field(context: Any, builder: Any, field: tuple[str, str, int], address: Any, value: Any, given: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,18 +32,25 @@ _STEPS = 20
 """Steps that estimates assume where a run ends by itself."""
 
 
-def program_stage(program: VertexProgram, run: str, version: str = "1", metrics: tuple[str, ...] = ()) -> Stage[Any]:
+def program_stage(
+    program: VertexProgram,
+    run: str,
+    version: str = "1",
+    metrics: tuple[str, ...] = (),
+    of_graph: Callable[[Stats], VertexProgram] | None = None,
+) -> Stage[Any]:
     """The stage of a program, of its name.
 
     Args:
         program: what it runs.
-        run: import string of the program.
+        run: import string of the program, or of the work.
         version: raised when the program gives another result.
         metrics: names of the figures by which runs are judged, as `finish` reports them.
+        of_graph: function of a graph's stats to the program that runs on it, where there are several.
     """
 
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-        return _estimate(program, params, inputs)
+        return _estimate(of_graph(inputs.get("graph", {})) if of_graph else program, params, inputs)
 
     table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     return Stage(
@@ -151,8 +158,13 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     for name, values in given.items():
         if len(values) != vertices:
             raise unfit(f"{graph.uri}/{name}.npy", f"{vertices} vertices by indptr.npy", len(values))
+    rows = {name: (graph.array(f"{name}_indptr.npy"), graph.array(f"{name}.npy")) for name in program.graph_rows}
+    for name, (starts, row_values) in rows.items():
+        ends = len(starts) == vertices + 1 and starts[0] == 0 and starts[-1] == len(row_values)
+        if not ends or (np.diff(starts) < 0).any():
+            raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
-    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes)
+    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows)
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
@@ -211,6 +223,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         memory_bytes=_PROCESS_BYTES
         + 2 * both * (4 + 4 * bool(graph.get("weighted"))) * arcs
         + (28 + 8 * both + twice * wide) * vertices
+        + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
         cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,

@@ -46,7 +46,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     sum_edges,
 )
 from superworkflow.tasks.lib.gnn.sampler.links import links_of
-from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives, edges_between
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS, draw_negatives, edges_between
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
@@ -190,7 +190,7 @@ def _compile_batches(graph: HeteroGraph) -> None:
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))
     pairs, sides = np.empty((2, 2), np.int64), read_only(np.empty(0, np.int8))
-    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), pairs, sides)
+    draw_negatives(*edges, True, _VERTICES, links, PAIRS, ends, 1, np.uint64(0), pairs, sides)
 
 
 def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:

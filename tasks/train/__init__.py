@@ -204,8 +204,11 @@ class TrainParams(SplitParams):
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
     negatives: int = Field(default=1, ge=1, le=256, description="Of links: pairs without one for each, 1 to 256.")
-    negatives_by: Literal["uniform", "degree"] = Field(
-        default="uniform", description="Of links: how often a node is an end of such pairs, as any other or by degree."
+    negatives_by: Literal["pairs", "uniform", "degree"] = Field(
+        default="pairs",
+        description="Of links: what such pairs are. pairs: any two nodes, as those of stage holdout_links. uniform, "
+        "degree: links with one end replaced, by any node or in proportion to degrees, for ranking the targets of a "
+        "node.",
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
     products: Literal["float32", "bfloat16"] = Field(
@@ -343,7 +346,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     if links := int(graph.get("links") or 0):  # of which a step has an eighth at most; two nodes each, and negatives
         trained = max(1, links - int(graph.get("validation_links") or 0) - int(graph.get("test_links") or 0))
         batch, ends = min(max(1, trained // 8), int(params.batch) if params.batch != ALL else trained), 2
-        ends += params.negatives
+        ends += params.negatives * (2 if params.negatives_by == "pairs" else 1)
     rows, drawn = [min(nodes, batch * ends)], 0.0
     for hop, size in enumerate(params.sizes):
         count = rows[-1] * (degree if size < 0 else min(size, degree))
@@ -396,7 +399,7 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="train",
-    version="5",
+    version="6",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -41,6 +41,7 @@ from superworkflow.tasks.lib.gnn.objective.time_doubts import time_doubts, unuse
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import DEGREE, PAIRS, UNIFORM
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
@@ -198,8 +199,8 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
             found.doubts = [*found.doubts, *unused_times(graph, node_set, params.time)]
         return found
     _check_of_classes(params, "links are predicted")
-    by_degree = params.negatives_by == "degree"
-    task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
+    by = {"pairs": PAIRS, "uniform": UNIFORM, "degree": DEGREE}[params.negatives_by]
+    task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by, params.seed)
     _check_batch(params, "links", task.most())
     if params.seed_time:
         if params.seed_time != params.time:

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives, draw_non_links, edges_between
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import (
+    DEGREE,
+    PAIRS,
+    UNIFORM,
+    draw_negatives,
+    draw_non_links,
+    edges_between,
+)
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
@@ -15,10 +22,10 @@ NO_SIDES = read_only(np.empty(0, np.int8))
 
 @given(
     sources=st.integers(1, 7), others=st.integers(1, 9), most=st.sampled_from([0, 1, 3, 30]), one_set=st.booleans(),
-    by_degree=st.booleans(), each=st.integers(1, 3), seed=st.integers(0, 2**32),
+    by=st.sampled_from([PAIRS, UNIFORM, DEGREE]), each=st.integers(1, 3), seed=st.integers(0, 2**32),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
-def test_pairs(sources, others, most, one_set, by_degree, each, seed):
+def test_pairs(sources, others, most, one_set, by, each, seed):
     rng = np.random.default_rng(seed)
     targets = sources if one_set else others
     indptr, indices = rows_of(rng, sources, targets, most)
@@ -46,13 +53,16 @@ def test_pairs(sources, others, most, one_set, by_degree, each, seed):
     numbers = rng.permutation(len(links))[: rng.integers(0, len(links) + 1)].astype(np.int64)
     drawn = np.full((len(numbers) * each, 2), -1, np.int64)
     key = np.uint64(seed)
-    draw_negatives(indptr, indices, one_set, targets, links, by_degree, read_only(numbers), each, key, drawn, NO_SIDES)
+    draw_negatives(indptr, indices, one_set, targets, links, by, read_only(numbers), each, key, drawn, NO_SIDES)
     assert ((drawn >= 0) & (drawn < [sources, targets])).all()
     kept = np.repeat(links[numbers], each, axis=0)
-    assert ((drawn == kept).any(axis=1)).all()
+    if by != PAIRS:
+        assert ((drawn == kept).any(axis=1)).all()
+    elif 2 * len(free) > sources * targets:  # else 64 draws may all fail
+        assert {pair if not one_set else (min(pair), max(pair)) for pair in map(tuple, drawn.tolist())} <= free
     again = np.full_like(drawn, -1)
     reverse = read_only(numbers[::-1].copy())
-    draw_negatives(indptr, indices, one_set, targets, links, by_degree, reverse, each, key, again, NO_SIDES)
+    draw_negatives(indptr, indices, one_set, targets, links, by, reverse, each, key, again, NO_SIDES)
     assert (again.reshape(-1, each, 2)[::-1] == drawn.reshape(-1, each, 2)).all()
 
 
@@ -61,13 +71,26 @@ def test_negatives_are_no_links_and_follow_degrees():
     indptr = read_only(np.array([0, 40, *[40] * 200], np.int64))
     indices = read_only(np.arange(1, 41, dtype=np.int32))
     links = read_only(np.stack([np.zeros(40, np.int64), np.arange(1, 41)], 1))
-    for by_degree in (False, True):
+    for by in (UNIFORM, DEGREE):
         out = np.empty((40 * 50, 2), np.int64)
-        draw_negatives(indptr, indices, True, 201, links, by_degree, np.arange(40), 50, np.uint64(3), out, NO_SIDES)
+        draw_negatives(indptr, indices, True, 201, links, by, np.arange(40), 50, np.uint64(3), out, NO_SIDES)
         of_leaves = out[~(out == 0).any(axis=1)]
         assert len(of_leaves) > 400
-        assert (of_leaves.max(axis=1) > 40).mean() > 0.7 or by_degree
-        assert (of_leaves <= 40).all() or not by_degree
+        assert (of_leaves.max(axis=1) > 40).mean() > 0.7 or by == DEGREE
+        assert (of_leaves <= 40).all() or by == UNIFORM
+
+
+def test_pairs_of_any_two_nodes():
+    """Each pair without a link equally often: of a star of four nodes and a node alone."""
+    indptr, indices = read_only(np.array([0, 3, 3, 3, 3, 3], np.int64)), read_only(np.arange(1, 4, dtype=np.int32))
+    links = read_only(np.array([[0, 1], [0, 2], [0, 3]], np.int64))
+    out = np.empty((3 * 3000, 2), np.int64)
+    draw_negatives(indptr, indices, True, 5, links, PAIRS, np.arange(3), 3000, np.uint64(7), out, NO_SIDES)
+    found, counts = np.unique(out, axis=0, return_counts=True)
+    assert {tuple(pair) for pair in found.tolist()} == {
+        (u, v) for u in range(5) for v in range(5) if u != v and (0 not in (u, v) or 4 in (u, v))
+    }
+    assert abs(counts - 9000 / 14).max() < 5 * (9000 / 14) ** 0.5
 
 
 def test_negatives_are_of_two_sides():
@@ -77,7 +100,7 @@ def test_negatives_are_of_two_sides():
     links = read_only(np.stack([np.repeat(np.arange(30), 3), np.tile(np.arange(30, 33), 30)], 1))
     sides = read_only(np.repeat(np.array([1, 2], np.int8), [30, 10]))
     out = np.empty((90 * 20, 2), np.int64)
-    draw_negatives(indptr, indices, True, 40, links, False, np.arange(90), 20, np.uint64(5), out, sides)
+    draw_negatives(indptr, indices, True, 40, links, UNIFORM, np.arange(90), 20, np.uint64(5), out, sides)
     low, high = out.min(axis=1), out.max(axis=1)
     fine = (low < 30) & (high >= 33)
     # An end that is joined with all of the other side has no partner, and some other draws fail 32 times.

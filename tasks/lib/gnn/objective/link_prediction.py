@@ -51,7 +51,7 @@ class LinkPrediction:
         decoder: `dot` or `distmult`.
         width: width of the rows that it reads.
         negatives: pairs without a link for each link of a step.
-        by_degree: draw their ends in proportion to the nodes' links; else uniformly.
+        by: how they are drawn, `negative_sampling.PAIRS`, `UNIFORM` or `DEGREE`.
         seed: seed of these draws.
 
     Raises:
@@ -62,7 +62,7 @@ class LinkPrediction:
     is_constant = False
     doubts = ()
 
-    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by_degree: bool, seed: int):
+    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by: int, seed: int):
         self.held_out = read_held_out(graph)
         self._edges = graph.edge_sets[self.held_out.edges]
         self._one_set = self._edges.source == self._edges.target
@@ -78,7 +78,7 @@ class LinkPrediction:
                             remedy="Set train.hidden to an even number, or another train.decoder")  # fmt: skip
         self._places = Places(graph, self._edges)
         self._sides = read_only(sides_of_nodes(graph, self._edges))
-        self._negatives, self._by_degree, self._seed = negatives, by_degree, seed
+        self._negatives, self._by, self._seed = negatives, by, seed
         self._times: NDArray[np.int64] | None = None
         if len(self._links) < 2:
             raise UserError("no link is left to train on", where=graph.dataset.uri, value=len(self._links),
@@ -138,7 +138,7 @@ class LinkPrediction:
         others = np.empty((len(items) * self._negatives, 2), np.int64)
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
         draw_negatives(
-            self._rows.indptr, self._rows.indices, self._one_set, self._targets, self._links, self._by_degree,
+            self._rows.indptr, self._rows.indices, self._one_set, self._targets, self._links, self._by,
             read_only(items), self._negatives, state, others, self._sides,
         )  # fmt: skip
         links = self._links[items]

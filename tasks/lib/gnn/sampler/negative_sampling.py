@@ -18,6 +18,8 @@ from superworkflow.tasks.lib.subgraphs.draw import below
 
 TRIES = 32
 """Draws of an end, if the earlier ones made a link or a loop."""
+PAIRS, UNIFORM, DEGREE = 0, 1, 2
+"""How pairs without a link are drawn: both ends uniformly; or links with one end replaced, uniformly or by degree."""
 
 
 @nb.njit(inline="always")
@@ -74,27 +76,30 @@ def draw_negatives(
     one_set: bool,
     targets: int,
     links: NDArray[np.int64],
-    by_degree: bool,
+    by: int,
     numbers: NDArray[np.int64],
     each: int,
     state: np.uint64,
     out: NDArray[np.int64],
     sides: NDArray[np.int8],
 ) -> None:
-    """Pairs without a link: links with one end replaced; within one node set a random end, else the target.
+    """Pairs without a link: any two nodes, or links with an end replaced, within one set a random one, else the target.
+
+    Where `TRIES` draws of both ends fail, as they may where two sides are of very different sizes, one end is replaced.
 
     Args:
         indptr, indices: rows of the edge set, which must not have the pairs.
         one_set: its edges start and end in the same node set.
         targets: number of nodes where its edges end.
-        links: all links [l, 2]; their ends are drawn from if `by_degree`.
-        by_degree: draw nodes in proportion to their links; else uniformly.
+        links: all links [l, 2]; with `DEGREE` their ends are drawn from.
+        by: `PAIRS`, `UNIFORM` or `DEGREE`.
         numbers: numbers of the links [n] for which pairs are drawn; draws depend on these and the state alone.
         each: pairs for each link.
         state: state of the random stream of this step.
         out: [n * each, 2], filled; if every try fails, the pair of the last one stays.
         sides: side of each node, of which a pair has two; empty where any pair may be linked.
     """
+    turns = 2 * TRIES if by == PAIRS else TRIES
     for i in range(len(numbers)):
         link = numbers[i]
         for k in range(each):
@@ -102,10 +107,12 @@ def draw_negatives(
             kept, row = np.int64(0), i * each + k
             if one_set:
                 kept = np.int64(own & np.uint64(1))
-            node = links[link, kept]
-            for turn in range(TRIES):
+            for turn in range(turns):
                 word = mix(own + np.uint64(turn + 1) * GAMMA)
-                if by_degree:
+                node = links[link, kept]
+                if by == PAIRS and turn < TRIES:
+                    node = below(mix(word + GAMMA), len(indptr) - 1)
+                if by == DEGREE:
                     end = np.int64(1)
                     if one_set:
                         end = np.int64(word & np.uint64(1))

@@ -180,10 +180,11 @@ print(made.manifest.measured.peak_memory_bytes, made.manifest.bytes)
     ],
 )
 def test_estimate_of_memory_and_size(tmp_path, n, edges, weighted, params):
+    small = write_graph(tmp_path / "small", 1000, 10_000, weighted=weighted)
+    arguments = [small.uri, str(tmp_path / "compiled"), json.dumps(params)]
+    subprocess.run([sys.executable, "-c", _MEASURE, *arguments], check=True, capture_output=True)
     graph = write_graph(tmp_path / "graph", n, edges, weighted=weighted)
-    arguments = [graph.uri, str(tmp_path / "walks"), json.dumps(params)]
-    subprocess.run([sys.executable, "-c", _MEASURE, *arguments], check=True, capture_output=True)  # compiles
-    arguments[1] = str(tmp_path / "again")
+    arguments[:2] = graph.uri, str(tmp_path / "walks")
     done = subprocess.run([sys.executable, "-c", _MEASURE, *arguments], check=True, capture_output=True, text=True)
     peak, size = map(int, done.stdout.split())
     predicted = estimate(WalkParams(**params), {"graph": graph.stats}, Resources(cpu=2))

@@ -234,7 +234,6 @@ def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, t
     ("name", "lie", "words"),
     [
         ("length", None, "edges have no such feature.*They have: weight"),
-        ("weight", -1, "n001 to n003: a weight is not negative, and finite"),
         ("weight", np.nan, "n001 to n003: a weight is not negative, and finite"),
         ("weight", 1e300, r"n001 to n003: a weight is not negative, and finite \(got inf\)"),
         ("kind", None, r"a weight is one number for each edge \(got 'string"),

@@ -396,7 +396,7 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="train",
-    version="5",
+    version="6",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -241,7 +241,8 @@ SUPERWORKFLOW = Superworkflow(
                 "score_links", f"{name}@{split}", headline=name == "auc", promotes=(name, split) == ("auc", "test"),
                 baselines="baselines_links", options={"task": LINKS}, optional=True,
             )
-            for name in ("auc", "ap", "mrr", "hits_at_k", "direction") for split in ("validation", "test")
+            for name in ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
+            for split in ("validation", "test")
         ),
         Model(
             "publish_predictions", code="superworkflow.tasks.publish.serving",

@@ -8,7 +8,10 @@ pairs without one of each split at most:
 - `common_neighbors`, `adamic_adar`: the number of neighbours that two nodes share, and the sum of 1 / log degree over
   these (Adamic and Adar, 2003); only for links within one node set, since nodes of two sets share none.
 
-`_auc`, `_ap`: area under the ROC curve, and average precision, as stage `score_links` reports them.
+- `relation_frequency`: for triples of all relations, how often the relation has the tail, or the head, that is ranked.
+
+`_auc`, `_ap`: area under the ROC curve, and average precision, as stage `score_links` reports them;
+of triples `_mrr`, `_hits_at_1`, `_hits_at_3` and `_hits_at_k` (k = 10), of their filtered ranks.
 
 File: `metrics.json`. The same for any number of threads.
 """
@@ -22,6 +25,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
+FREQUENCY = "relation_frequency"
 METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 MOST_JUDGED = 50_000
 """Links of a split that are judged at most, the first of their random order, and as many other pairs."""
@@ -51,5 +55,8 @@ STAGE = Stage(
     run="superworkflow.tasks.baselines_links.run:run",
     estimate=estimate,
     help="degrees and common neighbours on the held-out links",
-    metrics=tuple(f"{method}_{figure}" for method in METHODS for figure in ("auc", "ap")),
+    metrics=(
+        *(f"{method}_{figure}" for method in METHODS for figure in ("auc", "ap")),
+        *(f"{FREQUENCY}_{figure}" for figure in ("mrr", "hits_at_1", "hits_at_3", "hits_at_k")),
+    ),
 )

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.baselines_links import METHODS, MOST_JUDGED
+from superworkflow.tasks.baselines_links.triples import judge_frequencies
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, directed_links_of, links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
@@ -27,6 +29,8 @@ def run(job: StageRun[StageParams]) -> Output:
         UserError: no links were held out of the graph.
     """
     graph = HeteroGraph.open(job.inputs["graph"])
+    if has_triples(graph.dataset):
+        return judge_frequencies(job, graph)
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
     one_set = edges.source == edges.target

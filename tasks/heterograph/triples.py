@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from superworkflow.tasks.index.run import unpacked_parquet
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
+from superworkflow.tasks.lib.graph.relation_names import REVERSE, safe_names
 from superworkflow.tasks.lib.graph.schema import (
     EDGE_TYPE,
     REVERSED,
@@ -34,7 +34,6 @@ from superworkflow.tasks.lib.graph.schema import (
 )
 
 MOST_RELATIONS = 1000
-REVERSE = "reverse_"
 _USUAL = ("relation", "predicate", "rel", "r", "p")
 
 
@@ -67,7 +66,7 @@ def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
                 where=given.uri, value=", ".join(list(parts)[:3]),
                 remedy="Keep the relations with most triples, or give related ones one name",
             )  # fmt: skip
-    names = _safe_names(sorted(parts, key=str.encode))
+    names = safe_names(sorted(parts, key=str.encode))
     features = (SchemaFeature(TIMESTAMP, "int64"),) if timed else ()
     edges: dict[str, EdgeSetSchema] = {}
     for number, (relation, name) in enumerate(names.items()):
@@ -89,18 +88,3 @@ def _relation(dialect: Dialect) -> int:
     named = (lower.index(name) for name in _USUAL if name in lower)
     free = next(column for column in range(3) if column not in dialect.columns[:2])
     return next((column for column in named if column not in dialect.columns[:2]), free)
-
-
-def _safe_names(relations: list[str]) -> dict[str, str]:
-    """Name of the edge set of each relation: letters, digits and `_`, each once."""
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for relation in relations:
-        plain = re.sub(r"[^A-Za-z0-9_]+", "_", relation).strip("_") or "relation"
-        name, number = plain, 1
-        while name in taken or f"{REVERSE}{name}" in taken:
-            number += 1
-            name = f"{plain}_{number}"
-        taken |= {name, f"{REVERSE}{name}"}
-        names[relation] = name
-    return names

@@ -18,6 +18,12 @@ other edges are trained on. Links stay as they are given, from source to target;
 Links may have a direction within one node set (`directed`): both ways between two nodes are then held out together,
 each as a link of its own if it is an edge, and pairs without one have a random direction.
 
+Of all relations (`edges`) triples are held out, an edge of each in its direction, the same share of each relation's,
+rounded down; relations with too few to test one are learned from alone. `links.json` is then `triples.json`, with their
+edge sets, and instead of links there are `triples-validation.npy`, `triples-test.npy`, `non-triples-validation.npy` and
+`non-triples-test.npy`, int64 [triples, 3], head, number of the relation, tail; of each triple in its place one of its
+relation that the graph does not have. A source has rows `source,relation,target,split`.
+
 The same for any number of threads.
 """
 
@@ -33,13 +39,17 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
+ALL = "all"
+
 
 class HoldoutLinksParams(StageParams):
     """Parameters of holding out links."""
 
     edges: str = Field(
         default="",
-        description="Edge set whose links are predicted. Not needed where there is one, or it and its reverse.",
+        description="Edge set whose links are predicted, not needed where there is one, or it and its reverse; all: "
+        "the triples of all relations. Empty: all where several edge sets that reverse no other join the same node "
+        "sets, as with triples.",
     )
     by: Literal["hash", "time"] = Field(
         default="hash",
@@ -106,7 +116,7 @@ STAGE = Stage(
         "graph": Input("heterograph dataset: the graph"),
         "links": Input(
             "links to validate and test: rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for none; "
-            "CSV with a header or Parquet, or a folder of part files",
+            "of all relations `source,relation,target,split`; CSV with a header or Parquet, or a folder of part files",
             optional=True,
             file=True,
             parts=True,

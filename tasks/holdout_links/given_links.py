@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,11 @@ from superworkflow.infra.storage.part_files import part_files, part_uri
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, packed_pairs
+from superworkflow.tasks.lib.gnn.sampler.triples import Triples, is_known
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.graph.relation_names import safe_names
 
-COLUMNS, LABEL = ("source", "target", "split"), "label"
+COLUMNS, LABEL, RELATION = ("source", "target", "split"), "label", "relation"
 _FORM = "Give a header source,target,split or source,target,split,label, where label is 1 for a link and 0 for none"
 _SHOWN = 3
 
@@ -79,7 +81,64 @@ def read_given(job: StageRun[HoldoutLinksParams], graph: HeteroGraph, edges: Edg
                       pairs[linked & (splits == "train")])  # fmt: skip
 
 
-def _table(path: str, where: str) -> pa.Table:
+def read_given_triples(
+    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, relations: Sequence[EdgeSet], triples: Triples
+) -> dict[str, Triples]:  # fmt: skip
+    """Read the source `links` with a column `relation`: by split of `HELD_OUT`, triples, int64 [n, 3].
+
+    Args:
+        job: the stage's argument.
+        graph: the graph.
+        relations: edge sets of the relations.
+        triples: those of the graph.
+
+    Raises:
+        UserError: a row is no triple of nodes and a relation of the graph, occurs in two splits or has a label, nothing
+            is to be tested, or nothing is left to train on.
+    """
+    source = job.sources["links"]
+    table = pa.concat_tables([
+        _table(str(source.local(job.scratch, name)), part_uri(source, name), (*COLUMNS, RELATION))
+        for name in part_files(source)
+    ])  # fmt: skip
+    if LABEL in table.column_names:
+        raise UserError("triples of all relations are compared with all others, not with given ones", where=source.uri,
+                        value=LABEL, remedy=f"Leave the column {LABEL} and its rows of 0 out")  # fmt: skip
+    heads, tails = (
+        _nodes(table[column], graph, node_set, source.uri)
+        for column, node_set in zip(COLUMNS[:2], (relations[0].source, relations[0].target), strict=True)
+    )
+    names = safe_names(pc.unique(table[RELATION]).drop_null().to_pylist())
+    numbers = {name: number for number, name in enumerate(each.name for each in relations)}
+    coded = table[RELATION].combine_chunks().dictionary_encode()
+    known = [
+        numbers.get(name, -1 if f"{names[name]}_2" in numbers else numbers.get(names[name], -1))  # of two, which one?
+        for name in coded.dictionary.to_pylist()
+    ]
+    kinds: NDArray[np.int64] = np.array([*known, -1], np.int64)[coded.indices.fill_null(len(known)).to_numpy()]
+    if (strange := np.flatnonzero(kinds < 0)).size:
+        raise _fault("there are triples of relations that are not in the graph", source.uri, strange, table[RELATION],
+                     f"Name relations as the graph does: {', '.join(list(numbers)[:_SHOWN])}")  # fmt: skip
+    given, splits = np.stack([heads, kinds, tails], 1), _splits(table["split"], source.uri)
+    distinct, firsts, owners = np.unique(given, axis=0, return_index=True, return_inverse=True)
+    owners = owners.reshape(-1)
+    if (twice := np.flatnonzero(splits != splits[firsts][owners])).size:
+        raise _fault("a triple is in two splits", source.uri, twice, table["source"], "Give each triple one split")
+    found = {split: distinct[splits[firsts] == split] for split in HELD_OUT}
+    if not len(found["test"]):
+        raise UserError("there are no triples to test", where=source.uri, value=f"{len(given)} rows",
+                        remedy="Give rows with the split test")  # fmt: skip
+    hidden = np.concatenate([*found.values()])
+    if len(triples) - is_known(triples, hidden).sum() < 2:
+        raise UserError("no triple is left to train on", where=source.uri, value=f"{len(hidden)} of {len(triples)}",
+                        remedy="Give an edge list with triples that are neither validated on nor tested")  # fmt: skip
+    if absent := int((~is_known(distinct[splits[firsts] == "train"], triples)).sum()):
+        raise UserError("triples of the split train are not in the graph", where=source.uri, value=f"{absent} triples",
+                        remedy="Give an edge list with all triples to train on")  # fmt: skip
+    return found
+
+
+def _table(path: str, where: str, wanted: tuple[str, ...] = COLUMNS) -> pa.Table:
     """Columns of one file: Parquet, or CSV with a header, perhaps gzipped."""
     with open(path, "rb") as stream:
         begin = stream.read(4)
@@ -89,15 +148,16 @@ def _table(path: str, where: str) -> pa.Table:
         else:
             compression = "gzip" if begin[:2] == b"\x1f\x8b" else None
             with pa.input_stream(path, compression=compression) as text:
-                kinds = dict.fromkeys((*COLUMNS, LABEL), pa.string())
+                kinds = dict.fromkeys((*wanted, LABEL), pa.string())
                 table = pa_csv.read_csv(text, convert_options=pa_csv.ConvertOptions(column_types=kinds))
     except pa.ArrowInvalid as error:
         raise UserError(f"no table of links: {str(error).splitlines()[0]}", where=where, remedy=_FORM) from None
-    lacking = [name for name in COLUMNS if name not in table.column_names]
+    lacking = [name for name in wanted if name not in table.column_names]
     if lacking:
         raise UserError("the table of links has other columns", where=where,
-                        value=", ".join(table.column_names)[:200], remedy=_FORM)  # fmt: skip
-    names = [name for name in (*COLUMNS, LABEL) if name in table.column_names]
+                        value=", ".join(table.column_names)[:200],
+                        remedy=_FORM if RELATION not in wanted else f"Give a header {','.join(wanted)}")  # fmt: skip
+    names = [name for name in (*wanted, LABEL) if name in table.column_names]
     return pa.table({name: table[name].cast(pa.string()) for name in names})
 
 

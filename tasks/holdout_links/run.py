@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout.split import non_edges
-from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.holdout_links import ALL, HoldoutLinksParams
 from superworkflow.tasks.holdout_links.given_links import read_given
+from superworkflow.tasks.holdout_links.triples import hold_out
 from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
@@ -31,6 +32,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
 )
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.gnn.sampler.time_draws import edge_times
+from superworkflow.tasks.lib.gnn.sampler.triples import relations_of
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
@@ -52,6 +54,12 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     if has_links(graph.dataset):
         raise UserError("links were held out of this graph before", where=graph.dataset.uri,
                         remedy="Give the output of stage heterograph")  # fmt: skip
+    relations = relations_of(graph)
+    if params.edges not in graph.edge_sets and (params.edges == ALL or (len(relations) > 1 and not params.edges)):
+        if not relations:
+            raise UserError("the relations join different node sets", where=_WHERE, value=params.edges,
+                            remedy=f"Name one, of {', '.join(graph.edge_sets)[:500] or 'none'}")  # fmt: skip
+        return hold_out(job, graph, relations)
     edges = _edges_of(graph, params.edges)
     directed = links_are_directed(graph, edges, params.directed)
     links = links_of(graph.rows(edges.name), edges.source == edges.target)

@@ -15,6 +15,10 @@ they are multiplied; `factors.npy` float32 [width], of the
 decoder. A pair's score is the sum over the columns of both nodes' vectors and the factors, multiplied.
 `predictions.parquet` has the held-out pairs with columns `source`, `target`, `linked`, `split`, `score`, `probability`.
 
+Of one that predicts triples of all relations both files have the rows as they are, `factors.npy` is float32
+[relations, width], `relations.json` names the decoder and the relations, and the triples have a column `relation`;
+scores are those of `lib.gnn.sampler.triples`.
+
 Of a network that predicts edges: `embeddings.parquet` and `target_embeddings.parquet` as of links, which the decoder of
 `lib.gnn.model.pair_decoder` reads, and the labelled edges in `predictions.parquet` with columns `source`, `target`,
 `predicted`, of classes `probability`, `label` and `split`; `probabilities.npy` and `classes.json` as of nodes.

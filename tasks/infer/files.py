@@ -16,6 +16,7 @@ from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
 PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
+FACTORS, RELATIONS = "factors.npy", "relations.json"
 PIECE = 1 << 16
 """Rows that are computed or written at a time."""
 _GROUP_BYTES = 4 << 20

@@ -10,12 +10,15 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.files import (
+    FACTORS,
     PIECE,
     PREDICTIONS,
+    RELATIONS,
     TARGET_VECTORS,
     VECTORS,
     write_probabilities,
@@ -27,6 +30,7 @@ from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, read_e
 from superworkflow.tasks.lib.gnn.objective.link_prediction import turned
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
+from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, read_triples, triple_scores
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
@@ -36,6 +40,8 @@ def write_links(
     output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet, at_times: AtTimes | None
 ) -> Output:  # fmt: skip
     """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
+    if has_triples(graph.dataset):
+        return _write_triples(output, graph, network, rows)
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
     sources, targets = rows[edges.source], rows[edges.target]
@@ -46,7 +52,7 @@ def write_links(
     elif network.factors is not None:
         factors = network.factors.detach().cpu().numpy()
     ids = _write_ends(output, graph, edges, sources, targets, is_complex)
-    output.array("factors.npy", factors)
+    output.array(FACTORS, factors)
     parts, timed = [], {} if at_times is None else at_times.pairs(held_out, factors)
     for split in HELD_OUT:
         for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
@@ -66,6 +72,40 @@ def write_links(
     count, pairs_there = sum(map(len, ids.values())), sum(map(len, parts))
     stats = {"rows": count, "nodes": count, "dimensions": sources.shape[1], "pairs": pairs_there}
     return Output(rows=count, stats=stats if at_times is None else stats | {"timed": pairs_there})
+
+
+def _write_triples(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
+    """Write the rows of heads' and tails' node sets, the relations' factors, and the scores of held-out triples."""
+    held_out, head = read_triples(graph), network.shape.head
+    edges = graph.edge_sets[head.edges]
+    if head.relations != held_out.relations or network.factors is None:
+        raise UserError("the network has other relations", where=graph.dataset.uri,
+                        value=", ".join(head.relations)[:200], remedy="Give its own graph")  # fmt: skip
+    heads, tails = rows[edges.source], rows[edges.target]
+    ids = _write_ends(output, graph, edges, heads, tails)
+    factors = network.factors.detach().cpu().numpy()
+    output.array(FACTORS, factors)
+    output.json(RELATIONS, {"decoder": head.decoder, "relations": list(head.relations)})
+    names, parts = pa.array(head.relations, pa.string()), []
+    for split in HELD_OUT:
+        for linked, triples in ((True, held_out.triples[split]), (False, held_out.others[split])):
+            scores = torch.from_numpy(triple_scores(heads, tails, factors, head.decoder, triples))
+            parts.append(pa.table({
+                "source": ids[edges.source].take(column(triples[:, 0])).cast(pa.string()),
+                "relation": names.take(column(triples[:, 1])),
+                "target": ids[edges.target].take(column(triples[:, 2])).cast(pa.string()),
+                "linked": pa.array(np.full(len(triples), linked)),
+                "split": pa.array([split] * len(triples), pa.string()),
+                "score": column(scores.numpy()),
+                "probability": column(torch.sigmoid(scores).numpy()),
+            }))  # fmt: skip
+    with output.file(PREDICTIONS) as path:
+        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
+    count = sum(map(len, ids.values()))
+    return Output(rows=count, stats={
+        "rows": count, "nodes": count, "dimensions": heads.shape[1], "pairs": sum(map(len, parts)),
+        "relations": len(names),
+    })  # fmt: skip
 
 
 def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:

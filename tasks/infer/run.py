@@ -21,9 +21,11 @@ from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.files import (
     CLASSES,
+    FACTORS,
     PIECE,
     PREDICTIONS,
     PROBABILITIES,
+    RELATIONS,
     TARGET_VECTORS,
     VECTORS,
     write_probabilities,
@@ -200,8 +202,9 @@ def files_of(shape: NetworkConfig, params: InferParams) -> list[str]:
         return [PREDICTIONS, VECTORS, *inner]
     if not shape.head.of_pairs:
         return [PREDICTIONS, VECTORS, PROBABILITIES, CLASSES, *inner]
-    more = ["factors.npy"] if shape.head.task == LINKS else [PROBABILITIES, CLASSES] if shape.head.classes else []
-    apart = len(shape.head.node_sets) > 1 or shape.head.decoder == "complex"
+    of_links = [FACTORS, RELATIONS] if shape.head.relations else [FACTORS]
+    more = of_links if shape.head.task == LINKS else [PROBABILITIES, CLASSES] if shape.head.classes else []
+    apart = len(shape.head.node_sets) > 1 or (shape.head.decoder == "complex" and not shape.head.relations)
     return [
         PREDICTIONS,
         VECTORS,

@@ -90,5 +90,16 @@ def link_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
     return [InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle)]
 
 
+def triple_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
+    """A warning if the filtered MRR of triples is below that of how often each relation has each end."""
+    name = "mrr@test" if "mrr@test" in own else "mrr@validation"
+    other = simple.get(f"relation_frequency_{name}")
+    if other is None or own.get(name, 1.0) >= other:
+        return []
+    what = "triples are ranked better by how often their relation has each head and tail"
+    value = f"{own[name]:.4f}, {_text('relation_frequency', other)}"
+    return [InputWarning(what, name, value, "Set train.epochs or train.negatives higher, or train.learning_rate lower")]
+
+
 def _text(method: str, value: float) -> str:
     return f"{method.replace('_', ' ')} {value:.4f}"

@@ -25,11 +25,13 @@ def card(bundle: Dataset) -> ModelCard:
         text, offsets = (bundle.array(f"{'target_' * own}{name}.npy") for name in ("nodes", "node_offsets"))
         last = bytes(text[offsets[-2] : offsets[-1]]).decode("utf-8")
         ends = ("source", "target")
+        kinds = facts.get("relations", [])
+        asked = (*ends, "relation") if kinds else ends
         more = [column for end in ends for column in describing(network, f"{end}_")]
         return ModelCard(
             kind=str(task).replace("_", " "),
-            columns=(*({"name": name, "type": "string", "required": True} for name in ends), *more),
-            example=({"source": first, "target": last},),
+            columns=(*({"name": name, "type": "string", "required": True} for name in asked), *more),
+            example=({"source": first, "target": last} | ({"relation": kinds[0]} if kinds else {}),),
             facts=figures | ({"classes": len(facts["classes"])} if facts.get("classes") else {}),
             metadata={"metrics": facts["metrics"]},
         )

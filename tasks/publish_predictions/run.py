@@ -22,8 +22,8 @@ from superworkflow.tasks.publish_predictions.new_nodes import WEIGHTS_FILE, writ
 BUNDLE_FORMAT = 2
 PROBABILITIES = "probabilities.npy"
 _PIECE = 1 << 16
-LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
-"""Task of a bundle, and the file by which predictions of links are known."""
+LINKS, LINK_FACTORS, RELATIONS = "link_prediction", "factors.npy", "relations.json"
+"""Task of a bundle, and the files by which predictions of links, and of triples of all relations, are known."""
 
 
 def run(job: StageRun[PublishPredictionsParams]) -> Output:
@@ -116,11 +116,14 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     `nodes.npy` and `node_offsets.npy` as of classes, of the nodes where links start; `vectors.npy` float32
     `[n, width]`. If they end in another node set, `target_nodes.npy`, `target_node_offsets.npy` and
     `target_vectors.npy` of that. `factors.npy` float32 `[width]`: a pair's score is the sum over the columns of
-    both vectors and the factors, multiplied.
+    both vectors and the factors, multiplied. Of all relations they are `[relations, width]`, and `bundle.json` names
+    the relations and the decoder.
     """
     factors = job.inputs["predictions"].array(LINK_FACTORS, mmap=False)
     counts = _write_ends(job)
     job.output.array("factors.npy", factors.astype(np.float32))
+    if RELATIONS in job.inputs["predictions"]:
+        return _finish_pairs(job, counts, {"task": LINKS, **job.inputs["predictions"].json(RELATIONS)})
     if "network" in job.inputs and read_shape(job.inputs["network"]).head.decoder == "complex":
         weights = read_tensors(job.inputs["network"].local(WEIGHTS_FILE), mapped=True)
         job.output.array("complex_factors.npy", np.array(weights["factors"]))  # turns the rows of new targets

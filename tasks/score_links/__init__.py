@@ -3,13 +3,20 @@
 File: `metrics.json`, of each split (a simpler method that is better is a warning, where its figures are given):
 
 - `auc`, `ap`: area under the ROC curve, and average precision, of the held-out links among as many pairs without one.
-- `mrr`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every node of the target's set,
+- `mrr`, `hits_at_1`, `hits_at_3`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every
+  node of the target's set,
   and among those of its target with every node of the source's set. Pairs that are links themselves, held out or not,
   are left out, and so is a node with itself (filtered; Bordes et al., NeurIPS 2013). Of equal scores half rank before
   it. In the graph of a bipartite edge list these are the nodes of the other side. Where pairs to compare with were
   given, all figures are by these, and links are ranked among them (`among`), as they are, without a filter. The mean of
-  the reciprocal ranks, and the share of ranks up to `k`.
+  the reciprocal ranks, and the shares of ranks up to 1, 3 and `k`.
 - `direction`: where links have a direction, the share of those without one back that score higher than their reverse.
+
+Triples of all relations have a direction, and a node may be both ends. Each is ranked among those with any other tail
+and with any other head, by the same figures; triples to train on, validate and test are left out (Bordes et al., 2013).
+`auc` and `ap` compare them with as many of the same relations that the graph does not have. `relations.parquet` has the
+figures of each relation and split, those with most triples first, with columns `learned` and `ranked`, numbers of
+triples; null where none is ranked.
 """
 
 from __future__ import annotations
@@ -65,7 +72,7 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
 
 STAGE = Stage(
     name="score_links",
-    version="1",
+    version="2",
     params=ScoreLinksParams,
     inputs={
         "graph": Input("holdout_links dataset: the graph, and what was held out of it"),
@@ -75,5 +82,5 @@ STAGE = Stage(
     run="superworkflow.tasks.score_links.run:run",
     estimate=estimate,
     help="AUC, average precision and ranks of predicted links",
-    metrics=("auc", "ap", "mrr", "hits_at_k", "direction"),
+    metrics=("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction"),
 )

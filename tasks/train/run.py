@@ -38,6 +38,7 @@ from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.objective.time_doubts import time_doubts, unused_times
+from superworkflow.tasks.lib.gnn.objective.triple_prediction import TriplePrediction
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
@@ -45,6 +46,7 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import DEGREE, PAIRS,
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
+from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import node_times
@@ -199,6 +201,8 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
             found.doubts = [*found.doubts, *unused_times(graph, node_set, params.time)]
         return found
     _check_of_classes(params, "links are predicted")
+    if has_triples(graph.dataset):
+        return _task_of_triples(graph, params)
     by = {"pairs": PAIRS, "uniform": UNIFORM, "degree": DEGREE}[params.negatives_by]
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by, params.seed)
     _check_batch(params, "links", task.most())
@@ -210,6 +214,17 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
         edges = graph.edge_sets[task.head.edges]
         relation = Relation(number, edges.name, edges.source, edges.target)
         task.set_times(times_of(graph, [relation], params.time)[number])
+    return task
+
+
+def _task_of_triples(graph: HeteroGraph, params: TrainParams) -> Objective:
+    """Objective of links of all relations."""
+    for name, fault in (("seed_time", bool(params.seed_time)), ("negatives_by", params.negatives_by != "uniform")):
+        if fault:
+            raise UserError("links of all relations are learned without it", where=f"train.{name}",
+                            value=getattr(params, name), remedy="Leave it out, or set holdout_links.edges")  # fmt: skip
+    task = TriplePrediction(graph, params.decoder, params.hidden, params.negatives, params.seed)
+    _check_batch(params, "triples", task.most())
     return task
 
 

@@ -38,7 +38,7 @@ from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.score_links.run import filtered_ranks
+from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.export import pyg_weights, write_pyg
 from tests.tasks.edge_feature_graphs import graph_of

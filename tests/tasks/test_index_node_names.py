@@ -26,7 +26,7 @@ from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.score_links.run import filtered_ranks
+from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from tests.spark import needs_spark
 from tests.tasks.index_helpers import Graph, run_index, run_stage
 from tests.tasks.test_index_on_spark import make, same

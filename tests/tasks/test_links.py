@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.gnn.objective.base import prepare
 from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.score_links.run import filtered_ranks
+from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of

@@ -12,6 +12,7 @@ only. A request is a table with one row per question, and parameters:
 | classes | `node`; of new nodes `features` and `neighbors` | `node`, `predicted`, `probability`, `probabilities` |
 | numbers | `node`; of new nodes `features` and `neighbors` | `node`, `predicted` |
 | links | `source`, `target`; `source_features`, … | `source`, `target`, `score`, `probability` |
+| links of all relations | as of links, and `relation` | `source`, `target`, `relation`, `score`, `probability` |
 | classes of edges | as of links | `source`, `target`, `predicted`, `probability`, `probabilities` |
 | numbers of edges | as of links | `source`, `target`, `predicted` |
 
@@ -37,18 +38,18 @@ import json
 from pathlib import Path
 
 from .embeddings import EmbeddingModel
-from .pairs import EdgeModel, LinkModel
+from .pairs import EdgeModel, LinkModel, TripleModel
 from .predictions import NumberModel, PredictionModel
 
 
-def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkModel | EdgeModel:
+def load(folder: Path) -> EmbeddingModel | PredictionModel | NumberModel | LinkModel | TripleModel | EdgeModel:
     """The model of a bundle."""
     facts = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     if "dimensions" in facts:
         return EmbeddingModel(folder, facts)
     task = facts.get("task")
     if task == "link_prediction":
-        return LinkModel(folder, facts)
+        return TripleModel(folder, facts) if "relations" in facts else LinkModel(folder, facts)
     if task in ("edge_classification", "edge_regression"):
         return EdgeModel(folder, facts)
     return NumberModel(folder, facts) if task == "node_regression" else PredictionModel(folder, facts)

@@ -41,9 +41,10 @@ class Head:
         width: width of these rows.
         classes: for classifications, names of the classes.
         label: but for `LINKS`, the learned feature as SET.FEATURE, or column of an edge list.
-        edges: for pairs of nodes, their edge set.
+        edges: for pairs of nodes, their edge set; of several relations the first.
         decoder: for `LINKS`, one of `DECODERS`, which score two nodes' rows; for edges `MLP`.
         several: for `CLASSIFICATION`, nodes may have several classes: sigmoids instead of a softmax.
+        relations: for `LINKS` of several relations, their edge sets; the decoder has factors of each.
         mean, scale: for regressions, a number is the output's value times `scale`, plus `mean`.
     """
 
@@ -57,6 +58,7 @@ class Head:
     several: bool = False
     mean: float = 0.0
     scale: float = 1.0
+    relations: tuple[str, ...] = ()
 
     @property
     def of_pairs(self) -> bool:
@@ -70,7 +72,7 @@ class Head:
 
     def fault(self) -> str:
         """Description of a fault; empty if there is none."""
-        texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
+        texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes, *self.relations)
         if not self.node_sets or not all(isinstance(each, str) for each in texts):
             return "no node set, or one without a name"
         if not isinstance(self.width, int) or self.width < 1:
@@ -78,7 +80,7 @@ class Head:
         if self.several not in (False, True):
             return "neither one class a node nor several"
         if self.task == LINKS:
-            return "" if self.decoder in DECODERS else "no such decoder"
+            return "" if self.decoder in DECODERS[bool(self.relations) :] else "no such decoder"
         if self.of_pairs != (self.task in (EDGE_CLASSIFICATION, EDGE_REGRESSION)) or self.decoder not in ("", MLP):
             return "no such decoder"
         if self.task in (REGRESSION, EDGE_REGRESSION):

@@ -38,8 +38,9 @@ def decoder_of(head: Head, seed: int) -> PairDecoder | None:
 
 
 def first_factors(head: Head) -> torch.Tensor:
-    """Factors of the columns that the decoders of links begin with, by which they score as `dot` does."""
-    factors = torch.ones(head.width)
+    """Factors of the columns that the decoders of links begin with, by which they score as `dot` does: [width], or for
+    several relations [relations, width]."""
+    factors = torch.ones(*([len(head.relations)] if head.relations else []), head.width)
     if head.decoder == "complex":
-        factors[head.width // 2 :] = 0.0
+        factors[..., head.width // 2 :] = 0.0
     return factors

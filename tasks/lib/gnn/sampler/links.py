@@ -22,7 +22,7 @@ from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
-LINKS_FILE = "links.json"
+LINKS_FILE, TRIPLES_FILE = "links.json", "triples.json"
 FORMAT = 1
 HELD_OUT = ("validation", "test")
 Pairs = NDArray[np.int64]
@@ -68,8 +68,8 @@ class HeldOut:
 
 
 def has_links(dataset: Dataset) -> bool:
-    """True if links of the graph were held out for prediction."""
-    return LINKS_FILE in dataset
+    """True if links of the graph, or triples of all its relations, were held out for prediction."""
+    return LINKS_FILE in dataset or TRIPLES_FILE in dataset
 
 
 def read_held_out(graph: HeteroGraph) -> HeldOut:
@@ -80,7 +80,7 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
         UserError: no links were held out.
     """
     dataset = graph.dataset
-    if not has_links(dataset):
+    if LINKS_FILE not in dataset:
         raise UserError("no links were held out of this graph", where=dataset.uri,
                         remedy="Give the output of stage holdout_links")  # fmt: skip
     document = dataset.json(LINKS_FILE)

@@ -1,0 +1,60 @@
+"""Filtered ranks of links among all nodes (Bordes et al., NeurIPS 2013)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK_BYTES = 32 << 20
+_NO_SIDES = np.empty(0, np.int8)
+Vectors = NDArray[np.float32]
+Pairs = NDArray[np.int64]
+
+
+def filtered_ranks(
+    sources: Vectors,
+    targets: Vectors,
+    links: Pairs,
+    true_links: Pairs,
+    one_set: bool,
+    sides: NDArray[np.int8] = _NO_SIDES,
+) -> NDArray[np.float64]:
+    """Rank of each link among the pairs of its source with all targets but those that are links.
+
+    Args:
+        sources, targets: vectors of the nodes, of which a pair's score is the product.
+        links: int64 [n, 2].
+        true_links: all links, int64 [m, 2].
+        one_set: sources are targets: links have no direction, and a node is no target of its own.
+        sides: side of each node, whose targets are on another; empty where all nodes are targets.
+
+    Returns:
+        float64 [n], from 1.
+    """
+    if one_set:
+        nodes = np.arange(len(sources))
+        true_links = np.concatenate([true_links, true_links[:, ::-1], np.stack([nodes, nodes], 1)])
+    order = np.lexsort((true_links[:, 1], true_links[:, 0]))
+    ends = true_links[order, 1]
+    starts = np.searchsorted(true_links[order, 0], np.arange(len(sources) + 1))
+    ranks = np.empty(len(links))
+    size = max(1, _BLOCK_BYTES // (4 * len(targets)))
+    for first in range(0, len(links), size):
+        part = links[first : first + size]
+        scores = sources[part[:, 0]] @ targets.T
+        own = scores[np.arange(len(part)), part[:, 1]]
+        for i, source in enumerate(part[:, 0]):
+            scores[i, ends[starts[source] : starts[source + 1]]] = -np.inf
+            if len(sides):
+                scores[i, sides == sides[source]] = -np.inf
+        above, equal = (scores > own[:, None]).sum(axis=1), (scores == own[:, None]).sum(axis=1)
+        ranks[first : first + size] = 1 + above + equal / 2
+    return ranks
+
+
+def rank_figures(ranks: NDArray[np.float64], k: int) -> dict[str, float]:
+    """Mean reciprocal rank, and the shares of ranks up to 1, 3 and `k`."""
+    found = {"mrr": float((1 / ranks).mean())}
+    return found | {
+        f"hits_at_{name}": float((ranks <= most).mean()) for name, most in (("1", 1), ("3", 3), ("k", k))
+    }  # fmt: skip

@@ -1,0 +1,101 @@
+"""Figures of triples of all relations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.baseline_warnings import triple_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
+from superworkflow.tasks.lib.gnn.sampler.triples import (
+    Sides,
+    Triples,
+    queries,
+    read_triples,
+    triple_ranks,
+    triple_scores,
+    triples_of,
+)
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
+from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.ranks import Vectors, rank_figures
+from superworkflow.tasks.score_links import ScoreLinksParams
+from superworkflow.tasks.score_links.vectors import read_vectors
+
+TABLE = "relations.parquet"
+
+
+def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output:
+    """Judge vectors by the triples that were held out; see `tasks.score_links`.
+
+    Raises:
+        UserError: the vectors are not of the graph's nodes.
+    """
+    predictions, held_out, k = job.inputs["predictions"], read_triples(graph), job.params.k
+    edges = graph.edge_sets[held_out.relations[0]]
+    heads = read_vectors(predictions, "embeddings.parquet", graph.node_sets[edges.source].count)
+    tails = heads
+    if edges.source != edges.target:
+        tails = read_vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
+    factors, decoder = _decoder(predictions, held_out.relations, heads.shape[1])
+    learned = triples_of(graph, held_out.relations)
+    known = np.concatenate([learned, *held_out.triples.values()])
+
+    def sides_of(relation: int) -> Sides:
+        own = factors[relation]
+        return (queries(heads, own, decoder, False), tails), (queries(tails, own, decoder, True), heads)
+
+    metrics: dict[str, float] = {}
+    rows: list[pa.Table] = []
+    for split in HELD_OUT:
+        triples, others = held_out.triples[split], held_out.others[split]
+        if not len(triples):
+            continue
+        scored = [triple_scores(heads, tails, factors, decoder, each) for each in (triples, others)]
+        ranked = triples[: job.params.ranked]
+        ranks = triple_ranks(ranked, known, sides_of)
+        found = {"auc": area_under_curve(*scored), "ap": average_precision(*scored), **rank_figures(ranks, k)}
+        metrics |= {f"{name}@{split}": value for name, value in found.items()}
+        rows.append(_table(split, held_out.relations, learned, ranked, ranks, k))
+    with job.output.file(TABLE) as path:
+        pq.write_table(pa.concat_tables(rows), path, compression="zstd")
+    job.output.json("metrics.json", metrics)
+    simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
+    warnings = triple_warnings(metrics, simple)
+    log_warnings(job.progress, warnings)
+    judged = sum(map(len, held_out.triples.values()))
+    return Output(rows=judged, metrics=metrics, stats=warning_stats(warnings))
+
+
+def _table(
+    split: str, relations: tuple[str, ...], learned: Triples, ranked: Triples, ranks: NDArray[np.float64], k: int
+) -> pa.Table:  # fmt: skip
+    """Figures of each relation, those with most triples first; null where no triple is ranked."""
+    counts = [np.bincount(each[:, 1], minlength=len(relations)) for each in (learned, ranked)]
+    order = np.argsort(-(counts[0] + counts[1]), kind="stable")
+    figures = [rank_figures(ranks[ranked[:, 1] == number], k) if counts[1][number] else {} for number in order]
+    names = rank_figures(np.ones((1, 2)), k)
+    return pa.table({
+        "split": pa.array([split] * len(order), pa.string()),
+        "relation": pa.array([relations[number] for number in order], pa.string()),
+        "learned": column(counts[0][order]), "ranked": column(counts[1][order]),
+        **{name: pa.array([each.get(name) for each in figures], pa.float64()) for name in names},
+    })  # fmt: skip
+
+
+def _decoder(predictions: Dataset, relations: tuple[str, ...], width: int) -> tuple[Vectors, str]:
+    """Factors of the relations [relations, width], and the decoder."""
+    if "relations.json" not in predictions:
+        raise damaged(predictions, "relations.json", "the predictions are of no relations")
+    document: dict[str, object] = dict(predictions.json("relations.json"))
+    factors: Vectors = predictions.array("factors.npy", mmap=False)
+    if factors.shape != (len(relations), width) or tuple(document.get("relations") or ()) != relations:  # type: ignore[arg-type]
+        raise damaged(predictions, "factors.npy", "factors of other relations or vectors")
+    return factors, str(document["decoder"])

@@ -23,9 +23,9 @@ from superworkflow.infra.planning.calibration import AffineEstimate, fitted
 from superworkflow.infra.planning.launch_history import History, LaunchRecord
 from superworkflow.infra.process.resource_usage import processor
 
-FORKED_START = 0.3
+FORKED_START = 0.1
 """Share of a stage's start that is left where its process is forked from one that has the imports done."""
-FORKED_BYTES = 176 << 20
+FORKED_BYTES = 200 << 20
 """Resident set of such a process before it does anything."""
 CONTAINER_SHARE = 0.5
 """Share of a process's initial memory that its container counts: library pages that the node already has in memory are

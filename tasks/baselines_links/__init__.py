@@ -30,6 +30,8 @@ METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 MOST_JUDGED = 50_000
 """Links of a split that are judged at most, the first of their random order, and as many other pairs."""
 _PROCESS_BYTES = 170 << 20
+_PAIR_BYTES = 3300
+"""Bytes of a judged link and its pair: rows of neighbours, some at a time."""
 _START_S = 1.5
 
 
@@ -37,8 +39,9 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     """Links are sorted once; rows of the judged pairs are intersected, some at a time."""
     graph = inputs.get("graph", {})
     edges = int(graph.get("edges") or 0)
+    judged = min(int(graph.get("test_links") or MOST_JUDGED), MOST_JUDGED)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 60 * edges + (160 << 20),
+        memory_bytes=_PROCESS_BYTES + 60 * edges + _PAIR_BYTES * judged,
         cpu_s=_START_S + 3e-7 * edges,
         output_bytes=1 << 10,
         parallel=0.0,

@@ -20,7 +20,7 @@ from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS, Survey
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, release, rows_of_pieces
 from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
@@ -28,6 +28,8 @@ from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
 _SHOWN = 3
+_HELD_BYTES = 64 << 20
+"""Bytes that are put into the file before its pages are let go."""
 
 
 @dataclass
@@ -145,12 +147,15 @@ class NodeFeatures:
 
     def _fill(self, filled: NDArray[np.float32], rank: NDArray[np.int32], absent: NDArray[np.int64]) -> None:
         """Put the values of all rows into a matrix of zeros, and count those that are missing, by column."""
-        row, place = 0, rank[self._numbers]
+        row, put, place = 0, 0, rank[self._numbers]
         for batch in self.table.batches(self.columns, self.width):
             values = self._values(batch)
             absent += np.isnan(values).sum(axis=0)
             filled[place[row : row + len(values)]] = values
-            row += len(values)
+            row, put = row + len(values), put + values.nbytes
+            if put > _HELD_BYTES:
+                release(filled)
+                put = 0
         self.table.close()
 
     def _fill_missing(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:

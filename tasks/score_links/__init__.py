@@ -61,7 +61,7 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
     width = int(found.get("dimensions") or 256)
     ranked = min(params.ranked, int(graph.get("test_links") or params.ranked)) * 1.5
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + _BLOCK_BYTES + 8 * nodes * width + 64 * edges,
+        memory_bytes=_PROCESS_BYTES + min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + 64 * edges,
         cpu_s=_START_S + 2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) + 3e-7 * edges,
         output_bytes=1 << 10,
         parallel=0.4,

@@ -18,19 +18,15 @@ row for each epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
-from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS, schedule
+from superworkflow.tasks.train.estimates import estimate, estimate_on_workers
 from superworkflow.tasks.train.own_file import MOST_CODE, with_code
 
 ALL = "all"
@@ -325,76 +321,6 @@ class ConcreteTrainParams(TrainParams):
     learning_rate: float
     weight_decay: float
     dropout: float
-
-
-_PROCESS_BYTES = 350 << 20
-"""Resident set of the interpreter with NumPy, Arrow, torch and the compiled kernels."""
-_START_S = 1.4
-_NODES_AN_EDGE = 0.6
-"""Different nodes among those drawn."""
-
-
-def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Rows and products of a step, times steps; rough figures of one core, from graphs of thousands of nodes."""
-    graph = inputs.get("graph", {})
-    nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
-    degree = edges / nodes
-    width = max(params.hidden, int(int(graph.get("bytes") or 0) / nodes / 4)) if graph.get("bytes") else params.hidden
-    trained = max(1, int(params.train_share * int(inputs.get("labels", graph).get("labelled") or nodes)))
-    batch = trained if params.batch == ALL else min(trained, int(params.batch))
-    ends = 1
-    if links := int(graph.get("links") or 0):  # of which a step has an eighth at most; two nodes each, and negatives
-        trained = max(1, links - int(graph.get("validation_links") or 0) - int(graph.get("test_links") or 0))
-        batch, ends = min(max(1, trained // 8), int(params.batch) if params.batch != ALL else trained), 2
-        ends += params.negatives * (2 if params.negatives_by == "pairs" else 1)
-    rows, drawn = [min(nodes, batch * ends)], 0.0
-    for hop, size in enumerate(params.sizes):
-        count = rows[-1] * (degree if size < 0 else min(size, degree))
-        if params.sums_features and hop == params.layers - 1:
-            count = 0.0
-        drawn += min(count, float(edges))
-        rows.append(round(min(nodes, rows[-1] + count * _NODES_AN_EDGE)))
-    widths = [width] + [params.hidden] * params.layers
-    flops = (
-        sum(4.0 * rows[params.layers - i - 1] * widths[i] * params.hidden for i in range(params.layers)) * 3
-    )  # forward, and twice that backward
-    moved = drawn * params.hidden * (8 if params.model in ATTENTION else 2) + rows[-1] * width
-    step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
-    steps = params.concrete(bool(links), trained, batch, False).epochs * -(-trained // batch)
-    validation = 1.3
-    weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * USUAL_CLASSES) * 2
-    activations = 12 * sum(rows[i] * widths[params.layers - i] for i in range(params.layers + 1))
-    sampled = inputs.get("subgraphs", {})
-    held = 28 * int(sampled.get("edges") or 0) + 8 * int(sampled.get("nodes") or 0)
-    memory = (
-        _PROCESS_BYTES + held + 5 * weights + (3 + params.lookahead) * activations // 2 + 16 * nodes + round(40 * drawn)
-    )
-    return Estimate(
-        memory_bytes=memory,
-        cpu_s=_START_S + steps * step_s * validation,
-        output_bytes=weights + nodes + 20 * steps + (1 << 12),
-        stats={
-            "hidden": params.hidden,
-            "nodes": nodes,
-            "layers": params.layers,
-            "weighted": int(params.sums_weights),
-        },
-        parallel=0.6,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
-        kind="own" if params.code else params.model,
-    )
-
-
-def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """As in process, and each worker has rows, weights and features of its nodes; of means it maps those of all, and
-    has its own."""
-    alone, workers, graph = estimate(params, inputs, resources), workers_of(resources), inputs.get("graph", {})
-    values, means = feature_values(graph), mean_values(graph) if params.sums_features else 0
-    edges = int(graph.get("edges") or 0)
-    held = 4 * (values + means + edges) // workers + (4 * edges // workers if params.weight else 0)
-    mapped = 4 * means
-    return replace(alone, memory_bytes=alone.memory_bytes + held + mapped, mapped_bytes=mapped)
 
 
 STAGE = Stage(

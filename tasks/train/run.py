@@ -219,7 +219,7 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
 
 def _task_of_triples(graph: HeteroGraph, params: TrainParams) -> Objective:
     """Objective of links of all relations."""
-    for name, fault in (("seed_time", bool(params.seed_time)), ("negatives_by", params.negatives_by != "uniform")):
+    for name, fault in (("seed_time", bool(params.seed_time)), ("negatives_by", params.negatives_by != "pairs")):
         if fault:
             raise UserError("links of all relations are learned without it", where=f"train.{name}",
                             value=getattr(params, name), remedy="Leave it out, or set holdout_links.edges")  # fmt: skip

@@ -118,11 +118,6 @@ class Superworkflow:
     own: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if both := set(self.sources) & set(self.models()):
-            raise UserError(
-                "a source has the name of a stage", where=f"superworkflow {self.name}: sources",
-                value=min(both), remedy="Give each a name of its own: both are arguments of one flow",
-            )  # fmt: skip
         for prefix in self.prefixes:
             taken = [self.name, *(stage.name for stage in self.stages), *self.sources]
             if not is_word(prefix) or prefix in taken:
@@ -130,6 +125,11 @@ class Superworkflow:
                     "not a prefix that parameters can have", where=f"superworkflow {self.name}: prefixes",
                     value=prefix, remedy="Give a word of small letters, digits and _ that no stage or source has",
                 )  # fmt: skip
+        if both := set(self.sources) & set(self.models()):
+            raise UserError(
+                "a source has the name of a stage", where=f"superworkflow {self.name}: sources",
+                value=min(both), remedy="Give each a name of its own: both are arguments of one flow",
+            )  # fmt: skip
 
     def models(self) -> dict[str, type[StageParams]]:
         """Parameter models by prefix: of each stage, of those that have further prefixes, and of the options."""

@@ -111,11 +111,13 @@ def read_given_triples(
     names = safe_names(pc.unique(table[RELATION]).drop_null().to_pylist())
     numbers = {name: number for number, name in enumerate(each.name for each in relations)}
     coded = table[RELATION].combine_chunks().dictionary_encode()
-    known = [
+    numbers_of = [
         numbers.get(name, -1 if f"{names[name]}_2" in numbers else numbers.get(names[name], -1))  # of two, which one?
         for name in coded.dictionary.to_pylist()
     ]
-    kinds: NDArray[np.int64] = np.array([*known, -1], np.int64)[coded.indices.fill_null(len(known)).to_numpy()]
+    kinds: NDArray[np.int64] = np.array([*numbers_of, -1], np.int64)[
+        coded.indices.fill_null(len(numbers_of)).to_numpy()
+    ]
     if (strange := np.flatnonzero(kinds < 0)).size:
         raise _fault("there are triples of relations that are not in the graph", source.uri, strange, table[RELATION],
                      f"Name relations as the graph does: {', '.join(list(numbers)[:_SHOWN])}")  # fmt: skip

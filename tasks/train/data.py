@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_o
 from superworkflow.tasks.lib.gnn.model.config import ONE_KIND, READS_EDGES, Head, NetworkConfig, SeedTimes
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 
 
 def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConfig:

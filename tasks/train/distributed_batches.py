@@ -15,7 +15,7 @@ from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, D
 from superworkflow.tasks.lib.gnn.objective.base import Objective, Step
 from superworkflow.tasks.lib.gnn.sampler.block import Lost, lost_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
-from superworkflow.tasks.train import ConcreteTrainParams
+from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats
 from superworkflow.tasks.train.trainer import Prepared, Scheduled
 

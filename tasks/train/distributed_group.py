@@ -20,7 +20,6 @@ from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchInputs, DistNeighborSampler
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, table_name
-from superworkflow.tasks.train import ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
     STATE,
@@ -36,6 +35,7 @@ from superworkflow.tasks.train.checkpoint import (
 )
 from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
 from superworkflow.tasks.train.optimizers import optimizers_of
+from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats
 
 

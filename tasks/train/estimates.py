@@ -10,15 +10,12 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION
-
-if TYPE_CHECKING:
-    from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 
 _PROCESS_BYTES = 400 << 20
 """Resident set of the interpreter with NumPy, Arrow, torch and the compiled kernels."""

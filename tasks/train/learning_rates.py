@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from superworkflow.tasks.train import ConcreteTrainParams
+from superworkflow.tasks.train.params import ConcreteTrainParams
 
 
 def rate_of(params: ConcreteTrainParams, step: int, steps: int) -> float:

@@ -45,10 +45,10 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import check_without_edge_features, shape_of, unused_edge_features
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.run import FILES, concrete_params, describe, task_of, write_results
 from superworkflow.tasks.train.trainer import Trainer
 

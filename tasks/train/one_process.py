@@ -14,7 +14,6 @@ from superworkflow.tasks.lib.gnn.objective.base import Objective, prepare
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
-from superworkflow.tasks.train import ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import (
     Arrays,
     CheckpointClock,
@@ -27,6 +26,7 @@ from superworkflow.tasks.train.checkpoint import (
     saved_at,
 )
 from superworkflow.tasks.train.optimizers import optimizers_of
+from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.trainer import Prepared, Scheduled
 
 

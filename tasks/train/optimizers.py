@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from superworkflow.tasks.train import ConcreteTrainParams
+from superworkflow.tasks.train.params import ConcreteTrainParams
 
 State = dict[str, Any]
 """State of one parameter: `step`, number of steps taken; and tensors of its shape."""

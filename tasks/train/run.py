@@ -51,12 +51,12 @@ from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of, unused_edge_features
 from superworkflow.tasks.train.defaults import AUTO, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
+from superworkflow.tasks.train.params import ALL, ConcreteTrainParams, TrainParams
 from superworkflow.tasks.train.trainer import Trainer
 
 load_kernels_fast()

@@ -21,13 +21,13 @@ from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train import ALL, ConcreteTrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.divergence import divergence
 from superworkflow.tasks.train.learning_rates import rate_of
 from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer, clip
+from superworkflow.tasks.train.params import ALL, ConcreteTrainParams
 
 Prepared = tuple[Example, MiniBatch, NetworkInputs]
 Scheduled = tuple[NDArray[np.int64], Step]

@@ -15,6 +15,8 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import WorkPool
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.workers.process import ProcessWorker
 
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
@@ -161,11 +163,12 @@ def test_a_worker_makes_the_pool_first(
         try:
             return read(client, name)
         finally:
-            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+            template = ProcessWorker.get_default_base_job_template()
+            client.create_work_pool(WorkPoolCreate(name=name, type="process", base_job_template=template))
 
     monkeypatch.setattr(SyncPrefectClient, "read_work_pool", read_before_the_worker)
-    command_line.environment["PREFECT_API_URL"] = prefect_api
-    command_line.here("deploy", "node2vec", "--name", "late", "--pool", pool, "--edges", str(command_line.edges))
+    with temporary_settings({PREFECT_API_URL: prefect_api}):
+        command_line.here("deploy", "node2vec", "--name", "late", "--pool", pool, "--edges", str(command_line.edges))
     found = ask("GET", f"{prefect_api}/deployments/name/node2vec/late").json()
     assert found["work_pool_name"] == pool
 

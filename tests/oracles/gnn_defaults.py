@@ -15,7 +15,7 @@ from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.gnn.features import features_of, width_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 from tests.oracles.environments import run_in
 from tests.oracles.gnn_cases import DRAWN, REAL, write_case
 from tests.tasks.index_helpers import run_stage

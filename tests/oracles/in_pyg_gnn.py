@@ -39,8 +39,8 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.export import pyg_weights, write_pyg
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.edge_feature_graphs import graph_of
 from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.inclusion import inclusion_p_value

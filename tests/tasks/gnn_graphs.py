@@ -16,8 +16,8 @@ from superworkflow.tasks.lib.gnn.objective.node_classification import Classifica
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 
 NODES, KINDS, WIDTH = 90, 3, 12

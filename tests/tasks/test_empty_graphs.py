@@ -18,8 +18,9 @@ from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, partition, score, score_links, shard
 from superworkflow.tasks.infer.on_workers import infer as infer_together
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 

@@ -9,7 +9,7 @@ import torch
 from superworkflow.tasks.infer import run
 from superworkflow.tasks.infer.run import all_rows, multiplies_first
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
 
 MODELS = [{}, {"model": "rgcn", "bases": 2}, {"aggregator": "pool"}, {"model": "gcn"}, {"model": "gat", "heads": 2}]

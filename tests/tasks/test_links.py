@@ -18,10 +18,11 @@ from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.divergence import divergence
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.run import task_of
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph

@@ -25,8 +25,9 @@ from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.publish.serving import load as serve
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import adjacency, one_kind, prepared, two_kinds
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.test_gnn_quality import accuracy, write_edges

@@ -20,7 +20,8 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.links import link_times, links_of, read_held_out
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 

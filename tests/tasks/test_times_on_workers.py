@@ -20,8 +20,9 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import holdout_links, infer, partition, shard
 from superworkflow.tasks.infer.on_workers import infer as infer_together
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 

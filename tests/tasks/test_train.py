@@ -28,11 +28,12 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import order_of
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph

@@ -48,10 +48,11 @@ from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, D
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
-from superworkflow.tasks.train import STAGE, TrainParams, checkpoint
+from superworkflow.tasks.train import STAGE, checkpoint
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE
 from superworkflow.tasks.train.distributed_batches import shares
 from superworkflow.tasks.train.on_workers import train, trainer_of
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats, slow_one
 from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.learning_rates import rate_of
 from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam, clip
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind
 
 SHAPES = (50, 7), (3, 1)

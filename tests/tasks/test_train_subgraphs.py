@@ -16,7 +16,8 @@ from superworkflow.tasks.lib.gnn.sampler.block import Block
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledBlocks, SampledSubgraphs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, read_blocks
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.index_helpers import run_stage
 

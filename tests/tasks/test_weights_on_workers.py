@@ -36,8 +36,9 @@ from superworkflow.tasks.lib.gnn.sampler.block import Block, lost_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage

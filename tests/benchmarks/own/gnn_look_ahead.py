@@ -34,9 +34,9 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed.exchange import Exchange
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.benchmarks.measure import alternate, median
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage

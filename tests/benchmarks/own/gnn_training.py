@@ -41,9 +41,9 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
 from tests.benchmarks.own.ready import ready

@@ -28,9 +28,9 @@ from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.distributed_group import DistributedGroup
 from superworkflow.tasks.train.on_workers import trainer_of
+from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import serve

@@ -75,8 +75,8 @@ class TriplePrediction:
             raise UserError("no triple is left to train on", where=graph.dataset.uri, value=len(self._triples),
                             remedy="Hold fewer triples out, or give a graph with more")  # fmt: skip
         seen = np.concatenate([self._triples, self.held_out.triples["validation"]])
-        self._known = {purpose: tuple(KnownTriples(known, each, self._counts) for each in (False, True))
-                       for purpose, known in ((random_streams.TRAINING, self._triples),
+        self._known = {purpose: tuple(KnownTriples(true_triples, each, self._counts) for each in (False, True))
+                       for purpose, true_triples in ((random_streams.TRAINING, self._triples),
                                               (random_streams.VALIDATION, seen))}  # fmt: skip
         self._candidates = [_candidates(count, seed) for count in self._counts]
         ends = tuple(sorted(set(self._ends)))
@@ -167,9 +167,10 @@ class TriplePrediction:
         ranks = []
         for side, (kept, others) in enumerate(((heads, tails_there), (tails, heads_there))):
             ends = [example.nodes[name] for name in (self._ends if not side else self._ends[::-1])]
-            known = self._known[random_streams.VALIDATION][side]
+            true_triples = self._known[random_streams.VALIDATION][side]
+            candidates = self._taken(rows, 1 - side, others)
             ranks.append(filtered_ranks(
-                both[side], self._taken(rows, 1 - side, others), own, known, ends[0][kept], relations, ends[1][others]
+                both[side], candidates, own, true_triples, ends[0][kept], relations, ends[1][others]
             ))  # fmt: skip
         return Evaluation(loss * len(heads), float((1 / torch.stack(ranks)).mean(0).sum()))
 
@@ -220,7 +221,7 @@ class KnownTriples:
     def has(
         self, kept: NDArray[np.int64], relations: NDArray[np.int64], others: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """True for each triple that is known."""
+        """True for each triple that is true."""
         keys = self._key(kept, relations, others)
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         found: NDArray[np.bool_] = self._keys[places] == keys
@@ -235,10 +236,10 @@ class KnownTriples:
 
 
 def filtered_ranks(
-    asked: torch.Tensor,
+    query: torch.Tensor,
     others: torch.Tensor,
     own: torch.Tensor,
-    known: KnownTriples,
+    true_triples: KnownTriples,
     kept: NDArray[np.int64],
     relations: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -246,22 +247,22 @@ def filtered_ranks(
     """Rank of each triple among those with another end, without known ones; of equal scores half rank before.
 
     Args:
-        asked: queries of the kept ends, [triples, width].
+        query: queries of the kept ends, [triples, width].
         others: rows of the nodes that are ranked, [nodes, width].
         own: scores of the triples.
-        known: the true triples.
+        true_triples: the true triples.
         kept, relations: kept ends and relations of the triples.
         nodes: the nodes that are ranked, ascending.
 
     Returns:
         float64 [triples], from 1.
     """
-    found = torch.empty(len(asked), dtype=torch.float64)
+    found = torch.empty(len(query), dtype=torch.float64)
     size = max(1, _BLOCK // len(nodes))
-    for first in range(0, len(asked), size):
+    for first in range(0, len(query), size):
         part = slice(first, first + size)
-        scores = asked[part] @ others.T
-        rows, ends = known.of(kept[part], relations[part])
+        scores = query[part] @ others.T
+        rows, ends = true_triples.of(kept[part], relations[part])
         places = np.minimum(np.searchsorted(nodes, ends), len(nodes) - 1)
         there = nodes[places] == ends
         scores[torch.from_numpy(rows[there]), torch.from_numpy(places[there])] = -torch.inf

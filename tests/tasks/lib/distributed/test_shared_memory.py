@@ -24,8 +24,9 @@ from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed import shared_memory
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers as shared_by
-from superworkflow.tasks.train import TrainParams, on_workers
+from superworkflow.tasks.train import on_workers
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
 

@@ -18,7 +18,7 @@ from superworkflow.tasks import infer, train
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.block import Block
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.edge_feature_graphs import graph_of
 from tests.tasks.gnn_graphs import prepared, sampler_of
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph

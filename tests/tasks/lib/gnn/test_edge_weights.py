@@ -17,7 +17,8 @@ from superworkflow.tasks.lib.gnn.model.network import Network, read_network
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import adjacency, everything, prepared, sampler_of
 from tests.tasks.index_helpers import run_stage
 

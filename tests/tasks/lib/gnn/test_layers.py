@@ -12,7 +12,7 @@ from superworkflow.tasks.lib.gnn.model.config import ONE_KIND
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 
 Weights = dict[str, torch.Tensor]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.bp import FACTORS, program_for
+from superworkflow.tasks.bp import program_for
+from superworkflow.tasks.bp.factors import PROGRAM as FACTORS
 from superworkflow.tasks.bp.program import BpParams
 
 _OF_LATTICES, _OF_FACTORS = 1e-3, 1e-9

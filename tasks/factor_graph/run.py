@@ -37,11 +37,11 @@ def run(job: StageRun[StageParams]) -> Output:
     joint = _joined(model)
     variables, factors = len(model.states), len(joint)
     arities = np.array([len(scope) for scope, _ in joint], np.int64)
-    joined = np.concatenate([np.empty(0, np.int64), *(scope for scope, _ in joint)])
+    joined = np.array([variable for scope, _ in joint for variable in scope], np.int64)
     vertex = np.repeat(np.arange(variables, variables + factors), arities)
     degrees = np.concatenate([np.bincount(joined, minlength=variables), arities])
     by_variable = np.argsort(joined, kind="stable")
-    tables = [*weights, *(table.ravel() for _, table in joint)]
+    tables = [*weights, *(table for _, table in joint)]
     job.output.array("indptr.npy", np.concatenate([[0], np.cumsum(degrees)]))
     job.output.array("indices.npy", np.concatenate([vertex[by_variable], joined]).astype(np.int32))
     job.output.array("factor.npy", np.arange(variables + factors) >= variables)
@@ -89,29 +89,31 @@ def _cycles(weights: list[NDArray[np.float64]], variable: NDArray[np.int64], fac
     return int(free.sum()) - size + int(connected_components(edges, directed=False)[0])
 
 
-def _joined(model: FactorModel) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+def _joined(model: FactorModel) -> list[tuple[list[int], NDArray[np.float64]]]:
     """Ascending variables and table of each factor of two or more, multiplied into one that has all its variables.
 
     The product of all is the same, and has fewer cycles: those with no more than one factor's variables.
     """
-    kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    kept: dict[int, tuple[list[int], NDArray[np.float64]]] = {}
     having: dict[int, list[tuple[set[int], int]]] = defaultdict(list)
     for factor in sorted(range(len(model.scopes)), key=lambda each: -len(model.scopes[each])):
         scope = model.scopes[factor]
         if len(scope) < 2:
             break
-        order, variables = np.argsort(scope), set(scope.tolist())
-        table = model.tables[factor].reshape(model.states[scope]).transpose(order)
+        table, ascending, variables = model.tables[factor], sorted(scope), set(scope)
+        if scope != ascending:
+            table = table.reshape(model.states[scope]).transpose(np.argsort(scope)).ravel()
         fewest = min((having[variable] for variable in variables), key=len)
         within = next((other for wider, other in fewest if variables <= wider), None)
         if within is None:
-            kept[factor] = scope[order], table
+            kept[factor] = ascending, table
             for variable in variables:
                 having[variable].append((variables, factor))
         else:
             wider_scope, wider_table = kept[within]
-            sizes = np.where(np.isin(wider_scope, scope), model.states[wider_scope], 1)
-            kept[within] = wider_scope, wider_table * table.reshape(sizes)
+            sizes = model.states[wider_scope]
+            table = table.reshape(np.where(np.isin(wider_scope, scope), sizes, 1))
+            kept[within] = wider_scope, (wider_table.reshape(sizes) * table).ravel()
     return [kept[factor] for factor in sorted(kept)]
 
 

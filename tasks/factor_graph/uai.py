@@ -30,13 +30,13 @@ class FactorModel(NamedTuple):
     Args:
         kind: MARKOV or BAYES.
         states: int64 [variables], how many each has.
-        scopes: of each factor int64 [arity], its variables in the file's order.
+        scopes: of each factor its variables in the file's order.
         tables: of each factor float64 [product of its variables' states]; the last variable's state changes fastest.
     """
 
     kind: str
     states: NDArray[np.int64]
-    scopes: list[NDArray[np.int64]]
+    scopes: list[list[int]]
     tables: list[NDArray[np.float64]]
 
 
@@ -53,6 +53,7 @@ class _Numbers:
             word = next((word for word in text.split() if not _NUMBER.fullmatch(word)), "")
             raise UserError("a word where a number is expected", where=where, value=word[:40],
                             remedy="Write numbers alone after the first word") from None  # fmt: skip
+        self.are_weights = bool((self._values >= 0).all() and np.isfinite(self._values).all())
 
     @property
     def left(self) -> int:
@@ -66,14 +67,14 @@ class _Numbers:
         self._place += count
         return self._values[self._place - count : self._place]
 
-    def whole(self, count: int, what: str, low: int, high: int, fault: str = "") -> NDArray[np.int64]:
+    def whole(self, count: int, what: str, low: int, high: int, fault: str = "") -> list[int]:
         """The next numbers, which are whole ones from `low` to `high`."""
-        values = self.take(count, what)
-        wrong = ~((values >= low) & (values <= high) & (values == np.floor(values)))
-        if wrong.any():
-            raise UserError(fault or "no whole number in the range", where=f"{self._where}: {what}",
-                            value=f"{values[wrong][0]:.17g}", remedy=f"Give {low} to {high}")  # fmt: skip
-        return values.astype(np.int64)
+        values = self.take(count, what).tolist()
+        for value in values:
+            if not (low <= value <= high and value.is_integer()):
+                raise UserError(fault or "no whole number in the range", where=f"{self._where}: {what}",
+                                value=f"{value:.17g}", remedy=f"Give {low} to {high}")  # fmt: skip
+        return list(map(int, values))
 
     def end(self) -> None:
         """Refuse further numbers."""
@@ -103,19 +104,19 @@ def read_model(path: Path, where: str) -> FactorModel:
         raise UserError("no model in the UAI format", where=where, value=kind[:40],
                         remedy=f"Begin the file with {' or '.join(KINDS)}")  # fmt: skip
     numbers = _Numbers("".join(rest), where)
-    variables = int(numbers.whole(1, "number of variables", 1, 2**31 - 1)[0])
+    (variables,) = numbers.whole(1, "number of variables", 1, 2**31 - 1)
     states = numbers.whole(variables, "states of the variables", 1, MOST_STATES)
-    factors = int(numbers.whole(1, "number of factors", 0, 2**31 - 1 - variables)[0])
+    (factors,) = numbers.whole(1, "number of factors", 0, 2**31 - 1 - variables)
     scopes, tables = [], []
     for factor in range(factors):
         what = f"scope of factor {factor}"
-        arity = int(numbers.whole(1, what, 0, variables)[0])
+        (arity,) = numbers.whole(1, what, 0, variables)
         scopes.append(numbers.whole(arity, what, 0, variables - 1, "no such variable"))
-        if arity > 1 and len(set(scopes[-1].tolist())) < arity:
+        if arity > 1 and len(set(scopes[-1])) < arity:
             raise UserError("a factor names a variable twice", where=f"{where}: {what}",
                             value=" ".join(map(str, scopes[-1])), remedy="Name each variable once")  # fmt: skip
     for factor, scope in enumerate(scopes):
-        what, sizes = f"table of factor {factor}", states[scope].tolist()
+        what, sizes = f"table of factor {factor}", [states[variable] for variable in scope]
         (size,) = numbers.take(1, what)
         if size != math.prod(sizes):
             product = f" = {' · '.join(map(str, sizes))}" if len(sizes) > 1 else ""
@@ -123,20 +124,20 @@ def read_model(path: Path, where: str) -> FactorModel:
                 f"a table has an entry for each joint state of its variables, {math.prod(sizes)}{product}",
                 where=f"{where}: {what}", value=f"{size:.17g}", remedy="Correct the length, or the states of variables",
             )  # fmt: skip
-        tables.append(_checked(numbers.take(int(size), what), f"{where}: {what}"))
+        tables.append(numbers.take(int(size), what))
+        _check(tables[-1], f"{where}: {what}", numbers.are_weights)
     numbers.end()
-    return FactorModel(kind.upper(), states, scopes, tables)
+    return FactorModel(kind.upper(), np.array(states), scopes, tables)
 
 
-def _checked(table: NDArray[np.float64], where: str) -> NDArray[np.float64]:
-    if not np.isfinite(table).all() or (table < 0).any():
-        entry = int(np.argmax(~np.isfinite(table) | (table < 0)))
+def _check(table: NDArray[np.float64], where: str, are_weights: bool) -> None:
+    if not are_weights and (wrong := ~np.isfinite(table) | (table < 0)).any():
+        entry = int(np.argmax(wrong))
         raise UserError("an entry is a finite number from 0 on", where=f"{where}, entry {entry}",
                         value=f"{table[entry]:.17g}", remedy="Correct it; tables have no logarithms")  # fmt: skip
     if not table.any():
         raise UserError("no entry is above 0, so that nothing is possible", where=where,
                         remedy="Give a joint state a weight above 0")  # fmt: skip
-    return table
 
 
 def read_evidence(path: Path, where: str, states: NDArray[np.int64]) -> dict[int, int]:
@@ -152,17 +153,17 @@ def read_evidence(path: Path, where: str, states: NDArray[np.int64]) -> dict[int
     """
     numbers = _Numbers(_text(path, where), where)
     given = numbers.left
-    count = int(numbers.whole(1, "number of observed variables", 0, len(states))[0])
+    (count,) = numbers.whole(1, "number of observed variables", 0, len(states))
     if given % 2 == 0:  # pairs after two counts
         if count != 1:
             raise UserError("the file has several samples of evidence, or a state is missing", where=where, value=count,
                             remedy="Give one: the number of variables, then variable and state of each")  # fmt: skip
-        count = int(numbers.whole(1, "number of observed variables", 0, len(states))[0])
+        (count,) = numbers.whole(1, "number of observed variables", 0, len(states))
     found: dict[int, int] = {}
     for number in range(count):
         what = f"observation {number}"
-        variable = int(numbers.whole(1, what, 0, len(states) - 1, "no such variable")[0])
-        state = int(numbers.whole(1, f"{what}, variable {variable}", 0, int(states[variable]) - 1, "no such state")[0])
+        (variable,) = numbers.whole(1, what, 0, len(states) - 1, "no such variable")
+        (state,) = numbers.whole(1, f"{what}, variable {variable}", 0, int(states[variable]) - 1, "no such state")
         if found.setdefault(variable, state) != state:
             raise UserError("a variable is observed in two states", where=f"{where}: variable {variable}",
                             value=f"{found[variable]} and {state}", remedy="Keep one of them")  # fmt: skip

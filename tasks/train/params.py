@@ -178,7 +178,7 @@ class TrainParams(SplitParams):
     decoder: Literal["auto", "dot", "distmult", "complex"] = Field(
         default=AUTO,
         description="Of links: the product of both ends' vectors, distmult, each column by a factor, or complex, which "
-        "distinguishes a link from its reverse. auto: complex where links have a direction, else dot.",
+        "distinguishes a link from its reverse. auto: complex where links have a direction, else distmult.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
     negatives: int = Field(default=1, ge=1, le=256, description="Of links: pairs without one for each, 1 to 256.")

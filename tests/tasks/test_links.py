@@ -9,7 +9,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import aggregate, holdout_links, infer, score_links
+from superworkflow.tasks import aggregate, baselines_links, holdout_links, infer, score_links
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
@@ -151,6 +151,24 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
     assert scored["auc@test"] == pytest.approx(above)
     assert 0 < scored["mrr@test"] <= 1
     assert scored["hits_at_k@test"] <= 1
+
+
+def test_degrees_are_learned(tmp_path):
+    """Where nothing but the degrees of both ends makes a link probable, the defaults lose little to their product."""
+    rng = np.random.default_rng(4)
+    share = np.arange(1, 301) ** -0.8
+    pairs = np.argwhere(np.triu(rng.random((300, 300)) < np.minimum(1, 900 * np.outer(share, share) / share.sum()), 1))
+    names = [f"n{i:03}" for i in range(300)]
+    rows = sorted({(names[u], names[v]) for u, v in np.concatenate([pairs, pairs[:, ::-1]])})
+    whole = write_heterograph(tmp_path / "graph", {"node": Nodes(names, {})}, {"edge": Edges("node", "node", rows)})
+    given = {"graph": path_of(held_out(whole, tmp_path / "links", test_share=0.3).dataset)}
+    network = run_stage(STAGE, {"hidden": 32, "epochs": 30}, given, tmp_path / "train", cpu=1)
+    found = run_stage(infer.STAGE, {}, given | {"network": path_of(network)}, tmp_path / "infer", cpu=1)
+    scored = run_stage(score_links.STAGE, {}, given | {"predictions": path_of(found)}, tmp_path / "score")
+    simple = run_stage(baselines_links.STAGE, {}, given, tmp_path / "simple")
+    own, degrees = scored.json("metrics.json")["auc@test"], simple.json("metrics.json")["degree_product_auc@test"]
+    assert degrees > 0.75
+    assert own > degrees - 0.03
 
 
 def test_filtered_ranks():

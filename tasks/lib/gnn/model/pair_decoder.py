@@ -8,6 +8,9 @@ from torch import nn
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.config import MLP, Head
 
+NEGATIVE_SHARE = 8
+"""One of this many of distmult's first factors is negative."""
+
 
 class PairDecoder(nn.Module):
     """Linear, ReLU, linear on (source, target, source * target), so that (u, v) and (v, u) differ.
@@ -38,9 +41,15 @@ def decoder_of(head: Head, seed: int) -> PairDecoder | None:
 
 
 def first_factors(head: Head) -> torch.Tensor:
-    """Factors of the columns that the decoders of links begin with, by which they score as `dot` does: [width], or for
-    several relations [relations, width]."""
+    """Factors of the columns that the decoders of links begin with: [width], or for several relations [relations, width].
+
+    `complex` scores as `dot` does, and `distmult` of several relations. Of one the last eighth is -1:
+    (a + 1)(b + 1) - (c - 1)(d - 1) has the sum a + b + c + d, so that each node has a bias, and there is a threshold; a
+    product without negative factors has none.
+    """
     factors = torch.ones(*([len(head.relations)] if head.relations else []), head.width)
     if head.decoder == "complex":
         factors[..., head.width // 2 :] = 0.0
+    elif not head.relations:
+        factors[head.width - head.width // NEGATIVE_SHARE :] = -1.0
     return factors

@@ -48,7 +48,7 @@ class LinkPrediction:
 
     Args:
         graph: a dataset of stage holdout_links.
-        decoder: `dot` or `distmult`.
+        decoder: `dot`, `distmult`, `complex` or `auto`.
         width: width of the rows that it reads.
         negatives: pairs without a link for each link of a step.
         by: how they are drawn, `negative_sampling.PAIRS`, `UNIFORM` or `DEGREE`.
@@ -72,7 +72,7 @@ class LinkPrediction:
         links = directed_links_of(self._rows) if self._directed else links_of(self._rows, self._one_set)
         self._links = read_only(links)
         self._one_way = is_one_way(links, links)
-        decoder = decoder if decoder != "auto" else "complex" if self._directed and width % 2 == 0 else "dot"
+        decoder = decoder if decoder != "auto" else "complex" if self._directed and width % 2 == 0 else "distmult"
         if decoder == "complex" and width % 2:
             raise UserError("complex numbers need an even number of columns", where="train.hidden", value=width,
                             remedy="Set train.hidden to an even number, or another train.decoder")  # fmt: skip

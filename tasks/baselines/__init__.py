@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
-from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
@@ -56,8 +56,10 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     width, classes = feature_values(graph) / nodes, USUAL_CLASSES
-    rows = min(nodes, 2 * MOST_JUDGED + MOST_ROWS)
-    fits = 400.0 * min(width * classes * rows, MOST_FEATURE_PRODUCTS)
+    trained, validated = split_sizes(params.shares, inputs.get("labels", graph), nodes)
+    fitted = min(trained, MOST_ROWS)
+    rows = min(nodes, fitted + 2 * min(validated, MOST_JUDGED))
+    fits = 400.0 * min(width * classes * fitted, MOST_FEATURE_PRODUCTS)
     spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
     cells = min(nodes * classes, MOST_CELLS)
     return Estimate(

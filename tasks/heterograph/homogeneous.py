@@ -142,8 +142,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         "parallel_edges": merged, "bytes": job.output.bytes_written, **naming, **scaled,
         **warning_stats([*dialect.warnings, *doubts, *of_labels]),
     }  # fmt: skip
-    if labelled is not None:
-        stats["labelled"] = labelled
+    if labelled:
+        stats["labelled"] = labelled["labelled"]
     return Output(rows=nodes + arcs, stats=stats)
 
 
@@ -215,10 +215,15 @@ class ComparedFeatures(Protocol):
 
 def write_labels(
     job: StageRun[Any], names: pa.Array, features: ComparedFeatures | None, first: int
-) -> tuple[list[Feature], int | None, list[InputWarning]]:  # fmt: skip
-    """Write labels and splits, as features from number `first` on; also how many nodes are labelled, and warnings."""
+) -> tuple[list[Feature], dict[str, int], list[InputWarning]]:  # fmt: skip
+    """Write labels and splits, as features from number `first` on.
+
+    Returns:
+        The features; how many nodes are `labelled`, and where splits are given how many are `train_nodes` and
+        `validation_nodes`; warnings. All are empty where there are no labels.
+    """
     if "labels" not in job.sources:
-        return [], None, []
+        return [], {}, []
     source = job.sources["labels"]
     rows, warnings = read_labels(source, job.scratch, splits=True, below_zero=True)
     below_zero = [is_below_zero(label) for label in rows.labels]
@@ -272,7 +277,10 @@ def write_labels(
         leaks = features.label_leaks(classes.reshape(-1) - int(texts[0] == ""))
         log_warnings(job.progress, leaks)
         warnings = [*warnings, *leaks]
-    return described, sum(not is_below_zero(next(iter(each))) for each in lists.values()), warnings
+    counts = {"labelled": sum(not is_below_zero(next(iter(each))) for each in lists.values())}
+    if SPLIT in given:
+        counts |= {f"{name}_nodes": given[SPLIT].count(name) for name in ("train", "validation")}
+    return described, counts, warnings
 
 
 def _times(rows: LabelRows, node: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
 from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, release, rows_of_pieces
-from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
+from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn.model.config import read_shape
@@ -78,7 +78,8 @@ class NodeFeatures:
         taken = chosen_columns(params.take, self.columns, "heterograph.take") | set(learned)
         left = chosen_columns(params.leave_out, self.columns, "heterograph.leave_out")
         self.columns = [name for name in self.columns if name not in left]
-        batch = next(self.table.batches(self.columns, len(self.columns)), None) if self.columns else None
+        width = max(len(self.columns), BATCH_VALUES // SAMPLE)  # lists may be long: no more rows than are looked at
+        batch = next(self.table.batches(self.columns, width), None) if self.columns else None
         if self.columns and batch is None:
             raise UserError("the table has no rows", where=uri, remedy="Give each node a row")
         first = dict(zip(self.columns, batch.columns if batch else [], strict=True))

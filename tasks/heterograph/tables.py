@@ -21,7 +21,7 @@ from superworkflow.tasks.heterograph.values import BadValue
 from superworkflow.tasks.lib.formats.arrow import is_damage
 
 BATCH_ROWS = 1 << 17
-_BATCH_VALUES = 1 << 20
+BATCH_VALUES = 1 << 20
 _SQL_BYTES = 256 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
@@ -215,7 +215,7 @@ def read_parquet(
 
 def batch_rows(width: int) -> int:
     """Rows of a batch, if a row has about `width` values."""
-    return max(256, min(BATCH_ROWS, _BATCH_VALUES // max(width, 1)))
+    return max(256, min(BATCH_ROWS, BATCH_VALUES // max(width, 1)))
 
 
 def spellings(name: str) -> list[str]:

@@ -41,16 +41,19 @@ def estimate(params: NodeLabelsParams, inputs: Mapping[str, Stats], resources: R
         memory_bytes=_PROCESS_BYTES + 500 * rows + 60 * nodes,
         cpu_s=_START_S + 4e-6 * rows + 5e-7 * nodes,
         output_bytes=output,
-        stats={"bytes": output, "labelled": min(rows, nodes or rows)},
+        stats={
+            "bytes": output, "labelled": min(rows, nodes or rows),
+            **{name: labels[name] for name in ("train_nodes", "validation_nodes") if name in labels},
+        },
         parallel=0.0,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-    )
+    )  # fmt: skip
 
 
 STAGE = Stage(
     name="node_labels",
-    version="1",
+    version="2",
     params=NodeLabelsParams,
     params_of=("heterograph",),
     inputs={
@@ -59,7 +62,7 @@ STAGE = Stage(
             "labels of its nodes: rows `node,label` or `node,label,split`; or a folder of part files",
             file=True,
             parts=True,
-            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
+            stats="superworkflow.tasks.node_labels.split_stats:label_stats",
         ),
     },
     run="superworkflow.tasks.node_labels.run:run",

@@ -32,8 +32,8 @@ def run(job: StageRun[NodeLabelsParams]) -> Output:
     described, labelled, warnings = write_labels(job, names, features, 0)
     write_graph_file(job.output, [NodeSet(NODE_SET, len(names), tuple(described))], [])
     return Output(
-        rows=labelled or 0,
-        stats={"labelled": labelled or 0, "bytes": job.output.bytes_written, **warning_stats(warnings)},
+        rows=labelled["labelled"],
+        stats={**labelled, "bytes": job.output.bytes_written, **warning_stats(warnings)},
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, split_sizes, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION
 from superworkflow.tasks.train.params import TrainParams
 
@@ -22,15 +22,15 @@ _PROCESS_BYTES = 400 << 20
 _START_S = 1.4
 _DIFFERENT = 0.75
 """Share of the drawn neighbours that are not drawn twice, where the graph is much larger than the batch."""
-_STEP_S, _PRODUCT_S, _VALUE_S, _EDGE_S = 3e-3, 1 / 8e10, 7e-10, 2e-8
+_STEP_S, _PRODUCT_S, _VALUE_S, _EDGE_S = 3e-3, 1 / 9e10, 7e-10, 2e-8
 """CPU seconds of a step whatever its size, of a multiplication or addition, of a value that is moved, and of an edge
 that is drawn."""
 _ATTENTION = 3
 """Times that attention moves the values of an edge, compared with a sum."""
 _MOVES = 6
 """Times that a layer reads or writes each of its values in training: activation, dropout, and their gradients."""
-_PATIENCES = 2
-"""Epochs of a training that ends early, in multiples of `patience`: the best one comes after about as many."""
+_PATIENCES, _LINK_PATIENCES = 3.0, 1.5
+"""Epochs of a training of nodes or links that ends early, in multiples of `patience`."""
 _VALIDATED_AT_ONCE, _LINK_SHARE = 4096, 8
 """Items of a step of validation; a step of training has at most one of this many links."""
 
@@ -109,13 +109,13 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         most = max(1, trained // _LINK_SHARE)
         ends = 2 + params.negatives * (2 if params.negatives_by == "pairs" else 1)
     else:
-        labelled = int(labels.get("labelled") or nodes)
-        trained = max(1, int(labels.get("train_nodes") or params.train_share * labelled))
-        validated = int(labels.get("validation_nodes") or params.validation_share * labelled)
+        trained, validated = split_sizes(params.shares, labels, nodes)
         most, ends = trained, 1
     batch = most if params.batch == "all" else min(most, int(params.batch))
     chosen = params.concrete(bool(links), trained, batch, network.learned)
-    epochs = min(chosen.epochs, _PATIENCES * chosen.patience) if chosen.patience and validated else chosen.epochs
+    epochs = chosen.epochs
+    if chosen.patience and validated:
+        epochs = min(epochs, round((_LINK_PATIENCES if links else _PATIENCES) * chosen.patience))
     steps, at_once = epochs * -(-trained // batch), min(validated, _VALIDATED_AT_ONCE)
     training = _step(params, network, batch * ends, True)
     validation = _step(params, network, max(1, at_once * (4 if links else 1)), False)

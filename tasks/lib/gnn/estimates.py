@@ -50,6 +50,20 @@ def mean_values(graph: Stats) -> int:
     return sum(int(rows or 0) * int(width or 0) for rows, width in found)
 
 
+def split_sizes(shares: tuple[float, float], labels: Stats, nodes: int) -> tuple[int, int]:
+    """Numbers of nodes to train and to validate on: those of given splits, else shares of the labelled nodes.
+
+    Args:
+        shares: to train and to validate on, where no splits are given.
+        labels: stats of what has the labels.
+        nodes: of the graph, which all have a label where it is unknown how many do.
+    """
+    if labels.get("train_nodes"):
+        return int(labels["train_nodes"] or 0), int(labels.get("validation_nodes") or 0)
+    labelled = int(labels.get("labelled") or nodes)
+    return max(1, int(shares[0] * labelled)), int(shares[1] * labelled)
+
+
 def workers_of(resources: Resources) -> int:
     """Members of a stage's worker groups; 1 without any."""
     return max(1, sum(each.count for each in (resources.workers or {}).values()))

@@ -54,7 +54,7 @@ STAGE: Stage[Any] = Stage(
 
 
 def _record(lines: int = 10, *, factor: float = 2.0, **more: Any) -> LaunchRecord:
-    """A launch that took `factor` times as long as a process of this machine should: a short start, a second a line."""
+    """A launch that took `factor` times as long as a process should: a tenth of its start, and a second a line."""
     cpu_s = factor * (FORKED_START + lines)
     given = {
         "processor": processor(), "resources": Resources(cpu=2), "inputs": {"number": {"lines": lines}},

@@ -41,7 +41,7 @@ def decoder_of(head: Head, seed: int) -> PairDecoder | None:
 
 
 def first_factors(head: Head) -> torch.Tensor:
-    """Factors of the columns that the decoders of links begin with: [width], or for several relations [relations, width].
+    """First factors of the columns in decoders of links, [width], or for several relations [relations, width].
 
     `complex` scores as `dot` does, and `distmult` of several relations. Of one the last eighth is -1:
     (a + 1)(b + 1) - (c - 1)(d - 1) has the sum a + b + c + d, so that each node has a bias, and there is a threshold; a
@@ -50,6 +50,6 @@ def first_factors(head: Head) -> torch.Tensor:
     factors = torch.ones(*([len(head.relations)] if head.relations else []), head.width)
     if head.decoder == "complex":
         factors[..., head.width // 2 :] = 0.0
-    elif not head.relations:
+    elif head.decoder == "distmult" and not head.relations:
         factors[head.width - head.width // NEGATIVE_SHARE :] = -1.0
     return factors

@@ -263,6 +263,6 @@ class _TripleMaker(_Maker):
             self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
         described, labelled, warnings = write_labels(self.job, names, self.features, len(found))
-        self.facts |= warning_stats([*doubts, *warnings]) | ({} if labelled is None else {"labelled": labelled})
+        self.facts |= warning_stats([*doubts, *warnings]) | labelled
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SHARD = 1 << 20
 """Vertices of a file of a field."""
 TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
+SIDE = "side"
+"""Field of a graph of two node sets."""
 _PROCESS_BYTES = 230 << 20
 _START_S = 3.0
 """With compiling a program's functions, which are kept for later runs."""
@@ -147,12 +149,36 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
-    given = {name: graph.array(f"{name}.npy") for name in program.graph_fields}
+    given = {
+        name: sides(graph, program.name) if name == SIDE else graph.array(f"{name}.npy")
+        for name in program.graph_fields
+    }
     for name, values in given.items():
         if len(values) != vertices:
             raise unfit(f"{graph.uri}/{name}.npy", f"{vertices} vertices by indptr.npy", len(values))
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
     return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes)
+
+
+def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
+    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets.
+
+    Args:
+        graph: index dataset.
+        program: which asks, for the error.
+
+    Raises:
+        UserError: its nodes are one set.
+    """
+    from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
+
+    if not graph.stats.get("bipartite"):
+        raise UserError("the program needs a graph of two node sets", where=f"program {program}", value=graph.uri,
+                        remedy="Index the edge list with bipartite=true")  # fmt: skip
+    found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
+    with graph.parquet("vertices.parquet") as file:
+        found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
+    return found
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
@@ -190,6 +216,24 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
         **{f"global.{name}": value for name, value in outcome.globals.items()},
     }  # fmt: skip
     return Output(rows=vertices, stats=stats)
+
+
+def whole_field(graph: Dataset, values: Dataset, name: str) -> NDArray[Any]:
+    """A field of all vertices, which a program has written.
+
+    Args:
+        graph: on which it ran.
+        values: dataset of the program.
+        name: of the field.
+
+    Raises:
+        UserError: the values are of another graph.
+    """
+    field: NDArray[Any] = np.concatenate([values.array(file) for file in sorted(values.files(f"{name}-*.npy"))])
+    if len(field) != graph.stats["vertices"]:
+        raise UserError("the values are of another graph", where=values.uri, value=f"{len(field)} vertices",
+                        remedy=f"Give those of {graph.uri}")  # fmt: skip
+    return field
 
 
 def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:

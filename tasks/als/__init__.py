@@ -9,4 +9,6 @@ from __future__ import annotations
 from superworkflow.tasks.als.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.als.program:PROGRAM")
+STAGE = program_stage(
+    PROGRAM, "superworkflow.tasks.als.program:PROGRAM", arc_s=lambda params: 1.6e-10 * params.factors**2
+)

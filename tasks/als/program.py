@@ -44,16 +44,20 @@ def init(scope: Any, params: Any) -> None:
 
 
 def update(scope: Any, params: Any) -> float:
-    """Solve the normal equations of the vertex's own ratings."""
+    """Solve the normal equations of the vertex's own ratings, which are added up four by four."""
     factor, size = scope.factor, len(scope.factor)
-    gram, right = np.zeros((size, size)), np.zeros(size)
-    for i in range(scope.degree):
-        other, rating = scope.neighbour(i).factor, scope.weight(i)
+    gram, right, near = np.zeros((size, size)), np.zeros(size), np.empty((4, size))
+    for first in range(0, scope.degree, 4):
+        near[:] = 0.0
+        for i in range(first, min(first + 4, scope.degree)):
+            other, rating = scope.neighbour(i).factor, scope.weight(i)
+            for a in range(size):
+                near[i - first, a] = other[a]
+                right[a] += rating * np.float64(other[a])
         for a in range(size):
-            value = np.float64(other[a])
-            right[a] += rating * value
+            w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
             for b in range(a + 1):
-                gram[a, b] += value * other[b]
+                gram[a, b] += w * near[0, b] + x * near[1, b] + y * near[2, b] + z * near[3, b]
     for a in range(size if scope.degree > 0 else 0):
         gram[a, a] += params.regularization * scope.degree
         for b in range(a + 1):

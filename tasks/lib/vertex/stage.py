@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
 SIDE = "side"
 """Field of a graph of two node sets."""
 _PROCESS_BYTES = 230 << 20
+_ARC_S = 3e-9
 _START_S = 3.0
 """With compiling a program's functions, which are kept for later runs."""
 _CLASSES = 20
@@ -34,7 +35,10 @@ _STEPS = 20
 """Steps that estimates assume where a run ends by itself."""
 
 
-def program_stage(program: VertexProgram, run: str, version: str = "1", metrics: tuple[str, ...] = ()) -> Stage[Any]:
+def program_stage(
+    program: VertexProgram, run: str, version: str = "1", metrics: tuple[str, ...] = (),
+    arc_s: Callable[[Any], float] = lambda params: _ARC_S,
+) -> Stage[Any]:  # fmt: skip
     """The stage of a program, of its name.
 
     Args:
@@ -42,10 +46,11 @@ def program_stage(program: VertexProgram, run: str, version: str = "1", metrics:
         run: import string of the program.
         version: raised when the program gives another result.
         metrics: names of the figures by which runs are judged, as `finish` reports them.
+        arc_s: CPU seconds that an update takes for each of its arcs, from the parameters.
     """
 
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-        return _estimate(program, params, inputs)
+        return _estimate(program, params, inputs, arc_s(params))
 
     table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     return Stage(
@@ -236,7 +241,7 @@ def whole_field(graph: Dataset, values: Dataset, name: str) -> NDArray[Any]:
     return field
 
 
-def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
+def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float) -> Estimate:
     """Memory of the graph, as it is and renumbered, of fields and queue; time of the sweeps that most programs take."""
     graph = inputs.get("graph", {})
     vertices, arcs = (
@@ -256,7 +261,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         + 2 * both * (4 + 4 * bool(graph.get("weighted"))) * arcs
         + (28 + 8 * both + twice * wide) * vertices
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
-        cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
+        cpu_s=_START_S + steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 

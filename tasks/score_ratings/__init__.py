@@ -1,4 +1,4 @@
-"""Stage `score_ratings`: predicted ratings beside held-out ones.
+"""Stage `score_ratings`: predicted ratings next to held-out ones.
 
 A prediction is the product of the factors of user and item, within the range of the ratings that these were learned
 from. Where the graph lacks the user or the item it is the mean of those ratings; such rows are counted, in the figures
@@ -48,5 +48,5 @@ STAGE = Stage(
     run="superworkflow.tasks.score_ratings.run:run",
     estimate=estimate,
     metrics=tuple(method + figure for method in METHODS for figure in ("rmse", "mae")),
-    help="predicted ratings beside held-out ones",
+    help="predicted ratings next to held-out ones",
 )

@@ -39,12 +39,12 @@ def run(job: StageRun[IndexParams]) -> Output:
             for side in ("user", "item")]  # fmt: skip
     ratings = graph.array("weights.npy", mmap=False)
     low, high, mean = float(ratings.min()), float(ratings.max()), float(ratings.mean(dtype=np.float64))
-    known = (ends[0] >= 0) & (ends[1] >= 0)
+    matched = (ends[0] >= 0) & (ends[1] >= 0)
     predicted = np.full(len(table), mean)
     for first in range(0, len(table), _BLOCK):
         part = slice(first, first + _BLOCK)
         users, items = (factors[side[part]].astype(np.float64) for side in ends)
-        predicted[part] = np.where(known[part], np.clip(np.einsum("rk,rk->r", users, items), low, high), mean)
+        predicted[part] = np.where(matched[part], np.clip(np.einsum("rk,rk->r", users, items), low, high), mean)
     rows = np.repeat(np.arange(len(names)), np.diff(graph.array("indptr.npy", mmap=False)))
     means = np.bincount(rows, ratings, len(names)) / np.maximum(1, np.bincount(rows, minlength=len(names)))
     of_item = np.where(ends[1] >= 0, means[ends[1]], mean)
@@ -53,7 +53,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     for method, values in zip(METHODS, (predicted, np.full(len(table), mean), of_item), strict=True):
         metrics[f"{method}rmse@test"] = float(np.sqrt(np.mean((values - wanted) ** 2)))
         metrics[f"{method}mae@test"] = float(np.mean(np.abs(values - wanted)))
-    unknown = int((~known).sum())
+    unknown = int((~matched).sum())
     shown = ", ".join(f"{method or 'factors_'}rmse {metrics[f'{method}rmse@test']:.4f}" for method in METHODS)
     job.progress.log(f"{len(table)} held-out ratings: {shown}")
     if unknown:
@@ -61,7 +61,9 @@ def run(job: StageRun[IndexParams]) -> Output:
             f"warning: {unknown} held-out ratings are of a user or an item without others, and get the mean"
         )
     job.output.json("metrics.json", metrics)
-    table = table.append_column("predicted", pa.array(predicted, pa.float32())).append_column("known", pa.array(known))
+    table = table.append_column("predicted", pa.array(predicted, pa.float32())).append_column(
+        "known", pa.array(matched)
+    )
     with job.output.file("predictions.parquet") as path:
         pq.write_table(table, path, compression="zstd")
     return Output(rows=len(table), stats={"rows": len(table), "unknown_rows": unknown}, metrics=metrics)

@@ -8,17 +8,17 @@ from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import als, colour, index, publish_factors, score_ratings
+from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
 from superworkflow.tasks.index.two_sets import RatingsParams
 
 READ = replace(index.STAGE, params=RatingsParams)
 
 
 def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
-    """Index, colour, als, publish_factors; score_ratings if ratings are held out."""
+    """Index, colour, als, publish_latent_factors; score_ratings if ratings are held out."""
     graph = flow.stage(READ, edges=edges)
     values = flow.stage(als.STAGE, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
-    flow.stage(publish_factors.STAGE, graph=graph, values=values)
+    flow.stage(publish_latent_factors.STAGE, graph=graph, values=values)
     if test is not None:
         flow.stage(score_ratings.STAGE, graph=graph, values=values, test=test)
 
@@ -26,7 +26,7 @@ def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
 SUPERWORKFLOW = Superworkflow(
     name="als",
     help="factors of users and items from ratings, by alternating least squares",
-    stages=(READ, colour.STAGE, als.STAGE, publish_factors.STAGE, score_ratings.STAGE),
+    stages=(READ, colour.STAGE, als.STAGE, publish_latent_factors.STAGE, score_ratings.STAGE),
     sources={
         "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally gzipped; "
         "or a folder of part files",
@@ -36,8 +36,8 @@ SUPERWORKFLOW = Superworkflow(
     diagram=diagram,
     options=als.PROGRAM.params,
     outputs={
-        "users": ("publish_factors", "users.parquet"),
-        "items": ("publish_factors", "items.parquet"),
+        "users": ("publish_latent_factors", "users.parquet"),
+        "items": ("publish_latent_factors", "items.parquet"),
         "trace": ("als", "trace.parquet"),
     },
     outcomes=(

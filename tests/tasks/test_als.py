@@ -16,7 +16,7 @@ from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
 from superworkflow.tasks.lib.vertex.stage import whole_field
-from superworkflow.tasks.publish_factors import STAGE as PUBLISH
+from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
 from superworkflow.tasks.score_ratings import STAGE as SCORE
 from tests.tasks.index_helpers import run_stage
 
@@ -153,4 +153,4 @@ def test_what_is_refused(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None
 
 def test_superworkflow() -> None:
     found = load_superworkflow("als")
-    assert [stage.name for stage in found.stages] == ["index", "colour", "als", "publish_factors", "score_ratings"]
+    assert [stage.name for stage in found.stages] == ["index", "colour", "als", "publish_latent_factors", "score_ratings"]

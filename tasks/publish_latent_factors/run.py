@@ -1,4 +1,4 @@
-"""The work of stage `publish_factors`."""
+"""The work of stage `publish_latent_factors`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superworkflow.tasks.lib.vertex.stage import whole_field
 
 
 def run(job: StageRun[StageParams]) -> Output:
-    """Write the tables; see `tasks.publish_factors`.
+    """Write the tables; see `tasks.publish_latent_factors`.
 
     Raises:
         UserError: the factors are of another graph.

@@ -23,12 +23,13 @@ from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 
 
-def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
+def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE) -> Superworkflow:
     """Index, colour, the program, publish_fields.
 
     Args:
         program: what runs.
         stage: its stage, as `tasks.lib.vertex.stage.program_stage` makes it.
+        read: the index stage, perhaps with other defaults.
     """
 
     def diagram(flow: Diagram, edges: Source, vertices: Source | None = None) -> None:
@@ -38,7 +39,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
             if not flow.parameter(f"{program.name}.{name}"):
                 raise UserError("the program needs a node", where=f"{program.name}.{name}",
                                 remedy=f"Give one with --set {program.name}.{name}=NODE")  # fmt: skip
-        graph = flow.stage(index.STAGE, edges=edges)
+        graph = flow.stage(read, edges=edges)
         table = flow.stage(vertex_fields.STAGE, graph=graph, table=vertices) if vertices is not None else None
         values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph), table=table)
         flow.stage(publish_fields.STAGE, graph=graph, values=values)
@@ -49,7 +50,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwork
     return Superworkflow(
         name=program.name,
         help=program.help or f"vertex program {program.name}",
-        stages=(index.STAGE, colour.STAGE, *given, stage, publish_fields.STAGE),
+        stages=(read, colour.STAGE, *given, stage, publish_fields.STAGE),
         sources={
             "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
             "files",

@@ -2,7 +2,8 @@
 
 Two vertices of one colour are further apart than `distance`, in whichever direction edges point. Vertices take, in the
 order of their numbers and so from the highest degree, the smallest colour that is free (greedy colouring, largest
-first: Welsh and Powell, 1967).
+first: Welsh and Powell, 1967). At distance 1 the two node sets of a bipartite graph have a colour each, sources the
+first.
 
 Files: `colour.npy` int32 [vertices]; `order.npy` int32 [vertices], the vertices by colour, ascending in each;
 `bounds.npy` int64 [colours + 1], where each colour begins in the order.
@@ -55,6 +56,7 @@ def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resou
 
 STAGE = Stage(
     name="colour",
+    version="2",
     params=ColourParams,
     inputs={"graph": Input("index dataset")},
     run="superworkflow.tasks.colour.run:run",

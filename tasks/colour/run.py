@@ -8,6 +8,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.colour import ColourParams
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.vertex.colours import by_colour, greedy
+from superworkflow.tasks.lib.vertex.stage import sides
 from superworkflow.tasks.lib.vertex.transpose import in_edges
 
 
@@ -18,7 +19,9 @@ def run(job: StageRun[ColourParams]) -> Output:
     vertices = len(indptr) - 1
     check_rows(graph.uri, indptr, indices, None, vertices)
     colours, count = np.zeros(vertices, np.int32), min(1, vertices)
-    if distance and vertices:
+    if distance == 1 and graph.stats.get("bipartite"):
+        colours, count = sides(graph, "colour"), 2
+    elif distance and vertices:
         in_indptr, in_indices = in_edges(indptr, indices, bool(graph.stats["directed"]))
         colours[:] = -1
         count = greedy(indptr, indices, in_indptr, in_indices, distance, colours)

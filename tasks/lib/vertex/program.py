@@ -78,11 +78,13 @@ class Sync:
         fold: compiled `fold(scope, params)`, a number for each vertex, which only reads.
         merge: sum, or max, of these numbers; in blocks of vertices that are always the same.
         every: steps after which it is computed again; at first it is computed after `init`. 0: at the end alone.
+        finalize: plain function of the merged number, the vertices and the sum of their degrees to the value.
     """
 
     fold: Callable[[Any, Any], Any]
     merge: Literal["sum", "max"] = "sum"
     every: int = 1
+    finalize: Callable[[float, int, int], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class VertexProgram:
         help: one line for people.
         edge_fields: the same as `fields` for each edge; both ends read and write them.
         messages: the same for each direction of an edge; the end from which it points writes them.
-        graph_fields: fields that the graph's dataset gives, as `<field>.npy`, before `init`.
+        graph_fields: fields that the graph's dataset gives, as `<field>.npy`, before `init`. `side` is that of a graph
+            of two node sets: 0 of sources, 1 of targets.
         graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
             gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
     """

@@ -236,7 +236,10 @@ class ChromaticEngine:
                 self._functions.folds[number].fold_blocks(
                     self._state(step), self._functions.settings, _FOLD_BLOCK, totals
                 )
-                self.globals[number] = totals.max(initial=0.0) if sync.merge == "max" else totals.sum()
+                total = float(totals.max(initial=0.0) if sync.merge == "max" else totals.sum())
+                if sync.finalize is not None:
+                    total = sync.finalize(total, vertices, int(self._degrees.sum()))
+                self.globals[number] = total
 
     def _not_finite(self, step: int) -> UserError:
         program = f"program {self._program.name}"

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 SHARD = 1 << 20
 """Vertices of a file of a field."""
 TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
+SIDE = "side"
+"""Field of a graph of two node sets."""
 _PROCESS_BYTES = 230 << 20
+_ARC_S = 3e-9
 _START_S = 3.0
 """With compiling a program's functions, which are kept for later runs."""
 _CLASSES = 20
@@ -38,6 +41,7 @@ def program_stage(
     version: str = "1",
     metrics: tuple[str, ...] = (),
     of_graph: Callable[[Stats], VertexProgram] | None = None,
+    arc_s: Callable[[Any], float] = lambda params: _ARC_S,
 ) -> Stage[Any]:
     """The stage of a program, of its name.
 
@@ -47,10 +51,12 @@ def program_stage(
         version: raised when the program gives another result.
         metrics: names of the figures by which runs are judged, as `finish` reports them.
         of_graph: function of a graph's stats to the program that runs on it, where there are several.
+        arc_s: CPU seconds that an update takes for each of its arcs, from the parameters.
     """
 
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-        return _estimate(of_graph(inputs.get("graph", {})) if of_graph else program, params, inputs)
+        chosen = of_graph(inputs.get("graph", {})) if of_graph else program
+        return _estimate(chosen, params, inputs, arc_s(params))
 
     table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     return Stage(
@@ -154,7 +160,10 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
-    given = {name: graph.array(f"{name}.npy") for name in program.graph_fields}
+    given = {
+        name: sides(graph, program.name) if name == SIDE else graph.array(f"{name}.npy")
+        for name in program.graph_fields
+    }
     for name, values in given.items():
         if len(values) != vertices:
             raise unfit(f"{graph.uri}/{name}.npy", f"{vertices} vertices by indptr.npy", len(values))
@@ -165,6 +174,27 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
     return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows)
+
+
+def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
+    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets.
+
+    Args:
+        graph: index dataset.
+        program: which asks, for the error.
+
+    Raises:
+        UserError: its nodes are one set.
+    """
+    from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
+
+    if not graph.stats.get("bipartite"):
+        raise UserError("the program needs a graph of two node sets", where=f"program {program}", value=graph.uri,
+                        remedy="Index the edge list with bipartite=true")  # fmt: skip
+    found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
+    with graph.parquet("vertices.parquet") as file:
+        found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
+    return found
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
@@ -204,7 +234,25 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
     return Output(rows=vertices, stats=stats)
 
 
-def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats]) -> Estimate:
+def whole_field(graph: Dataset, values: Dataset, name: str) -> NDArray[Any]:
+    """A field of all vertices, which a program has written.
+
+    Args:
+        graph: on which it ran.
+        values: dataset of the program.
+        name: of the field.
+
+    Raises:
+        UserError: the values are of another graph.
+    """
+    field: NDArray[Any] = np.concatenate([values.array(file) for file in sorted(values.files(f"{name}-*.npy"))])
+    if len(field) != graph.stats["vertices"]:
+        raise UserError("the values are of another graph", where=values.uri, value=f"{len(field)} vertices",
+                        remedy=f"Give those of {graph.uri}")  # fmt: skip
+    return field
+
+
+def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float) -> Estimate:
     """Memory of the graph, as it is and renumbered, of fields and queue; time of the sweeps that most programs take."""
     graph = inputs.get("graph", {})
     vertices, arcs = (
@@ -225,7 +273,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         + (28 + 8 * both + twice * wide) * vertices
         + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
-        cpu_s=_START_S + steps * (3e-9 * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
+        cpu_s=_START_S + steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 

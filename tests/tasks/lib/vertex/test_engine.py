@@ -189,11 +189,13 @@ def from_all(scope: Any, params: Any) -> None:
 def test_syncs_are_values_of_the_last_step() -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
     syncs = {"total": Sync(value_of), "largest": Sync(value_of, merge="max", every=2)}
+    syncs["share"] = Sync(value_of, finalize=lambda total, vertices, arcs: total / (100 * vertices + arcs))
     program = VertexProgram("all", {"value": "int64"}, from_all, start, syncs=syncs)
     trace = ChromaticEngine(program, ProgramParams(scheduler="sweep", max_steps=3), graph).run().trace
     # Values 1, 8, 15; the largest is read as 15 in steps 1 and 2, and as 15 + 2 * 16 in step 3.
     assert [row["total"] for row in trace] == [24 + 3 * 16, 24 + 6 * 16, 24 + 6 * 16 + 3 * 48]
     assert [row["largest"] for row in trace] == [15, 47, 47]
+    assert [row["share"] for row in trace] == [row["total"] / (100 * 3 + 4) for row in trace]
 
 
 def writes_a_neighbour(scope: Any, params: Any) -> None:

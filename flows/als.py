@@ -1,0 +1,50 @@
+"""Factors of users and items from ratings, by a vertex program; judged on ratings that are held out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
+from superworkflow.tasks.index.two_sets import RatingsParams
+
+READ = replace(index.STAGE, params=RatingsParams)
+
+
+def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
+    """Index, colour, als, publish_latent_factors; score_ratings if ratings are held out."""
+    graph = flow.stage(READ, edges=edges)
+    values = flow.stage(als.STAGE, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+    flow.stage(publish_latent_factors.STAGE, graph=graph, values=values)
+    if test is not None:
+        flow.stage(score_ratings.STAGE, graph=graph, values=values, test=test)
+
+
+SUPERWORKFLOW = Superworkflow(
+    name="als",
+    help="factors of users and items from ratings, by alternating least squares",
+    stages=(READ, colour.STAGE, als.STAGE, publish_latent_factors.STAGE, score_ratings.STAGE),
+    sources={
+        "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally gzipped; "
+        "or a folder of part files",
+        "test": "held-out ratings in the form of the others, to judge the predictions",
+    },
+    optional=frozenset({"test"}),
+    diagram=diagram,
+    options=als.PROGRAM.params,
+    outputs={
+        "users": ("publish_latent_factors", "users.parquet"),
+        "items": ("publish_latent_factors", "items.parquet"),
+        "trace": ("als", "trace.parquet"),
+    },
+    outcomes=(
+        Metric(
+            "score_ratings", "rmse@test", "minimize", headline=True, source="test", optional=True,
+            baselines="score_ratings",
+        ),
+        Metric("score_ratings", "mae@test", "minimize", source="test", optional=True, baselines="score_ratings"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,26 @@
+"""Other defaults of the index stage, for edge lists whose columns are two sets of nodes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from superworkflow.tasks.index import IndexParams
+
+_FIELDS = IndexParams.model_fields
+
+
+class TwoSetsParams(IndexParams):
+    """Parameters of the index stage for two sets of nodes."""
+
+    bipartite: Literal["auto"] | bool = Field(default=True, description=_FIELDS["bipartite"].description)
+
+
+class RatingsParams(TwoSetsParams):
+    """Parameters of the index stage for ratings: each row has one, and no user rates an item twice."""
+
+    weighted: Literal["auto"] | bool = Field(default=True, description=_FIELDS["weighted"].description)
+    duplicates: Literal["sum", "max", "min", "error"] = Field(
+        default="error", description=_FIELDS["duplicates"].description
+    )

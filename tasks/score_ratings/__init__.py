@@ -1,0 +1,52 @@
+"""Stage `score_ratings`: predicted ratings next to held-out ones.
+
+A prediction is the product of the factors of user and item, within the range of the ratings that these were learned
+from. Where the graph lacks the user or the item it is the mean of those ratings; such rows are counted, in the figures
+and as `unknown_rows`. Held-out ratings are read as the others were, but not cut by time.
+
+Figures: `rmse@test` and `mae@test`; of two simpler methods `mean_…`, the mean rating, and `item_mean_…`, that of the
+item. Files: `metrics.json`; `predictions.parquet` with columns `user`, `item`, `rating`, `predicted`, `known`, a row
+for each held-out rating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.index import IndexParams
+
+METHODS = ("", "mean_", "item_mean_")
+_PROCESS_BYTES = 250 << 20
+_START_S = 0.8
+
+
+def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """The held-out rows, the factors and the graph's nodes are in memory."""
+    vertices, rows = (
+        int(inputs.get("graph", {}).get("vertices") or 0),
+        int(inputs.get("test", {}).get("bytes") or 0) // 12,
+    )
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 200 * rows + int(inputs.get("values", {}).get("bytes") or 0) + 60 * vertices,
+        cpu_s=_START_S + 2e-6 * rows, output_bytes=16 * rows, stats={"rows": rows}, parallel=0.0, start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="score_ratings",
+    params=IndexParams,
+    params_of=("index",),
+    inputs={
+        "graph": Input("index dataset of ratings"),
+        "values": Input("als dataset of that graph"),
+        "test": Input("held-out ratings, in the form of the others; or a folder of part files", file=True, parts=True),
+    },
+    run="superworkflow.tasks.score_ratings.run:run",
+    estimate=estimate,
+    metrics=tuple(method + figure for method in METHODS for figure in ("rmse", "mae")),
+    help="predicted ratings next to held-out ones",
+)

@@ -1,0 +1,162 @@
+"""Alternating least squares against SciPy's normal equations, its figures against NumPy's, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from superworkflow.flows import load_superworkflow
+from superworkflow.flows.als import READ
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.als import STAGE as ALS
+from superworkflow.tasks.colour import STAGE as COLOUR
+from superworkflow.tasks.index import STAGE as INDEX
+from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
+from superworkflow.tasks.score_ratings import STAGE as SCORE
+from tests.tasks.index_helpers import run_stage
+
+FACTORS, LAMBDA = 3, 0.07
+Rows = list[tuple[int, int, float]]
+
+
+def write(rows: Rows, path: Path) -> str:
+    path.write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
+    return str(path)
+
+
+def ratings(users: int, items: int, count: int) -> Rows:
+    """Ratings 1 to 5 in halves; ids of both sides begin at 0."""
+    rng = np.random.default_rng(1)
+    cells = rng.choice(users * items, count, replace=False)
+    return [
+        (int(c) // items, int(c) % items, float(r) / 2) for c, r in zip(cells, rng.integers(2, 11, count), strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return ratings(6_000, 40, 30_000)
+
+
+@pytest.fixture(scope="module")
+def graph(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+    folder = tmp_path_factory.mktemp("ratings")
+    made = run_stage(READ, {}, {"edges": write(rows, folder / "r.csv")}, folder / "index")
+    return made, run_stage(COLOUR, {}, {"graph": made.uri}, folder / "colour")
+
+
+def run_als(graph: tuple[Dataset, Dataset], folder: Path, cpu: int = 1, **params: object) -> Dataset:
+    inputs = {"graph": graph[0].uri, "colours": graph[1].uri}
+    params = {"factors": FACTORS, "regularization": LAMBDA, **params}
+    return run_stage(ALS, params, inputs, folder, cpu, io.StringIO())
+
+
+def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
+    """Published factors of users and items, [id, factors]; NaN of ids without ratings."""
+    made, found = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder), []
+    for name, size in (("users", 6_000), ("items", 40)):
+        with made.parquet(f"{name}.parquet") as file:
+            table = file.read()
+        factors = np.full((size, FACTORS), np.nan)
+        factors[table["node"].cast("int64").to_numpy()] = np.array(table["factor"].to_pylist())
+        found.append(factors)
+    return found
+
+
+def solved(rows: Rows, others: np.ndarray, size: int, own: int) -> np.ndarray:
+    """Factors of one side by the normal equations in float64, from those of the other."""
+    data, found = np.array(rows), np.full((size, FACTORS), np.nan)
+    for vertex in np.unique(data[:, own]).astype(int):
+        mine = data[data[:, own] == vertex]
+        near = others[mine[:, 1 - own].astype(int)]
+        penalty = LAMBDA * len(mine) * np.eye(FACTORS)
+        found[vertex] = np.linalg.solve(near.T @ near + penalty, near.T @ mine[:, 2])
+    return found
+
+
+def test_half_sweeps_solve_the_normal_equations(rows: Rows, graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    two, three = (run_als(graph, tmp_path / str(steps), max_steps=steps) for steps in (2, 3))
+    users, items = tables(graph[0], two, tmp_path / "p2")
+    later, _ = tables(graph[0], three, tmp_path / "p3")
+    np.testing.assert_allclose(items, solved(rows, users, 40, 1), atol=1e-5)
+    np.testing.assert_allclose(later, solved(rows, items, 6_000, 0), atol=1e-5)
+    assert np.nanmax(np.abs(later - users)) > 1e-3
+    errors = [np.sqrt(np.mean([(users[u] @ items[i] - r) ** 2 for u, i, r in rows]))]
+    with two.parquet("trace.parquet") as file:
+        traced = file.read()["rmse"].to_pylist()
+    assert traced[-1] == pytest.approx(errors[0], rel=1e-6)
+    assert traced[-1] < traced[0]
+
+
+def test_threads_change_no_bit(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    one, two = (run_als(graph, tmp_path / str(cpu), cpu, max_steps=4) for cpu in (1, 2))
+    found = [whole_field(graph[0], each, "factor") for each in (one, two)]
+    assert found[0].tobytes() == found[1].tobytes()
+    assert graph[1].stats["colours"] == 2
+
+
+def test_figures_on_held_out_ratings(rows: Rows, graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    values = run_als(graph, tmp_path / "als", max_steps=2)
+    users, items = tables(graph[0], values, tmp_path / "p")
+    data = np.array(rows)
+    test: Rows = [(u, (i + 1) % 40, 6 - r) for u, i, r in rows[:500]]
+    test += [(9_999, 1, 2.0), (rows[0][0], 77, 4.0)]
+    inputs = {"graph": graph[0].uri, "values": values.uri, "test": write(test, tmp_path / "t.csv")}
+    log = io.StringIO()
+    scored = run_stage(SCORE, {}, inputs, tmp_path / "score", 1, log)
+    mean, wanted = data[:, 2].mean(), np.array([r for _, _, r in test])
+    inside = [np.clip(users[u] @ items[i], 1, 5) for u, i, _ in test[:500]]
+    of_items = [data[data[:, 1] == i, 2].mean() if i < 40 else mean for _, i, _ in test]
+    expected = {"": np.array([*inside, mean, mean]), "mean_": np.full(502, mean), "item_mean_": np.array(of_items)}
+    for method, predicted in expected.items():
+        error = predicted - wanted
+        assert scored.stats[f"metrics.{method}rmse@test"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-6)
+        assert scored.stats[f"metrics.{method}mae@test"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
+    assert scored.stats["unknown_rows"] == 2
+    assert "2 held-out ratings are of a user or an item without others" in log.getvalue()
+
+
+def test_held_out_ratings_as_parquet(graph: tuple[Dataset, Dataset], rows: Rows, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = run_als(graph, tmp_path / "als", max_steps=2)
+    columns = list(zip(*rows[:200], strict=True))
+    pq.write_table(pa.table(list(map(pa.array, columns)), ["user", "item", "rating"]), tmp_path / "t.parquet")
+    names = (str(tmp_path / "t.parquet"), write(rows[:200], tmp_path / "t.csv"))
+    scored = [
+        run_stage(SCORE, {}, {"graph": graph[0].uri, "values": values.uri, "test": name}, tmp_path / f"score{i}", 1)
+        for i, name in enumerate(names)
+    ]
+    assert scored[0].stats["metrics.rmse@test"] == scored[1].stats["metrics.rmse@test"]
+
+
+def test_what_is_refused(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    plain = run_stage(INDEX, {"weighted": True}, {"edges": write([(1, 2, 3.0)], tmp_path / "p.csv")}, tmp_path / "i")
+    colours = run_stage(COLOUR, {}, {"graph": plain.uri}, tmp_path / "c")
+    with pytest.raises(UserError, match=r"program als: the program needs a graph of two node sets"):
+        run_als((plain, colours), tmp_path / "als")
+    twice = write([(1, 2, 3.0), (1, 2, 4.0)], tmp_path / "twice.csv")
+    with pytest.raises(UserError, match=r"twice\.csv, line 3: .* .got .1 2, first in line 2"):
+        run_stage(READ, {}, {"edges": twice}, tmp_path / "twice")
+    values = run_als(graph, tmp_path / "values", max_steps=2)
+    wrong = write([(1, 2, 3.0), (1, 3, float("nan"))], tmp_path / "wrong.csv")
+    inputs = {"graph": graph[0].uri, "values": values.uri, "test": wrong}
+    with pytest.raises(UserError, match=r"wrong\.csv, line 3"):
+        run_stage(SCORE, {}, inputs, tmp_path / "score")
+
+
+def test_superworkflow() -> None:
+    found = load_superworkflow("als")
+    assert [stage.name for stage in found.stages] == [
+        "index",
+        "colour",
+        "als",
+        "publish_latent_factors",
+        "score_ratings",
+    ]

@@ -1,6 +1,8 @@
-"""GNN: a trained network that classifies the nodes of a whole new graph."""
+"""GNN: a trained network that predicts classes or numbers of the nodes or edges of a whole new graph."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pydantic import Field
 
@@ -27,11 +29,15 @@ class GnnPredictOptions(StageParams):
 def diagram(
     flow: Diagram, network: Dataset, graph: Source | None, edges: Source | None, features: Source | None
 ) -> None:
-    """Heterograph, infer, tabulate."""
+    """Heterograph, infer, tabulate.
+
+    An edge list is read as the network's was, unless parameters say otherwise.
+    """
     check_network(network)
     check_graph(graph, edges, features)
     scaled = network if features is not None else None
-    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, network=scaled)
+    reading = {} if edges is None else reading_of(network)
+    typed = flow.stage(heterograph.STAGE, defaults=reading, graph=graph, edges=edges, features=features, network=scaled)
     if graph is not None:
         typed = flow.stage(feature_matrix.STAGE, graph=typed, network=network)
     shards = None
@@ -60,6 +66,23 @@ def check_network(network: Dataset) -> None:
                         remedy="Ask the registered model for pairs; their nodes may be new")  # fmt: skip
 
 
+def reading_of(network: Dataset) -> dict[str, Any]:
+    """Parameters of stage heterograph by which an edge list becomes a graph that the network reads.
+
+    They are in the network itself: its edge sets, the features of edges that its layers read, and the times.
+    """
+    shape = read_shape(network)
+    names = [name for name, _ in shape.edge_columns.get(heterograph.EDGE_SET, ())]
+    own = (heterograph.WEIGHT, heterograph.TIMESTAMP)
+    columns = dict.fromkeys(name.partition("=")[0] for name in names if name not in own)
+    found: dict[str, Any] = {"edge_features": ",".join(columns)} if columns else {}
+    if any(each.name == heterograph.REVERSE_EDGE_SET for each in shape.relations):
+        found["directed"] = True
+    if shape.times is not None or heterograph.TIMESTAMP in names:
+        found["time"] = "auto"
+    return found
+
+
 def check_graph(graph: Source | None, edges: Source | None, features: Source | None) -> None:
     """Refuse combinations of sources that do not define one graph.
 
@@ -76,7 +99,7 @@ def check_graph(graph: Source | None, edges: Source | None, features: Source | N
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn_predict",
-    help="classes of the nodes of a new graph, by a network that gnn has trained",
+    help="classes or numbers of the nodes or edges of a new graph, by a network that gnn has trained",
     stages=(heterograph.STAGE, feature_matrix.STAGE, partition.STAGE, shard.STAGE, infer.STAGE, tabulate.STAGE),
     sources={
         "network": "the trained network, a dataset of stage train",

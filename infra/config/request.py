@@ -75,10 +75,12 @@ class Request:
 
     def flat_params(self) -> dict[str, Any]:
         """Parameters that the diagram uses, and those of the superworkflow, by dotted name."""
-        used = {node.prefix for node in self.diagram.nodes.values()} | {self.superworkflow.name}
+        nodes = self.diagram.nodes.values()
+        used = {node.prefix for node in nodes} | {self.superworkflow.name}
+        made = {**self.params, **{node.prefix: node.params for node in nodes if not node.stage.params_of}}
         return {
             f"{prefix}.{name}": value
-            for prefix, model in self.params.items()
+            for prefix, model in made.items()
             if prefix in used
             for name, value in model.model_dump(mode="json").items()
         }

@@ -102,8 +102,9 @@ class Diagram:
         return getattr(self._params[prefix], name)
 
     def stage(
-        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
-    ) -> Node:
+        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None,
+        defaults: Mapping[str, Any] | None = None, **inputs: Node | Given | None,
+    ) -> Node:  # fmt: skip
         """Add one stage.
 
         Args:
@@ -111,6 +112,7 @@ class Diagram:
             name: unique name, when the stage occurs more than once.
             params: prefix of its parameters, one of the superworkflow's `prefixes`; by default the stage's name, or
                 the first of `Stage.params_of`, so that nodes of one stage share their parameters.
+            defaults: values of parameters that nobody set, instead of the stage's own defaults.
             inputs: nodes or what is given, by input name; None leaves an optional input out.
 
         Raises:
@@ -132,6 +134,9 @@ class Diagram:
             remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
+        if unset := {key: value for key, value in (defaults or {}).items() if key not in values.model_fields_set}:
+            own = {key: getattr(values, key) for key in values.model_fields_set}
+            values = stage.params.model_validate(own | unset)
         code = self._codes.get(stage.name)
         digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(stage, given, code))
         node = Node(name, stage, values, given, digest, prefix, code)

@@ -25,8 +25,9 @@ from superworkflow.tasks.infer.files import (
     write_vectors,
 )
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.model.config import Head
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, read_edge_labels
+from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, has_edge_labels, read_edge_labels
 from superworkflow.tasks.lib.gnn.objective.link_prediction import turned
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
@@ -109,19 +110,21 @@ def _write_triples(output: FileWriter, graph: HeteroGraph, network: Network, row
 
 
 def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
-    """Write the rows of both ends' node sets, and the predictions of labelled edges."""
-    labels, head = read_edge_labels(graph), network.shape.head
-    edges = graph.edge_sets[labels.edges]
+    """Write the rows of both ends' node sets, and the predictions of labelled edges; of a graph without, of all."""
+    head = network.shape.head
+    labels = read_edge_labels(graph) if has_edge_labels(graph.dataset) else None
+    edges = graph.edge_sets[labels.edges if labels else head.edges]
+    pairs = labels.pairs if labels else _pairs_of(graph, edges)
     ids = _write_ends(output, graph, edges, rows[edges.source], rows[edges.target])
-    outputs = decoded(network, edges, rows, labels.pairs)
-    columns = edge_columns(labels, (ids[edges.source], ids[edges.target]), outputs, head.mean, head.scale)
+    outputs = decoded(network, edges, rows, pairs)
+    columns = edge_columns(head, (ids[edges.source], ids[edges.target]), pairs, outputs, labels)
     if head.classes:
         write_probabilities(output, network.shape, outputs)
     with output.file(PREDICTIONS) as path:
         pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=1 << 17)
     count, kinds = sum(map(len, ids.values())), {"classes": len(head.classes)} if head.classes else {}
     return Output(rows=count, stats={
-        "rows": count, "nodes": count, "dimensions": head.width, "pairs": len(labels.pairs), **kinds,
+        "rows": count, "nodes": count, "dimensions": head.width, "pairs": len(pairs), **kinds,
     })  # fmt: skip
 
 
@@ -169,26 +172,35 @@ def decoded(network: Network, edges: EdgeSet, rows: RowsByNodeSet, pairs: NDArra
     return made
 
 
+def _pairs_of(graph: HeteroGraph, edges: EdgeSet) -> NDArray[np.int64]:
+    """Source and target of all edges of a set, int64 [edges, 2], in its order."""
+    indptr, indices = graph.rows(edges.name)
+    return np.stack([np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), indices], 1).astype(np.int64, copy=False)
+
+
 def edge_columns(
-    labels: EdgeLabels, ends: tuple[pa.Array, pa.Array], outputs: NDArray[np.float32], mean: float, scale: float
-) -> dict[str, pa.Array]:
-    """Columns of the predictions of labelled edges.
+    head: Head, ends: tuple[pa.Array, pa.Array], pairs: NDArray[np.int64], outputs: NDArray[np.float32],
+    labels: EdgeLabels | None,
+) -> dict[str, pa.Array]:  # fmt: skip
+    """Columns of the predictions of edges.
 
     Args:
-        labels: the edges.
+        head: classes, or mean and scale of the numbers.
         ends: names of the nodes of the sets in which edges start and end.
+        pairs: source and target of each edge, int64 [edges, 2].
         outputs: of the decoder, [edges, classes], or [edges, 1] standardised numbers.
-        mean, scale: of the numbers.
+        labels: of these edges; None for a graph without, whose labels and splits are null.
     """
-    names = {name: ids.take(column(labels.pairs[:, i])).cast(pa.string())
+    found = {name: ids.take(column(pairs[:, i])).cast(pa.string())
              for i, (name, ids) in enumerate(zip(("source", "target"), ends, strict=True))}  # fmt: skip
-    splits = pa.array(SPLITS, pa.string()).take(column(labels.splits.astype(np.int64)))
-    if not labels.classes:
-        predicted = outputs[:, 0].astype(np.float64) * scale + mean
-        return names | {"predicted": column(predicted), "label": column(labels.values), "split": splits}
-    likely, found = torch.softmax(torch.from_numpy(outputs), 1).max(1)
-    classes = pa.array(labels.classes, pa.string())
-    return names | {
-        "predicted": classes.take(column(found.numpy())), "probability": column(likely.numpy()),
-        "label": classes.take(column(labels.values)), "split": splits,
-    }  # fmt: skip
+    kind = pa.string() if head.classes else pa.float64()
+    if head.classes:
+        likely, best = torch.softmax(torch.from_numpy(outputs), 1).max(1)
+        found["predicted"] = pa.array(head.classes, kind).take(column(best.numpy()))
+        found["probability"] = column(likely.numpy())
+    else:
+        found["predicted"] = column(outputs[:, 0].astype(np.float64) * head.scale + head.mean)
+    if labels is None:
+        return found | {"label": pa.nulls(len(pairs), kind), "split": pa.nulls(len(pairs), pa.string())}
+    own = pa.array(labels.classes, kind).take(column(labels.values)) if labels.classes else column(labels.values)
+    return found | {"label": own, "split": pa.array(SPLITS, pa.string()).take(column(labels.splits.astype(np.int64)))}

@@ -1,8 +1,8 @@
-"""Stage `tabulate`: predictions of nodes as one table for people, with the probabilities of all classes.
+"""Stage `tabulate`: predictions of nodes or edges as one table for people, with the probabilities of all classes.
 
 File: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and for each class
 `probability_<class>` float32. Where nodes have several classes `predicted` and `probability` are lists. Predicted
-numbers are the columns `node` and `predicted` alone.
+numbers are the columns `node` and `predicted` alone. Edges have `source` and `target` instead of `node`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _START_S = 0.4
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """From the number of predictions and of classes; rows pass by in groups."""
     given = inputs.get("predictions", {})
-    nodes, classes = int(given.get("nodes") or 0), int(given.get("classes") or USUAL_CLASSES)
+    nodes, classes = int(given.get("pairs") or given.get("nodes") or 0), int(given.get("classes") or USUAL_CLASSES)
     return Estimate(
         memory_bytes=_PROCESS_BYTES + min(nodes, 1 << 17) * (8 * classes + 200),
         cpu_s=_START_S + 3e-8 * nodes * classes,

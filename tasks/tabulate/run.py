@@ -11,7 +11,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 
 TABLE, CLASSES = "predictions.parquet", "classes.json"
-COLUMNS = ["node", "predicted", "probability"]
+COLUMNS = ["node", "source", "target", "predicted", "probability"]
 _ROWS = 1 << 17
 
 
@@ -25,9 +25,9 @@ def run(job: StageRun[StageParams]) -> Output:
     with predictions.parquet(TABLE) as file:
         columns = [name for name in COLUMNS if name in file.schema_arrow.names]
         count = file.metadata.num_rows
-    if "node" not in columns:
-        raise UserError("no predictions of nodes", where=predictions.uri,
-                        remedy="Give the output of stage infer for a network that classifies nodes")  # fmt: skip
+    if "predicted" not in columns:
+        raise UserError("no predictions of nodes or edges", where=predictions.uri,
+                        remedy="Give the output of stage infer for a network that does not predict links")  # fmt: skip
     classes: list[str] = predictions.json(CLASSES) if CLASSES in predictions else []
     likely = predictions.array("probabilities.npy") if classes else np.empty((count, 0), np.float32)
     names = [f"probability_{name}" for name in classes]

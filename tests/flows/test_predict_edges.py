@@ -1,0 +1,92 @@
+"""A network of edges on a new edge list, which is read as its own was; every edge has a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import heterograph, holdout_edges, infer, train
+from superworkflow.tasks.heterograph import HeterographParams
+from tests.tasks.index_helpers import run_stage
+
+NODES = 30
+TRAINING = {"model": "rgat", "hidden": 8, "epochs": 30, "batch": 64, "learning_rate": 0.02, "patience": 0}
+
+
+def write_graph(folder: Path, first: str) -> dict[str, str]:
+    """Who pays whom, for weeks of a kind; from an even node it is 3 more than from an odd one."""
+    folder.mkdir()
+    rng = np.random.default_rng(len(first))
+    rows = [(u, v) for u in range(NODES) for v in rng.choice(NODES, 8, replace=False) if u != v]
+    edges = pd.DataFrame(rows, columns=["source", "target"])
+    edges["price"] = 3.0 * (edges.source % 2 == 0) + rng.normal(size=len(rows)) / 10
+    edges["weeks"], edges["kind"] = (
+        rng.integers(1, 9, len(rows)) / 2,
+        ["a" if each % 3 else "b" for each in edges.index],
+    )
+    for end in ("source", "target"):
+        edges[end] = first + edges[end].astype(str)
+    edges.to_csv(folder / "edges.csv", index=False)
+    nodes = [f"{first}{i},{i % 2},{rng.normal():.3f}" for i in range(NODES)]
+    (folder / "features.csv").write_text("\n".join(["node,even,noise", *nodes]) + "\n")
+    return {name: str(folder / f"{name}.csv") for name in ("edges", "features")}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("payments")
+    files = write_graph(folder / "first", "p")
+    reading = {"directed": True, "edge_features": "weeks,kind"}
+    graph = run_stage(heterograph.STAGE, reading, files, folder / "graph")
+    learned = {"label": "price", "task": "edge_regression"}
+    given = {"graph": str(graph.location.local_path), "edges": files["edges"]}
+    held = run_stage(holdout_edges.STAGE, learned, given, folder / "held")
+    return run_stage(train.STAGE, TRAINING | learned, {"graph": str(held.location.local_path)}, folder / "network")
+
+
+def drawn(network: Dataset, files: dict[str, str], **reading: bool) -> Diagram:
+    flow = load_superworkflow("gnn_predict")
+    params = {name: model() for name, model in flow.models().items()} | {"heterograph": HeterographParams(**reading)}
+    sources = {name: Source.of(path) for name, path in files.items()}
+    return flow.build(params, {"network": network, **sources})
+
+
+def test_all_edges_of_a_new_graph_read_as_the_networks(network: Dataset, tmp_path: Path) -> None:
+    files = write_graph(tmp_path / "later", "qq")
+    diagram, made = drawn(network, files), dict[str, str]()
+    assert list(diagram.nodes) == ["heterograph", "infer", "tabulate"]
+    for name, node in diagram.nodes.items():
+        inputs = {
+            key: made.get(getattr(given, "name", ""), getattr(given, "uri", "")) for key, given in node.inputs.items()
+        }
+        done = run_stage(node.stage, node.params.model_dump(mode="json"), inputs, tmp_path / name)
+        assert done.digest == node.digest
+        made[name] = str(done.location.local_path)
+    found = pd.read_parquet(Path(made["tabulate"]) / "predictions.parquet")
+    assert list(found) == ["source", "target", "predicted"]
+    both = found.merge(pd.read_csv(files["edges"]), on=["source", "target"], validate="one_to_one")
+    assert len(both) == len(found) == len(pd.read_csv(files["edges"]))
+    assert np.sqrt(((both.predicted - both.price) ** 2).mean()) < 0.7  # the mean alone has 1.5
+
+
+def test_parameters_that_are_set_are_kept(network: Dataset, tmp_path: Path) -> None:
+    files = write_graph(tmp_path / "later", "qq")
+    read = drawn(network, files).nodes["heterograph"].params
+    assert isinstance(read, HeterographParams)
+    assert (read.directed, read.edge_features, read.time) == (True, "kind,weeks", None)
+    undirected = drawn(network, files, directed=False).nodes["heterograph"]
+    assert undirected.params.model_dump()["directed"] is False
+    given = {name: getattr(each, "uri", "") for name, each in undirected.inputs.items()}
+    graph = run_stage(heterograph.STAGE, undirected.params.model_dump(mode="json"), given, tmp_path / "graph")
+    with pytest.raises(UserError, match="the network was trained on another graph"):
+        run_stage(
+            infer.STAGE, {}, {"graph": str(graph.location.local_path), "network": network.uri}, tmp_path / "infer"
+        )

@@ -9,6 +9,7 @@ from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
+from superworkflow.tasks.als.program import AlsParams
 from superworkflow.tasks.index.two_sets import RatingsParams
 from superworkflow.tasks.lib.formats import IN_MEMORY
 
@@ -35,7 +36,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     optional=frozenset({"test"}),
     diagram=diagram,
-    options=als.PROGRAM.params,
+    options=AlsParams,
     in_memory=IN_MEMORY,
     outputs={
         "users": ("publish_latent_factors", "users.parquet"),

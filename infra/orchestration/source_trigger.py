@@ -127,8 +127,9 @@ class _Opening(Diagram):
     """Opens each source as its stage declares it, without digests, for which content would be read."""
 
     def stage(
-        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
-    ) -> Node:
+        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None,
+        defaults: Mapping[str, Any] | None = None, **inputs: Node | Given | None,
+    ) -> Node:  # fmt: skip
         """See `Diagram`."""
         for key, value in inputs.items():
             if isinstance(value, Source):

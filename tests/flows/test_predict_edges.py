@@ -22,7 +22,7 @@ TRAINING = {"model": "rgat", "hidden": 8, "epochs": 30, "batch": 64, "learning_r
 
 
 def write_graph(folder: Path, first: str) -> dict[str, str]:
-    """Who pays whom, for weeks of a kind; from an even node it is 3 more than from an odd one."""
+    """Payments between nodes, with weeks of a kind; from an even node one is 3 more than from an odd one."""
     folder.mkdir()
     rng = np.random.default_rng(len(first))
     rows = [(u, v) for u in range(NODES) for v in rng.choice(NODES, 8, replace=False) if u != v]

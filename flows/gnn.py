@@ -79,7 +79,10 @@ def diagram(
     if links is not None and not is_links:
         raise UserError("links to validate and test are of link prediction", where="links", value=links.uri,
                         remedy=f"Leave it out, or set gnn.task={LINKS}")  # fmt: skip
-    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features)
+    elsewhere = f"{flow.parameter('train.label')},{flow.parameter('train.split_by')}" if of_edges else ""
+    typed = flow.stage(
+        heterograph.STAGE, defaults={"other_columns": elsewhere}, graph=graph, edges=edges, features=features
+    )
     if graph is not None:
         typed = flow.stage(feature_matrix.STAGE, graph=typed)
     classes = None if labels is None else flow.stage(node_labels.STAGE, graph=typed, labels=labels)

@@ -76,6 +76,8 @@ def reading_of(network: Dataset) -> dict[str, Any]:
     own = (heterograph.WEIGHT, heterograph.TIMESTAMP)
     columns = dict.fromkeys(name.partition("=")[0] for name in names if name not in own)
     found: dict[str, Any] = {"edge_features": ",".join(columns)} if columns else {}
+    if shape.head.of_pairs:
+        found["other_columns"] = shape.head.label
     if any(each.name == heterograph.REVERSE_EDGE_SET for each in shape.relations):
         found["directed"] = True
     if shape.times is not None or heterograph.TIMESTAMP in names:

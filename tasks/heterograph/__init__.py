@@ -124,6 +124,12 @@ class HeterographParams(FeatureParams):
         "values, `COLUMN=VALUE`. Both directions of an edge have them. Rows of equal edges are then not merged, see "
         "`parallel_edges`.",
     )
+    other_columns: str = Field(
+        default="",
+        description="Columns of an edge list that other stages read, with commas between them, of which no warning "
+        "says that they are not used; gnn names the labels of edges and what splits them.",
+        json_schema_extra={"affects_result": False},
+    )
     directed: bool = Field(
         default=False,
         description="Whether edges of an edge list have a direction. They then become two edge sets: `edge`, in which "

@@ -58,8 +58,8 @@ def _own(remedy: str) -> str:
 
 
 def own_warnings(found: Sequence[InputWarning], params: HeterographParams) -> tuple[InputWarning, ...]:
-    """Warnings of `index` in words of this stage, without those of columns that are features of edges."""
-    used = [name.strip() for name in params.edge_features.split(",")]
+    """Warnings of `index` in words of this stage, without those of columns that this or other stages read."""
+    used = [name.strip() for name in f"{params.edge_features},{params.other_columns}".split(",")]
     left = (each for each in found if not ("not used" in each.what and each.where.endswith(tuple(map(_place, used)))))
     return tuple(map(without_parameter, left))
 

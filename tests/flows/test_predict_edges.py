@@ -15,6 +15,8 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, holdout_edges, infer, train
 from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph.doubts import doubts
+from superworkflow.tasks.train import TrainParams
 from tests.tasks.index_helpers import run_stage
 
 NODES = 30
@@ -90,3 +92,24 @@ def test_parameters_that_are_set_are_kept(network: Dataset, tmp_path: Path) -> N
         run_stage(
             infer.STAGE, {}, {"graph": str(graph.location.local_path), "network": network.uri}, tmp_path / "infer"
         )
+
+
+def test_labels_of_edges_are_not_called_unused(network: Dataset, tmp_path: Path) -> None:
+    files = write_graph(tmp_path / "later", "qq")
+    unused = "a column of numbers is not used"
+    (plain,) = [each for each in doubts(HeterographParams(edge_features="weeks,kind"), _edges(files)) if unused in each]
+    assert "column price" in plain
+    read = drawn(network, files).nodes["heterograph"].params
+    assert not [each for each in doubts(read, _edges(files)) if unused in each]  # type: ignore[arg-type]
+    flow = load_superworkflow("gnn")
+    params = {name: model() for name, model in flow.models().items()}
+    params["train"] = TrainParams(task="edge_regression", label="price", split_by="weeks")
+    params["heterograph"] = HeterographParams(edge_features="kind")
+    first = flow.build(params, _edges(files)).nodes["heterograph"]
+    assert not [each for each in doubts(first.params, _edges(files)) if unused in each]  # type: ignore[arg-type]
+    params["train"] = TrainParams(task="edge_regression", label="weeks", split_by="price")
+    assert flow.build(params, _edges(files)).nodes["heterograph"].digest == first.digest
+
+
+def _edges(files: dict[str, str]) -> dict[str, Source]:
+    return {"edges": Source.of(files["edges"])}

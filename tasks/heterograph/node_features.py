@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,7 +30,7 @@ from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE
 
 _SHOWN = 3
 _HELD_BYTES = 64 << 20
-"""Bytes that are put into the file before its pages are let go."""
+"""Bytes of pages that stay mapped of the file while it is filled."""
 
 
 @dataclass
@@ -149,11 +150,12 @@ class NodeFeatures:
     def _fill(self, filled: NDArray[np.float32], rank: NDArray[np.int32], absent: NDArray[np.int64]) -> None:
         """Put the values of all rows into a matrix of zeros, and count those that are missing, by column."""
         row, put, place = 0, 0, rank[self._numbers]
+        page_bytes = (-(-4 * self.width // mmap.PAGESIZE) + 1) * mmap.PAGESIZE  # rows are put anywhere
         for batch in self.table.batches(self.columns, self.width):
             values = self._values(batch)
             absent += np.isnan(values).sum(axis=0)
             filled[place[row : row + len(values)]] = values
-            row, put = row + len(values), put + values.nbytes
+            row, put = row + len(values), put + len(values) * page_bytes
             if put > _HELD_BYTES:
                 release(filled)
                 put = 0

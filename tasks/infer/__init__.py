@@ -79,7 +79,7 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     inner = hidden * max(0, layers - 2) if params.inner_rows else 0
     return Estimate(
         memory_bytes=_PROCESS_BYTES + (4 * held + _NODE_BYTES) * nodes + gathered + mapped,
-        cpu_s=_START_S + products / 3e10 + sums * 2e-9 + 4e-8 * edges * layers + 2e-6 * nodes,
+        cpu_s=_START_S + products / 7e10 + sums * 6e-10 + 4e-8 * edges * layers + 2e-6 * nodes,
         output_bytes=nodes * (4 * (hidden + inner + classes) + 40),
         stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
         parallel=0.6,

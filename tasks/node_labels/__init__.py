@@ -38,7 +38,7 @@ def estimate(params: NodeLabelsParams, inputs: Mapping[str, Stats], resources: R
     rows = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
     output = 10 * min(rows, nodes or rows) + nodes
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 500 * rows + 60 * nodes,
+        memory_bytes=_PROCESS_BYTES + 500 * rows + 300 * nodes,
         cpu_s=_START_S + 4e-6 * rows + 5e-7 * nodes,
         output_bytes=output,
         stats={

@@ -48,7 +48,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     nodes, classes = int(found.get("nodes") or 0), int(found.get("classes") or USUAL_CLASSES)
     cells = min(nodes * classes, 2 * MOST_RANKED)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 150 * nodes + 4 * cells, cpu_s=_START_S + 1e-6 * nodes + 3e-7 * cells,
+        memory_bytes=_PROCESS_BYTES + 150 * nodes + 4 * cells, cpu_s=_START_S + 1e-6 * nodes + 8e-8 * cells,
         output_bytes=(1 << 12) + 200 * classes,
         parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip

@@ -127,8 +127,10 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     # Weights, gradients, two moments, the best ones, and those that are written.
     state = 4 * (6 * dense + 5 * learned) + 16 * nodes + (8 * 3 * links)
     steps_bytes = training.held_bytes + (1 + params.lookahead) * max(training.waiting_bytes, validation.waiting_bytes)
+    means = mean_values(graph) if params.sums_features else 0
+    mapped = 0 if network.learned else 4 * (values + means)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + given + state + max(steps_bytes, validation.held_bytes),
+        memory_bytes=_PROCESS_BYTES + mapped + given + state + max(steps_bytes, validation.held_bytes),
         cpu_s=_START_S + steps * training.cpu_s + validated_s,
         output_bytes=4 * (dense + learned) + nodes + 20 * steps + (1 << 12),
         stats={
@@ -140,6 +142,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         parallel=0.6,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
+        mapped_bytes=mapped,
         kind="own" if params.code else params.model,
     )
 
@@ -152,4 +155,5 @@ def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resour
     edges = int(graph.get("edges") or 0)
     held = 4 * (values + means + edges) // workers + (4 * edges // workers if params.weight else 0)
     mapped = 4 * means
-    return replace(alone, memory_bytes=alone.memory_bytes + held + mapped, mapped_bytes=mapped)
+    memory = alone.memory_bytes - alone.mapped_bytes + held + mapped
+    return replace(alone, memory_bytes=memory, mapped_bytes=mapped)

@@ -49,7 +49,6 @@ def schedule(links: bool, items: int, batch: int, learned: bool, numbers: bool =
     patience = max(5, epochs // 4)
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
-        rate, dropout = (0.001, 0.0) if learned else (0.003, 0.3)
-        return TrainingSchedule(epochs, LINK_PATIENCE, rate, 0.0, dropout, "figure")
+        return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")
     decay = 5e-4 if items <= FEW_ITEMS else 0.0
     return TrainingSchedule(epochs, patience, 0.01, decay, 0.0 if numbers else 0.5, "loss")

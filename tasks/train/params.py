@@ -134,8 +134,7 @@ class TrainParams(SplitParams):
     )
     learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01; of links 0.003 with features and "
-        "0.001 without.",
+        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01; of links 0.003.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
     )  # fmt: skip
     weight_decay: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(

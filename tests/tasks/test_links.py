@@ -154,7 +154,7 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
 
 
 def test_degrees_are_learned(tmp_path):
-    """Links made probable by the degrees of both ends alone: the defaults lose little to their product."""
+    """Defaults, where nothing but the degrees of both ends makes a link probable, lose little to their product."""
     rng = np.random.default_rng(4)
     share = np.arange(1, 301) ** -0.8
     pairs = np.argwhere(np.triu(rng.random((300, 300)) < np.minimum(1, 900 * np.outer(share, share) / share.sum()), 1))

@@ -1,4 +1,4 @@
-"""How often each relation has each head and tail, as a score of triples."""
+"""Frequencies of heads and tails in each relation, as scores of triples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
     edges = graph.edge_sets[held_out.relations[0]]
     sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
     learned = triples_of(graph, held_out.relations)
-    known = np.concatenate([learned, *held_out.triples.values()])
+    true_triples = np.concatenate([learned, *held_out.triples.values()])
 
     def sides_of(relation: int) -> Sides:
         own = learned[learned[:, 1] == relation]
@@ -36,7 +36,7 @@ def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
         if not len(triples):
             continue
         judged += len(triples)
-        found = rank_figures(triple_ranks(triples, known, sides_of), 10)
+        found = rank_figures(triple_ranks(triples, true_triples, sides_of), 10)
         metrics |= {f"{FREQUENCY}_{name}@{split}": value for name, value in found.items()}
         job.progress.log(f"{FREQUENCY.replace('_', ' ')}: mrr {found['mrr']:.4f} ({split})")
     job.output.json("metrics.json", metrics)

@@ -26,11 +26,11 @@ def card(bundle: Dataset) -> ModelCard:
         last = bytes(text[offsets[-2] : offsets[-1]]).decode("utf-8")
         ends = ("source", "target")
         kinds = facts.get("relations", [])
-        asked = (*ends, "relation") if kinds else ends
+        columns = (*ends, "relation") if kinds else ends
         more = [column for end in ends for column in describing(network, f"{end}_")]
         return ModelCard(
             kind=str(task).replace("_", " "),
-            columns=(*({"name": name, "type": "string", "required": True} for name in asked), *more),
+            columns=(*({"name": name, "type": "string", "required": True} for name in columns), *more),
             example=({"source": first, "target": last} | ({"relation": kinds[0]} if kinds else {}),),
             facts=figures | ({"classes": len(facts["classes"])} if facts.get("classes") else {}),
             metadata={"metrics": facts["metrics"]},

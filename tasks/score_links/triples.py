@@ -46,7 +46,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         tails = read_vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
     factors, decoder = _decoder(predictions, held_out.relations, heads.shape[1])
     learned = triples_of(graph, held_out.relations)
-    known = np.concatenate([learned, *held_out.triples.values()])
+    true_triples = np.concatenate([learned, *held_out.triples.values()])
 
     def sides_of(relation: int) -> Sides:
         own = factors[relation]
@@ -60,7 +60,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
             continue
         scored = [triple_scores(heads, tails, factors, decoder, each) for each in (triples, others)]
         ranked = triples[: job.params.ranked]
-        ranks = triple_ranks(ranked, known, sides_of)
+        ranks = triple_ranks(ranked, true_triples, sides_of)
         found = {"auc": area_under_curve(*scored), "ap": average_precision(*scored), **rank_figures(ranks, k)}
         metrics |= {f"{name}@{split}": value for name, value in found.items()}
         rows.append(_table(split, held_out.relations, learned, ranked, ranks, k))

@@ -36,7 +36,7 @@ def path_of(dataset: Dataset) -> str:
     return str(dataset.location.local_path)
 
 
-def slow_ranks(scores: np.ndarray, triples: np.ndarray, known: set[tuple[int, int, int]]) -> np.ndarray:
+def slow_ranks(scores: np.ndarray, triples: np.ndarray, true_triples: set[tuple[int, int, int]]) -> np.ndarray:
     """Filtered ranks of tails and heads, by scores [relations, heads, tails]: one triple after the other."""
     ranks = []
     for head, relation, tail in triples.tolist():
@@ -45,7 +45,7 @@ def slow_ranks(scores: np.ndarray, triples: np.ndarray, known: set[tuple[int, in
             [(head, relation, each) for each in range(scores.shape[2])],
             [(each, relation, tail) for each in range(scores.shape[1])],
         ):
-            values = [scores[r, h, t] for h, r, t in others if (h, r, t) not in known]
+            values = [scores[r, h, t] for h, r, t in others if (h, r, t) not in true_triples]
             above, equal = sum(each > own for each in values), sum(each == own for each in values)
             both.append(np.mean([1 + above + place for place in range(equal + 1)]))
         ranks.append(both)
@@ -60,16 +60,16 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
         rng.integers(-1, 2, (count, 4)).astype(np.float32) for count in (heads, tails, 3)
     )  # small whole numbers: many equal scores
     every = np.stack(np.meshgrid(np.arange(heads), np.arange(3), np.arange(tails), indexing="ij"), -1).reshape(-1, 3)
-    known = every[rng.random(len(every)) < 0.5]
-    known = known if len(known) else every[:1]
-    triples = known[rng.random(len(known)) < 0.5]
+    true_triples = every[rng.random(len(every)) < 0.5]
+    true_triples = true_triples if len(true_triples) else every[:1]
+    triples = true_triples[rng.random(len(true_triples)) < 0.5]
     scores = triple_scores(sources, targets, factors, decoder, every).reshape(heads, 3, tails).transpose(1, 0, 2)
     if decoder == "complex":
         own = (sources[:, :2] + 1j * sources[:, 2:]), (targets[:, :2] + 1j * targets[:, 2:])
         product = np.einsum("hc,rc,tc->rht", own[0], factors[:, :2] + 1j * factors[:, 2:], own[1].conj()).real
         np.testing.assert_array_equal(scores, product)
-    wanted = slow_ranks(scores, triples, {*map(tuple, known.tolist())}).reshape(-1, 2)
-    found = triple_ranks(triples, known, lambda relation: (
+    wanted = slow_ranks(scores, triples, {*map(tuple, true_triples.tolist())}).reshape(-1, 2)
+    found = triple_ranks(triples, true_triples, lambda relation: (
         (queries(sources, factors[relation], decoder, False), targets),
         (queries(targets, factors[relation], decoder, True), sources),
     ))  # fmt: skip
@@ -78,10 +78,10 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
     of_relation = torch.from_numpy(factors)[triples[:, 1]]
     for side in (0, 1):
         kept, others = (2, 0) if side else (0, 2)
-        asked = queries(rows[side][triples[:, kept]], of_relation, decoder, bool(side), torch.cat)
+        of_kept = queries(rows[side][triples[:, kept]], of_relation, decoder, bool(side), torch.cat)
         ranks = triple_prediction.filtered_ranks(
-            asked, rows[1 - side], (asked * rows[1 - side][triples[:, others]]).sum(1),
-            triple_prediction.KnownTriples(known, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
+            of_kept, rows[1 - side], (of_kept * rows[1 - side][triples[:, others]]).sum(1),
+            triple_prediction.TrueTriples(true_triples, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
             np.arange((tails, heads)[side]),
         )  # fmt: skip
         np.testing.assert_array_equal(ranks.numpy(), wanted[:, side])
@@ -146,7 +146,7 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
         holdout_links.STAGE, {"test_share": 0.2, "edges": "all"}, {"graph": path_of(whole)}, tmp_path / "held"
     )
     given = {"graph": path_of(held)}
-    params = {"hidden": 16, "epochs": 30, "learning_rate": 0.02, "layers": 1, "fanouts": "all", "negatives": 16}
+    params = {"hidden": 16, "epochs": 30, "negatives": 16}
     trained = run_stage(train.STAGE, params, given, tmp_path / "train")
     given["network"] = path_of(trained)
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")

@@ -1,4 +1,4 @@
-"""Frequency of heads and tails in each relation, as a score of triples."""
+"""Frequencies of heads and tails in each relation, as scores of triples."""
 
 from __future__ import annotations
 

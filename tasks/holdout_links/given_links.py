@@ -19,7 +19,7 @@ from superworkflow.infra.storage.part_files import part_files, part_uri
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, packed_pairs
-from superworkflow.tasks.lib.gnn.sampler.triples import Triples, is_known
+from superworkflow.tasks.lib.gnn.sampler.triples import Triples, is_among
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.relation_names import safe_names
 
@@ -111,13 +111,11 @@ def read_given_triples(
     names = safe_names(pc.unique(table[RELATION]).drop_null().to_pylist())
     numbers = {name: number for number, name in enumerate(each.name for each in relations)}
     coded = table[RELATION].combine_chunks().dictionary_encode()
-    numbers_of = [
+    codes = [
         numbers.get(name, -1 if f"{names[name]}_2" in numbers else numbers.get(names[name], -1))  # of two, which one?
         for name in coded.dictionary.to_pylist()
     ]
-    kinds: NDArray[np.int64] = np.array([*numbers_of, -1], np.int64)[
-        coded.indices.fill_null(len(numbers_of)).to_numpy()
-    ]
+    kinds: NDArray[np.int64] = np.array([*codes, -1], np.int64)[coded.indices.fill_null(len(codes)).to_numpy()]
     if (strange := np.flatnonzero(kinds < 0)).size:
         raise _fault("there are triples of relations that are not in the graph", source.uri, strange, table[RELATION],
                      f"Name relations as the graph does: {', '.join(list(numbers)[:_SHOWN])}")  # fmt: skip
@@ -131,10 +129,10 @@ def read_given_triples(
         raise UserError("there are no triples to test", where=source.uri, value=f"{len(given)} rows",
                         remedy="Give rows with the split test")  # fmt: skip
     hidden = np.concatenate([*found.values()])
-    if len(triples) - is_known(triples, hidden).sum() < 2:
+    if len(triples) - is_among(triples, hidden).sum() < 2:
         raise UserError("no triple is left to train on", where=source.uri, value=f"{len(hidden)} of {len(triples)}",
                         remedy="Give an edge list with triples that are neither validated on nor tested")  # fmt: skip
-    if absent := int((~is_known(distinct[splits[firsts] == "train"], triples)).sum()):
+    if absent := int((~is_among(distinct[splits[firsts] == "train"], triples)).sum()):
         raise UserError("triples of the split train are not in the graph", where=source.uri, value=f"{absent} triples",
                         remedy="Give an edge list with all triples to train on")  # fmt: skip
     return found

@@ -14,7 +14,7 @@ from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Places
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
-from superworkflow.tasks.lib.gnn.sampler.triples import HeldOutTriples, Triples, is_known, triples_of
+from superworkflow.tasks.lib.gnn.sampler.triples import HeldOutTriples, Triples, is_among, triples_of
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
@@ -106,7 +106,7 @@ def _others(
     pairs = np.empty((count + len(own), 2), np.int64)  # given ones may not be in the graph
     found = draw_non_links(read_only(rows.indptr), read_only(rows.indices), False, targets, state, pairs)
     made = np.stack([pairs[:found, 0], np.full(found, number), pairs[:found, 1]], 1)
-    made = made[~is_known(made, own)][:count]
+    made = made[~is_among(made, own)][:count]
     if len(made) < count:
         raise UserError(
             f"too few pairs of nodes without this relation: {count} are needed",

@@ -44,7 +44,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},
         {name: found for name in graph.node_sets if (found := scaling_of(graph, name)) is not None},
-        params.norm, params.residual, params.jumping_knowledge, params.code,
+        params.norm, *params.connections(bool(head.relations)), params.code,
         SeedTimes(params.seed_time, params.time, params.sampler == "latest", params.sizes, params.seed)
         if params.seed_time else None, of_edges,
         {name: _edge_scaling(graph, name, found, params) for name, found in of_edges.items()},

@@ -19,6 +19,7 @@ MOST_EPOCHS, LEAST_EPOCHS = 200, 10
 STEPS = 6000
 """Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
 LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE = 400, 60, 8
+TRIPLE_STEPS, MOST_TRIPLE_EPOCHS, TRIPLE_PATIENCE, TRIPLE_NEGATIVES = 1200, 120, 20, 64
 FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
 
@@ -34,7 +35,9 @@ class TrainingSchedule(NamedTuple):
     kept_by: Literal["loss", "figure", "both"]
 
 
-def schedule(links: bool, items: int, batch: int, learned: bool, numbers: bool = False) -> TrainingSchedule:
+def schedule(
+    links: bool, items: int, batch: int, learned: bool, numbers: bool = False, relations: bool = False
+) -> TrainingSchedule:
     """Default course of training.
 
     Args:
@@ -43,10 +46,14 @@ def schedule(links: bool, items: int, batch: int, learned: bool, numbers: bool =
         batch: number of them in a step.
         learned: the network learns embeddings of nodes without features.
         numbers: the task is regression.
+        relations: the links are of all relations, learned by ranks.
     """
     steps = max(1, -(-items // max(1, batch)))
     epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, STEPS // steps))
     patience = max(5, epochs // 4)
+    if relations:
+        epochs = min(MOST_TRIPLE_EPOCHS, max(LEAST_EPOCHS, -(-TRIPLE_STEPS // steps)))
+        return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, 0.0, "figure")
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
         return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")

@@ -15,6 +15,7 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, split_sizes, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION
+from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES
 from superworkflow.tasks.train.params import TrainParams
 
 _PROCESS_BYTES = 400 << 20
@@ -96,7 +97,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     """Predict from the sizes of graph and network, and the usual course of a training that may end early."""
     graph, labels = inputs.get("graph", {}), inputs.get("labels", inputs.get("graph", {}))
     nodes, values = max(1, int(graph.get("nodes") or 1)), feature_values(graph)
-    links = int(graph.get("links") or 0)
+    links, relations = int(graph.get("links") or 0), "relations" in graph
     if not any(name.startswith("values.nodes.") for name in graph):
         values = nodes * params.hidden  # nothing is known of features
     network = _Network(
@@ -107,12 +108,13 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         validated = int(graph.get("validation_links") or 0)
         trained = max(1, links - validated - int(graph.get("test_links") or 0))
         most = max(1, trained // _LINK_SHARE)
-        ends = 2 + params.negatives * (2 if params.negatives_by == "pairs" else 1)
+        negatives = params.negatives if params.negatives != AUTO else TRIPLE_NEGATIVES if relations else 1
+        ends = 2 + negatives * (2 if params.negatives_by == "pairs" and not relations else 1)
     else:
         trained, validated = split_sizes(params.shares, labels, nodes)
         most, ends = trained, 1
     batch = most if params.batch == "all" else min(most, int(params.batch))
-    chosen = params.concrete(bool(links), trained, batch, network.learned)
+    chosen = params.concrete(bool(links), trained, batch, network.learned, relations)
     epochs = chosen.epochs
     if chosen.patience and validated:
         epochs = min(epochs, round((_LINK_PATIENCES if links else _PATIENCES) * chosen.patience))

@@ -89,15 +89,17 @@ class TrainParams(SplitParams):
             "search": {"type": "categorical", "choices": ["none", "layer", "batch"], "by_default": False}
         },
     )
-    residual: bool = Field(
-        default=False,
-        description="Hidden layers add their input to their output, by a matrix where widths differ.",
+    residual: Literal["auto"] | bool = Field(
+        default=AUTO,
+        description="Hidden layers add their input to their output, by a matrix where widths differ. auto: for links "
+        "of all relations, with two layers or more.",
         json_schema_extra={"search": {"type": "categorical", "choices": [False, True], "by_default": False}},
     )
-    jumping_knowledge: Literal["none", "last", "cat", "max"] = Field(
-        default="none",
+    jumping_knowledge: Literal["auto", "none", "last", "cat", "max"] = Field(
+        default=AUTO,
         description="A linear head on the outputs of layers that are all hidden: of the last, of all concatenated, "
-        "or the largest of each column. none: the last layer makes the output itself.",
+        "or the largest of each column. none: the last layer makes the output itself. auto: last where "
+        "`residual` is auto and chosen, else none.",
         json_schema_extra={
             "search": {"type": "categorical", "choices": ["none", "last", "cat", "max"], "by_default": False}
         },
@@ -118,23 +120,24 @@ class TrainParams(SplitParams):
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
         default=AUTO,
         description="Most passes over the training nodes or links, 1 to 100,000. auto: of nodes 200, and fewer, at "
-        "least 10, if these are more than 6000 steps; of links about 400 steps, 10 to 60 passes.",
+        "least 10, if these are more than 6000 steps; of links about 400 steps, 10 to 60 passes; of all "
+        "relations 1200, 10 to 120.",
     )
     patience: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         default=AUTO,
         description="Epochs without a better one after which training ends; 0: it never ends early. auto: of nodes a "
-        "quarter of the usual `epochs`, at least 5; of links 8.",
+        "quarter of the usual `epochs`, at least 5; of links 8, of all relations 20.",
     )
     kept_by: Literal["loss", "figure", "both", "auto"] = Field(
         default=AUTO,
         description="Which epoch's weights are kept, by what is validated on. loss: that of the lowest loss. figure: "
-        "that of the best accuracy, R-precision, or AUC of links; of several the one of lowest loss. both: the last "
-        "one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both. auto: of nodes "
-        "loss, of links figure.",
+        "that of the best accuracy, R-precision, AUC of links or MRR of triples; of several the one of lowest "
+        "loss. both: the last one that no earlier one surpassed in either; `patience` then counts epochs "
+        "surpassed in both. auto: of nodes loss, of links figure.",
     )
     learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01; of links 0.003.",
+        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01; of links of one relation 0.003.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
     )  # fmt: skip
     weight_decay: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
@@ -177,10 +180,13 @@ class TrainParams(SplitParams):
     decoder: Literal["auto", "dot", "distmult", "complex"] = Field(
         default=AUTO,
         description="Of links: the product of both ends' vectors, distmult, each column by a factor, or complex, which "
-        "distinguishes a link from its reverse. auto: complex where links have a direction, else distmult.",
+        "distinguishes a link from its reverse; of all relations with factors of each. auto: complex where links "
+        "have a direction, else distmult.",
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
-    negatives: int = Field(default=1, ge=1, le=256, description="Of links: pairs without one for each, 1 to 256.")
+    negatives: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        default=AUTO, description="Of links: pairs without one for each, 1 to 256. auto: 1, of all relations 64.",
+    )  # fmt: skip
     negatives_by: Literal["pairs", "uniform", "degree"] = Field(
         default="pairs",
         description="Of links: what such pairs are. pairs: any two nodes, as those of stage holdout_links. uniform, "
@@ -233,8 +239,8 @@ class TrainParams(SplitParams):
             raise ValueError(
                 f"{len(self.sizes)} fan-outs ({self.fanouts}) for {self.layers} layers: give `fanouts` one for each"
             )
-        between = {"norm": self.norm != "none", "residual": self.residual,
-                   "jumping_knowledge": self.jumping_knowledge != "none"}  # fmt: skip
+        between = {"norm": self.norm != "none", "residual": self.residual is True,
+                   "jumping_knowledge": self.jumping_knowledge not in ("none", AUTO)}  # fmt: skip
         names = " and ".join(name for name, given in between.items() if given)
         if self.layers == 1 and names:
             raise ValueError(
@@ -262,7 +268,16 @@ class TrainParams(SplitParams):
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
 
-    def concrete(self, links: bool, items: int, most: int, learned: bool) -> ConcreteTrainParams:
+    def connections(self, relations: bool) -> tuple[bool, str]:
+        """Values of `residual` and `jumping_knowledge`, for links of all relations or another task: there the rows of
+        nodes, which have edges of most relations, must differ by more than their neighbours' means."""
+        chosen = self.residual == AUTO and relations and self.layers > 1 and not self.code
+        joining = ("last" if chosen else "none") if self.jumping_knowledge == AUTO else self.jumping_knowledge
+        return chosen or self.residual is True, joining
+
+    def concrete(
+        self, links: bool, items: int, most: int, learned: bool, relations: bool = False
+    ) -> ConcreteTrainParams:
         """Parameters with a value in place of each `auto`.
 
         Args:
@@ -270,9 +285,10 @@ class TrainParams(SplitParams):
             items: number of nodes or links to train on.
             most: number of them that a step may have.
             learned: the network learns embeddings of nodes without features.
+            relations: the links are of all relations.
         """
         batch = most if self.batch == ALL else min(int(self.batch), most)
-        usual = schedule(links, items, batch, learned, self.task == "regression")._asdict()
+        usual = schedule(links, items, batch, learned, self.task == "regression", relations)._asdict()
         chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
         return ConcreteTrainParams.model_validate(self.model_dump() | chosen)
 

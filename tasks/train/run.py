@@ -53,7 +53,7 @@ from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import shape_of, unused_edge_features
-from superworkflow.tasks.train.defaults import AUTO, TrainingSchedule
+from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.params import ALL, ConcreteTrainParams, TrainParams
@@ -146,7 +146,8 @@ def subgraphs_of(job: StageRun[TrainParams], graph: HeteroGraph) -> SampledSubgr
 
 def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) -> ConcreteTrainParams:
     """Parameters with the defaults of the task and of the number of items."""
-    return params.concrete(task.head.of_pairs, len(task.items("train")), task.most(), bool(shape.embedded()))
+    head, items = task.head, len(task.items("train"))
+    return params.concrete(head.of_pairs, items, task.most(), bool(shape.embedded()), bool(head.relations))
 
 
 def describe(given: TrainParams, params: ConcreteTrainParams) -> str:
@@ -204,7 +205,8 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     if has_triples(graph.dataset):
         return _task_of_triples(graph, params)
     by = {"pairs": PAIRS, "uniform": UNIFORM, "degree": DEGREE}[params.negatives_by]
-    task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by, params.seed)
+    negatives = 1 if params.negatives == AUTO else params.negatives
+    task = LinkPrediction(graph, params.decoder, params.hidden, negatives, by, params.seed)
     _check_batch(params, "links", task.most())
     if params.seed_time:
         if params.seed_time != params.time:
@@ -223,7 +225,8 @@ def _task_of_triples(graph: HeteroGraph, params: TrainParams) -> Objective:
         if fault:
             raise UserError("links of all relations are learned without it", where=f"train.{name}",
                             value=getattr(params, name), remedy="Leave it out, or set holdout_links.edges")  # fmt: skip
-    task = TriplePrediction(graph, params.decoder, params.hidden, params.negatives, params.seed)
+    negatives = TRIPLE_NEGATIVES if params.negatives == AUTO else params.negatives
+    task = TriplePrediction(graph, params.decoder, params.hidden, negatives, params.seed)
     _check_batch(params, "triples", task.most())
     return task
 

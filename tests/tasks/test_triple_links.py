@@ -78,10 +78,10 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
     of_relation = torch.from_numpy(factors)[triples[:, 1]]
     for side in (0, 1):
         kept, others = (2, 0) if side else (0, 2)
-        query = queries(rows[side][triples[:, kept]], of_relation, decoder, bool(side), torch.cat)
+        of_kept = queries(rows[side][triples[:, kept]], of_relation, decoder, bool(side), torch.cat)
         ranks = triple_prediction.filtered_ranks(
-            query, rows[1 - side], (query * rows[1 - side][triples[:, others]]).sum(1),
-            triple_prediction.KnownTriples(true_triples, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
+            of_kept, rows[1 - side], (of_kept * rows[1 - side][triples[:, others]]).sum(1),
+            triple_prediction.TrueTriples(true_triples, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
             np.arange((tails, heads)[side]),
         )  # fmt: skip
         np.testing.assert_array_equal(ranks.numpy(), wanted[:, side])
@@ -146,7 +146,7 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
         holdout_links.STAGE, {"test_share": 0.2, "edges": "all"}, {"graph": path_of(whole)}, tmp_path / "held"
     )
     given = {"graph": path_of(held)}
-    params = {"hidden": 16, "epochs": 30, "learning_rate": 0.02, "layers": 1, "fanouts": "all", "negatives": 16}
+    params = {"hidden": 16, "epochs": 30, "negatives": 16}
     trained = run_stage(train.STAGE, params, given, tmp_path / "train")
     given["network"] = path_of(trained)
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")

@@ -51,7 +51,7 @@ class PairModel:
             for column, node_set in zip(("source", "target"), self._ends, strict=True)
         ]
         found = self._nodes.answers([*ends[0], *ends[1]])
-        questions, faults = self._questions(table)
+        relations, faults = self._relations(table)
         count = len(table)
         answers: list[tuple[Any, ...]] = []
         errors: list[str] = []
@@ -65,7 +65,7 @@ class PairModel:
             for side, place in enumerate((i, count + i)):
                 made = found.made[place]
                 vectors.append(self._vectors[side][found.rows[place]] if made is None else self._of_new(made, side))
-            answers.append(self._answer(questions[i], *vectors))
+            answers.append(self._answer(relations[i], *vectors))
         return pd.DataFrame({
             **{
                 column: [each.name for each in queries]
@@ -75,15 +75,15 @@ class PairModel:
             "error": errors,
         })  # fmt: skip
 
-    def _questions(self, table: pd.DataFrame) -> tuple[list[Any], list[str]]:
-        """Question of each row about its pair besides the nodes, and an error, or empty."""
+    def _relations(self, table: pd.DataFrame) -> tuple[list[Any], list[str]]:
+        """Relation of each row, if the model has any, and an error, or empty."""
         return [None] * len(table), [""] * len(table)
 
     def _of_new(self, made: Floats, side: int) -> Floats:
         """Vector of a new source (side 0) or target (1), by the row that the network makes of it."""
         return made
 
-    def _answer(self, question: Any, source: Floats, target: Floats) -> tuple[Any, ...]:
+    def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[Any, ...]:
         """Values of the columns for a pair, by the vectors of its nodes."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class LinkModel(PairModel):
         (real, imaginary), (first, second) = np.split(made, 2), np.split(self._turn, 2)
         return np.concatenate([first * real + second * imaginary, first * imaginary - second * real])
 
-    def _answer(self, question: Any, source: Floats, target: Floats) -> tuple[float, float]:
+    def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[float, float]:
         score = float((source * self._factors * target).sum())
         return score, 0.5 * (1 + float(np.tanh(score / 2)))
 
@@ -119,14 +119,14 @@ class TripleModel(PairModel):
         self._factors = mapped(folder, "factors")
         self._numbers = {name: number for number, name in enumerate(facts["relations"])}
 
-    def _questions(self, table: pd.DataFrame) -> tuple[list[Any], list[str]]:
+    def _relations(self, table: pd.DataFrame) -> tuple[list[Any], list[str]]:
         if "relation" not in table.columns:
             raise ValueError(f"the column 'relation' is missing, such as {next(iter(self._numbers))!r}")
         names = [str(each) for each in table["relation"]]
         return names, ["" if name in self._numbers else f"{name!r} is no relation of the model" for name in names]
 
-    def _answer(self, question: Any, source: Floats, target: Floats) -> tuple[str, float, float]:
-        factors = self._factors[self._numbers[question]]
+    def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[str, float, float]:
+        factors = self._factors[self._numbers[relation]]
         if self.facts["decoder"] == "complex":
             (real, imaginary), (first, second) = np.split(target, 2), np.split(factors, 2)
             score = float(
@@ -134,7 +134,7 @@ class TripleModel(PairModel):
             )
         else:
             score = float((source * factors * target).sum())
-        return question, score, 0.5 * (1 + float(np.tanh(score / 2)))
+        return relation, score, 0.5 * (1 + float(np.tanh(score / 2)))
 
 
 class EdgeModel(PairModel):
@@ -145,7 +145,7 @@ class EdgeModel(PairModel):
         self.columns = ("predicted", "probability", "probabilities") if facts["classes"] else ("predicted",)
         self._decoder = [mapped(folder, f"decoder_{name}") for name in DECODER]
 
-    def _answer(self, question: Any, source: Floats, target: Floats) -> tuple[Any, ...]:
+    def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[Any, ...]:
         hidden_weight, hidden_bias, out_weight, out_bias = self._decoder
         joined = np.concatenate([source, target, source * target])
         made = out_weight @ np.maximum(hidden_weight @ joined + hidden_bias, 0) + out_bias

@@ -75,7 +75,7 @@ class TriplePrediction:
             raise UserError("no triple is left to train on", where=graph.dataset.uri, value=len(self._triples),
                             remedy="Hold fewer triples out, or give a graph with more")  # fmt: skip
         seen = np.concatenate([self._triples, self.held_out.triples["validation"]])
-        self._known = {purpose: tuple(KnownTriples(true_triples, each, self._counts) for each in (False, True))
+        self._known = {purpose: tuple(TrueTriples(true_triples, each, self._counts) for each in (False, True))
                        for purpose, true_triples in ((random_streams.TRAINING, self._triples),
                                               (random_streams.VALIDATION, seen))}  # fmt: skip
         self._candidates = [_candidates(count, seed) for count in self._counts]
@@ -128,7 +128,7 @@ class TriplePrediction:
     def _corrupted(
         self, triples: Triples, items: NDArray[np.int64], step: Step, side: int
     ) -> NDArray[np.int64]:  # fmt: skip
-        """Other tails (side 0) or heads (1) of triples, [triples, corruptions], which make no known triple unless every
+        """Other tails (side 0) or heads (1) of triples, [triples, corruptions], which make no true triple unless every
         try fails: a function of the triple's number and of the step, in validation the same in all epochs."""
         purpose = step[0]
         each = max(1, (self._negatives + 1 - side) // 2)
@@ -158,7 +158,7 @@ class TriplePrediction:
         return float(len(example.wanted[0]))
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
-        """Evaluate each triple's reciprocal rank, the mean of both ends', among those without known triples."""
+        """Evaluate each triple's reciprocal rank, the mean of both ends', among those without true triples."""
         heads, tails, relations, *_, tails_there, heads_there = example.wanted
         if not len(heads):
             return Evaluation(0.0, 0.0)
@@ -167,10 +167,9 @@ class TriplePrediction:
         ranks = []
         for side, (kept, others) in enumerate(((heads, tails_there), (tails, heads_there))):
             ends = [example.nodes[name] for name in (self._ends if not side else self._ends[::-1])]
-            true_triples = self._known[random_streams.VALIDATION][side]
-            candidates = self._taken(rows, 1 - side, others)
+            there = self._known[random_streams.VALIDATION][side]
             ranks.append(filtered_ranks(
-                both[side], candidates, own, true_triples, ends[0][kept], relations, ends[1][others]
+                both[side], self._taken(rows, 1 - side, others), own, there, ends[0][kept], relations, ends[1][others]
             ))  # fmt: skip
         return Evaluation(loss * len(heads), float((1 / torch.stack(ranks)).mean(0).sum()))
 
@@ -200,7 +199,7 @@ class TriplePrediction:
         return {"relations": len(self.held_out.relations), "train_links": len(self._triples), **held_out}
 
 
-class KnownTriples:
+class TrueTriples:
     """The true triples of each end and relation.
 
     Args:
@@ -221,14 +220,14 @@ class KnownTriples:
     def has(
         self, kept: NDArray[np.int64], relations: NDArray[np.int64], others: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """True for each triple that is true."""
+        """True for each triple that is there."""
         keys = self._key(kept, relations, others)
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         found: NDArray[np.bool_] = self._keys[places] == keys
         return found
 
     def of(self, kept: NDArray[np.int64], relations: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of the questions [m], ascending, and their known other ends [m]."""
+        """Numbers of the questions [m], ascending, and their other ends [m]."""
         firsts, ends = (np.searchsorted(self._keys, self._key(kept, relations, end)) for end in (0, self._others))
         counts = ends - firsts
         places = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
@@ -236,18 +235,18 @@ class KnownTriples:
 
 
 def filtered_ranks(
-    query: torch.Tensor,
+    question_rows: torch.Tensor,
     others: torch.Tensor,
     own: torch.Tensor,
-    true_triples: KnownTriples,
+    true_triples: TrueTriples,
     kept: NDArray[np.int64],
     relations: NDArray[np.int64],
     nodes: NDArray[np.int64],
 ) -> torch.Tensor:
-    """Rank of each triple among those with another end, without known ones; of equal scores half rank before.
+    """Rank of each triple among those with another end, without true ones; of equal scores half rank before.
 
     Args:
-        query: queries of the kept ends, [triples, width].
+        question_rows: queries of the kept ends, [triples, width].
         others: rows of the nodes that are ranked, [nodes, width].
         own: scores of the triples.
         true_triples: the true triples.
@@ -257,11 +256,11 @@ def filtered_ranks(
     Returns:
         float64 [triples], from 1.
     """
-    found = torch.empty(len(query), dtype=torch.float64)
+    found = torch.empty(len(question_rows), dtype=torch.float64)
     size = max(1, _BLOCK // len(nodes))
-    for first in range(0, len(query), size):
+    for first in range(0, len(question_rows), size):
         part = slice(first, first + size)
-        scores = query[part] @ others.T
+        scores = question_rows[part] @ others.T
         rows, ends = true_triples.of(kept[part], relations[part])
         places = np.minimum(np.searchsorted(nodes, ends), len(nodes) - 1)
         there = nodes[places] == ends

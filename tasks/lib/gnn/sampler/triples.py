@@ -102,12 +102,12 @@ def triples_of(graph: HeteroGraph, relations: Sequence[str]) -> Triples:
     return np.concatenate(parts)
 
 
-def is_known(triples: Triples, others: Triples) -> NDArray[np.bool_]:
-    """True for each of some triples that is among the others."""
+def is_among(triples: Triples, given: Triples) -> NDArray[np.bool_]:
+    """True for each of some triples that is among the given ones."""
     found = np.zeros(len(triples), np.bool_)
     for number in np.unique(triples[:, 1]):
         places = np.flatnonzero(triples[:, 1] == number)
-        there = others[others[:, 1] == number]
+        there = given[given[:, 1] == number]
         found[places] = np.isin(packed_pairs(triples[places][:, ::2]), packed_pairs(there[:, ::2]))
     return found
 
@@ -139,17 +139,17 @@ def triple_scores(
     found = np.empty(len(triples), np.float32)
     for first in range(0, len(triples), _AT_ONCE):
         source, relation, target = triples[first : first + _AT_ONCE].T
-        query = queries(heads[source], factors[relation], decoder, False)
-        found[first : first + _AT_ONCE] = (query * tails[target]).sum(axis=1)
+        of_heads = queries(heads[source], factors[relation], decoder, False)
+        found[first : first + _AT_ONCE] = (of_heads * tails[target]).sum(axis=1)
     return found
 
 
-def triple_ranks(triples: Triples, true_triples: Triples, sides_of: Callable[[int], Sides]) -> NDArray[np.float64]:
+def triple_ranks(triples: Triples, given: Triples, sides_of: Callable[[int], Sides]) -> NDArray[np.float64]:
     """Filtered rank of each triple among those with another tail, and among those with another head.
 
     Args:
         triples: int64 [n, 3].
-        true_triples: all of them, which are left out but for the one that is ranked, int64 [m, 3].
+        given: all true triples, which are left out but for the one that is ranked, int64 [m, 3].
         sides_of: vectors of a relation.
 
     Returns:
@@ -158,7 +158,7 @@ def triple_ranks(triples: Triples, true_triples: Triples, sides_of: Callable[[in
     ranks = np.empty((len(triples), 2))
     for number in np.unique(triples[:, 1]):
         places = np.flatnonzero(triples[:, 1] == number)
-        links, true_links = triples[places][:, ::2], true_triples[true_triples[:, 1] == number][:, ::2]
+        links, true_links = triples[places][:, ::2], given[given[:, 1] == number][:, ::2]
         for side, vectors in enumerate(sides_of(int(number))):
             way = slice(None, None, -1 if side else 1)
             ranks[places, side] = filtered_ranks(*vectors, links[:, way], true_links[:, way], False)

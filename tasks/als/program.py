@@ -22,10 +22,14 @@ class AlsParams(ProgramParams):
     """Parameters of alternating least squares."""
 
     scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
-    factors: int = Field(default=20, ge=1, le=512, description="Factors of each user and item, 1 to 512.")
+    factors: int = Field(
+        default=20, ge=1, le=512, description="Factors of each user and item, 1 to 512.",
+        json_schema_extra={"search": {"type": "int", "low": 5, "high": 60}},
+    )  # fmt: skip
     regularization: float = Field(
         default=0.1, gt=0,
         description="Penalty λ on the squared length of a vertex's factors for each of its ratings, above 0.",
+        json_schema_extra={"search": {"type": "float", "low": 0.01, "high": 1.0, "log": True}},
     )  # fmt: skip
     max_steps: int = Field(
         default=20, ge=1, le=10**9, description="Most steps, each of all users and all items, 1 to 10⁹."

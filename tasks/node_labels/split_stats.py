@@ -31,15 +31,15 @@ def label_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
         splits, rows = _splits(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return found  # who reads it says what is wrong
-    known = [BY_NAME[each] for each in splits if each in BY_NAME]
-    if not known:
+    named = [BY_NAME[each] for each in splits if each in BY_NAME]
+    if not named:
         return found
     scale = int(found.get("rows", rows)) / rows
-    return found | {f"{name}_nodes": round(scale * known.count(name)) for name in ("train", "validation")}
+    return found | {f"{name}_nodes": round(scale * named.count(name)) for name in ("train", "validation")}
 
 
 def _splits(path: Path) -> tuple[list[str], int]:
-    """What stands in the third column of the first rows, or in the column `split`, and how many rows these are."""
+    """Texts of the third column in the first rows, or of the column `split`, and the number of these rows."""
     with path.open("rb") as stream:
         is_parquet = stream.read(4) == b"PAR1"
     if is_parquet:

@@ -30,16 +30,16 @@ def label_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
     try:
         splits, rows = _splits(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return found  # the stage reports what is wrong
-    splits_read = [BY_NAME[each] for each in splits if each in BY_NAME]
-    if not splits_read:
+        return found  # who reads it says what is wrong
+    named = [BY_NAME[each] for each in splits if each in BY_NAME]
+    if not named:
         return found
     scale = int(found.get("rows", rows)) / rows
-    return found | {f"{name}_nodes": round(scale * splits_read.count(name)) for name in ("train", "validation")}
+    return found | {f"{name}_nodes": round(scale * named.count(name)) for name in ("train", "validation")}
 
 
 def _splits(path: Path) -> tuple[list[str], int]:
-    """Values of the third column of the first rows, or of the column `split`, and the number of these rows."""
+    """Texts of the third column in the first rows, or of the column `split`, and the number of these rows."""
     with path.open("rb") as stream:
         is_parquet = stream.read(4) == b"PAR1"
     if is_parquet:

@@ -34,7 +34,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     optional=frozenset({"test"}),
     diagram=diagram,
-    options=als.PROGRAM.params,
+    options=als.STAGE.params,
     outputs={
         "users": ("publish_factors", "users.parquet"),
         "items": ("publish_factors", "items.parquet"),

@@ -60,7 +60,7 @@ class TriplePrediction:
         names = self.held_out.relations
         sets = [graph.edge_sets[name] for name in names]
         self._ends = sets[0].source, sets[0].target
-        self._counts = tuple(graph.node_sets[name].count for name in self._ends)
+        self._counts = graph.node_sets[self._ends[0]].count, graph.node_sets[self._ends[1]].count
         self._triples = triples_of(graph, names)
         self._places = [Places(graph, each, directed=True) for each in sets]
         self._negatives, self._seed = negatives, seed
@@ -94,7 +94,8 @@ class TriplePrediction:
     def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
         if step[0] != random_streams.TRAINING:
             return {}
-        triples, lost = self._triples[items], {}
+        triples = self._triples[items]
+        lost: dict[int, NDArray[np.int64]] = {}
         for number in np.unique(triples[:, 1]):
             lost |= self._places[number].of(triples[triples[:, 1] == number][:, ::2])
         return lost

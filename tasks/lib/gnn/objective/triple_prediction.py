@@ -94,7 +94,8 @@ class TriplePrediction:
     def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
         if step[0] != random_streams.TRAINING:
             return {}
-        triples, lost = self._triples[items], dict[int, NDArray[np.int64]]()
+        triples = self._triples[items]
+        lost: dict[int, NDArray[np.int64]] = {}
         for number in np.unique(triples[:, 1]):
             lost |= self._places[number].of(triples[triples[:, 1] == number][:, ::2])
         return lost

@@ -8,7 +8,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.baselines_links import FREQUENCY, MOST_JUDGED
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
-from superworkflow.tasks.lib.gnn.sampler.triples import Sides, read_triples, triple_ranks, triples_of
+from superworkflow.tasks.lib.gnn.sampler.triples import Sides, loop_free, read_triples, triple_ranks, triples_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.ranks import rank_figures
 
@@ -20,6 +20,7 @@ def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
     sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
     learned = triples_of(graph, held_out.relations)
     true_triples = np.concatenate([learned, *held_out.triples.values()])
+    free = loop_free(learned, len(held_out.relations), edges.source == edges.target)
 
     def sides_of(relation: int) -> Sides:
         own = learned[learned[:, 1] == relation]
@@ -36,7 +37,7 @@ def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
         if not len(triples):
             continue
         judged += len(triples)
-        found = rank_figures(triple_ranks(triples, true_triples, sides_of), 10)
+        found = rank_figures(triple_ranks(triples, true_triples, free, sides_of), 10)
         metrics |= {f"{FREQUENCY}_{name}@{split}": value for name, value in found.items()}
         job.progress.log(f"{FREQUENCY.replace('_', ' ')}: mrr {found['mrr']:.4f} ({split})")
     job.output.json("metrics.json", metrics)

@@ -16,6 +16,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
 from superworkflow.tasks.lib.gnn.sampler.triples import (
     Sides,
     Triples,
+    loop_free,
     queries,
     read_triples,
     triple_ranks,
@@ -47,6 +48,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
     factors, decoder = _decoder(predictions, held_out.relations, heads.shape[1])
     learned = triples_of(graph, held_out.relations)
     true_triples = np.concatenate([learned, *held_out.triples.values()])
+    free = loop_free(learned, len(held_out.relations), edges.source == edges.target)
 
     def sides_of(relation: int) -> Sides:
         own = factors[relation]
@@ -60,7 +62,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
             continue
         scored = [triple_scores(heads, tails, factors, decoder, each) for each in (triples, others)]
         ranked = triples[: job.params.ranked]
-        ranks = triple_ranks(ranked, true_triples, sides_of)
+        ranks = triple_ranks(ranked, true_triples, free, sides_of)
         found = {"auc": area_under_curve(*scored), "ap": average_precision(*scored), **rank_figures(ranks, k)}
         metrics |= {f"{name}@{split}": value for name, value in found.items()}
         rows.append(_table(split, held_out.relations, learned, ranked, ranks, k))

@@ -25,6 +25,7 @@ from superworkflow.tasks.lib.edge_list.detect import detect
 from superworkflow.tasks.lib.edge_list.missing_ids import NAMES
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from tests.spark import needs_spark
@@ -421,7 +422,7 @@ def test_typed_graphs_hold_links_out_across_the_sides(tmp_path: Path, shared_dat
     assert (left[others[:, 0]] != left[others[:, 1]]).all()
     assert (others[:, 0] < others[:, 1]).all()
     assert not joined & {tuple(pair) for pair in others.tolist()}
-    objective = LinkPrediction(HeteroGraph.open(held), "dot", 4, 3, by_degree=False, seed=1)
+    objective = LinkPrediction(HeteroGraph.open(held), "dot", 4, 3, by=PAIRS, seed=1)
     example = objective.example(np.arange(100), (random_streams.TRAINING, 0, 0))
     sources, targets, wanted = (each if each.dtype == bool else example.nodes["node"][each] for each in example.wanted)
     assert len(wanted) == 400

@@ -23,7 +23,14 @@ from superworkflow.tasks import (
     train,
 )
 from superworkflow.tasks.lib.gnn.objective import triple_prediction
-from superworkflow.tasks.lib.gnn.sampler.triples import queries, read_triples, triple_ranks, triple_scores, triples_of
+from superworkflow.tasks.lib.gnn.sampler.triples import (
+    loop_free,
+    queries,
+    read_triples,
+    triple_ranks,
+    triple_scores,
+    triples_of,
+)
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.publish import serving
 from tests.tasks.index_helpers import run_stage
@@ -36,8 +43,13 @@ def path_of(dataset: Dataset) -> str:
     return str(dataset.location.local_path)
 
 
-def slow_ranks(scores: np.ndarray, triples: np.ndarray, true_triples: set[tuple[int, int, int]]) -> np.ndarray:
-    """Filtered ranks of tails and heads, by scores [relations, heads, tails]: one triple after the other."""
+def slow_ranks(
+    scores: np.ndarray, triples: np.ndarray, true_triples: set[tuple[int, int, int]], free: np.ndarray
+) -> np.ndarray:
+    """Filtered ranks of tails and heads, by scores [relations, heads, tails]: one triple after the other.
+
+    A node is not ranked with itself in relations that are `free` of loops, whose loops rank last.
+    """
     ranks = []
     for head, relation, tail in triples.tolist():
         own, both = scores[relation, head, tail], []
@@ -45,7 +57,12 @@ def slow_ranks(scores: np.ndarray, triples: np.ndarray, true_triples: set[tuple[
             [(head, relation, each) for each in range(scores.shape[2])],
             [(each, relation, tail) for each in range(scores.shape[1])],
         ):
-            values = [scores[r, h, t] for h, r, t in others if (h, r, t) not in true_triples]
+            if free[relation] and head == tail:
+                both.append(len(others))
+                continue
+            values = [
+                scores[r, h, t] for h, r, t in others if (h, r, t) not in true_triples and not (free[r] and h == t)
+            ]
             above, equal = sum(each > own for each in values), sum(each == own for each in values)
             both.append(np.mean([1 + above + place for place in range(equal + 1)]))
         ranks.append(both)
@@ -55,6 +72,7 @@ def slow_ranks(scores: np.ndarray, triples: np.ndarray, true_triples: set[tuple[
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["distmult", "complex"]), st.integers(1, 6), st.integers(1, 6))
 def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, tails: int) -> None:
+    """Of two node sets, or, where there are as many heads as tails, of one."""
     rng = np.random.default_rng(seed)
     sources, targets, factors = (
         rng.integers(-1, 2, (count, 4)).astype(np.float32) for count in (heads, tails, 3)
@@ -68,8 +86,9 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
         own = (sources[:, :2] + 1j * sources[:, 2:]), (targets[:, :2] + 1j * targets[:, 2:])
         product = np.einsum("hc,rc,tc->rht", own[0], factors[:, :2] + 1j * factors[:, 2:], own[1].conj()).real
         np.testing.assert_array_equal(scores, product)
-    wanted = slow_ranks(scores, triples, {*map(tuple, true_triples.tolist())}).reshape(-1, 2)
-    found = triple_ranks(triples, true_triples, lambda relation: (
+    free = loop_free(every[rng.random(len(every)) < 0.1], 3, heads == tails)
+    wanted = slow_ranks(scores, triples, {*map(tuple, true_triples.tolist())}, free).reshape(-1, 2)
+    found = triple_ranks(triples, true_triples, free, lambda relation: (
         (queries(sources, factors[relation], decoder, False), targets),
         (queries(targets, factors[relation], decoder, True), sources),
     ))  # fmt: skip
@@ -82,9 +101,16 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
         ranks = triple_prediction.filtered_ranks(
             of_kept, rows[1 - side], (of_kept * rows[1 - side][triples[:, others]]).sum(1),
             triple_prediction.TrueTriples(true_triples, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
-            np.arange((tails, heads)[side]),
+            np.arange((tails, heads)[side]), free,
         )  # fmt: skip
-        np.testing.assert_array_equal(ranks.numpy(), wanted[:, side])
+        loops = free[triples[:, 1]] & (triples[:, 0] == triples[:, 2])
+        np.testing.assert_array_equal(ranks.numpy()[~loops], wanted[~loops, side])
+
+
+def test_relations_without_loops() -> None:
+    triples = np.array([[0, 0, 1], [2, 1, 2], [1, 1, 0]])
+    np.testing.assert_array_equal(loop_free(triples, 3, True), [True, False, True])
+    assert not loop_free(triples, 3, False).any()
 
 
 @pytest.fixture(scope="module")

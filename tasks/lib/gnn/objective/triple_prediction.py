@@ -27,7 +27,7 @@ from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gath
 from superworkflow.tasks.lib.gnn.objective.link_prediction import SHARE
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import Places
-from superworkflow.tasks.lib.gnn.sampler.triples import Triples, queries, read_triples, triples_of
+from superworkflow.tasks.lib.gnn.sampler.triples import Triples, loop_free, queries, read_triples, triples_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 
 RANKED_AMONG = 1 << 14
@@ -78,6 +78,7 @@ class TriplePrediction:
         self._known = {purpose: tuple(TrueTriples(true_triples, each, self._counts) for each in (False, True))
                        for purpose, true_triples in ((random_streams.TRAINING, self._triples),
                                               (random_streams.VALIDATION, seen))}  # fmt: skip
+        self._loop_free = loop_free(self._triples, len(names), self._ends[0] == self._ends[1])
         self._candidates = [_candidates(count, seed) for count in self._counts]
         ends = tuple(sorted(set(self._ends)))
         self.head = Head(LINKS, ends, width, edges=names[0], decoder=decoder, relations=names)
@@ -141,7 +142,8 @@ class TriplePrediction:
             state = random_streams.state(self._seed, random_streams.NEGATIVE, *when, side, turn)
             keys_of(numbers[todo], np.uint64(state), words[: len(todo)])
             out[todo] = words[: len(todo)] % np.uint64(self._counts[1 - side])
-            todo = todo[self._known[purpose][side].has(kept[todo], relations[todo], out[todo])]
+            loops = self._loop_free[relations[todo]] & (out[todo] == kept[todo])
+            todo = todo[self._known[purpose][side].has(kept[todo], relations[todo], out[todo]) | loops]
             if not len(todo):
                 break
         return out.reshape(-1, each)
@@ -166,12 +168,16 @@ class TriplePrediction:
         loss = float(self.loss(network, rows, example))
         *both, own = self._queries(network, rows, example)
         ranks = []
-        for side, (kept, others) in enumerate(((heads, tails_there), (tails, heads_there))):
-            ends = [example.nodes[name] for name in (self._ends if not side else self._ends[::-1])]
-            there = self._known[random_streams.VALIDATION][side]
-            ranks.append(filtered_ranks(
-                both[side], self._taken(rows, 1 - side, others), own, there, ends[0][kept], relations, ends[1][others]
-            ))  # fmt: skip
+        ends = [example.nodes[name][places] for name, places in zip(self._ends, (heads, tails), strict=True)]
+        loops = torch.from_numpy(self._loop_free[relations] & (ends[0] == ends[1]))
+        for side, others in enumerate((tails_there, heads_there)):
+            there, nodes = self._known[random_streams.VALIDATION][side], example.nodes[self._ends[1 - side]][others]
+            found = filtered_ranks(
+                both[side], self._taken(rows, 1 - side, others), own, there, ends[side], relations, nodes,
+                self._loop_free,
+            )  # fmt: skip
+            found[loops] = len(nodes)
+            ranks.append(found)
         return Evaluation(loss * len(heads), float((1 / torch.stack(ranks)).mean(0).sum()))
 
     def _queries(
@@ -243,6 +249,7 @@ def filtered_ranks(
     kept: NDArray[np.int64],
     relations: NDArray[np.int64],
     nodes: NDArray[np.int64],
+    free: NDArray[np.bool_],
 ) -> torch.Tensor:
     """Rank of each triple among those with another end, without true ones; of equal scores half rank before.
 
@@ -253,6 +260,7 @@ def filtered_ranks(
         true_triples: the true triples.
         kept, relations: kept ends and relations of the triples.
         nodes: the nodes that are ranked, ascending.
+        free: relations without loops, in which a node is not ranked with itself; see `sampler.triples.loop_free`.
 
     Returns:
         float64 [triples], from 1.
@@ -263,6 +271,8 @@ def filtered_ranks(
         part = slice(first, first + size)
         scores = question_rows[part] @ others.T
         rows, ends = true_triples.of(kept[part], relations[part])
+        alone = np.flatnonzero(free[relations[part]])
+        rows, ends = np.concatenate([rows, alone]), np.concatenate([ends, kept[part][alone]])
         places = np.minimum(np.searchsorted(nodes, ends), len(nodes) - 1)
         there = nodes[places] == ends
         scores[torch.from_numpy(rows[there]), torch.from_numpy(places[there])] = -torch.inf

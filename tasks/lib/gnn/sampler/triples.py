@@ -112,6 +112,17 @@ def is_among(triples: Triples, given: Triples) -> NDArray[np.bool_]:
     return found
 
 
+def loop_free(triples: Triples, relations: int, one_set: bool) -> NDArray[np.bool_]:
+    """True for each relation none of whose triples joins a node to itself, [relations]; none between two node sets.
+
+    Such a relation is taken to have no loops at all. Where tails resemble heads, as in a symmetric relation, a node's
+    product with itself is larger than with its true tails.
+    """
+    free = np.full(relations, one_set)
+    free[triples[triples[:, 0] == triples[:, 2], 1]] = False
+    return free
+
+
 def queries(rows: Any, factors: Any, decoder: str, of_tails: bool, join: Callable[..., Any] = np.concatenate) -> Any:
     """Vectors whose products with the rows of a triple's other end are its scores, [n, width]; arrays or tensors.
 
@@ -144,12 +155,15 @@ def triple_scores(
     return found
 
 
-def triple_ranks(triples: Triples, given: Triples, sides_of: Callable[[int], Sides]) -> NDArray[np.float64]:
+def triple_ranks(
+    triples: Triples, given: Triples, free: NDArray[np.bool_], sides_of: Callable[[int], Sides]
+) -> NDArray[np.float64]:
     """Filtered rank of each triple among those with another tail, and among those with another head.
 
     Args:
         triples: int64 [n, 3].
         given: all true triples, which are left out but for the one that is ranked, int64 [m, 3].
+        free: relations without loops, see `loop_free`: a loop ranks last, so that no other triple ranks below it.
         sides_of: vectors of a relation.
 
     Returns:
@@ -159,7 +173,11 @@ def triple_ranks(triples: Triples, given: Triples, sides_of: Callable[[int], Sid
     for number in np.unique(triples[:, 1]):
         places = np.flatnonzero(triples[:, 1] == number)
         links, true_links = triples[places][:, ::2], given[given[:, 1] == number][:, ::2]
+        if free[number]:
+            true_links = np.concatenate([true_links, np.repeat(np.unique(links)[:, None], 2, 1)])
         for side, vectors in enumerate(sides_of(int(number))):
             way = slice(None, None, -1 if side else 1)
             ranks[places, side] = filtered_ranks(*vectors, links[:, way], true_links[:, way], False)
+            if free[number]:
+                ranks[places[links[:, 0] == links[:, 1]], side] = len(vectors[1])
     return ranks

@@ -72,7 +72,7 @@ def slow_ranks(
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["distmult", "complex"]), st.integers(1, 6), st.integers(1, 6))
 def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, tails: int) -> None:
-    """Of two node sets, or, where there are as many heads as tails, of one."""
+    """Ranks of two node sets, or of one where there are as many heads as tails."""
     rng = np.random.default_rng(seed)
     sources, targets, factors = (
         rng.integers(-1, 2, (count, 4)).astype(np.float32) for count in (heads, tails, 3)

@@ -61,7 +61,7 @@ def test_ranks_among_given_pairs(whole: Dataset, rows, tmp_path: Path) -> None:
     left = {tuple(pair) for pair in links_of(opened.rows("edge"), True).tolist()}
     assert left == {tuple(sorted(row[:2])) for row in rows if row[2] == "train"}
     given = {"graph": str(graph.location.local_path)}
-    network = run_stage(STAGE, TRAIN, given, tmp_path / "train")
+    network = run_stage(STAGE, TRAIN | {"decoder": "dot"}, given, tmp_path / "train")
     found = run_stage(infer.STAGE, {}, given | {"network": str(network.location.local_path)}, tmp_path / "infer")
     with found.parquet("embeddings.parquet") as file:
         vectors = np.array(file.read(["vector"])["vector"].to_pylist())

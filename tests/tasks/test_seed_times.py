@@ -205,7 +205,9 @@ def test_links_that_leak_through_later_edges(tmp_path: Path) -> None:
     found = {}
     for seed_time in ("", "timestamp"):
         folder = tmp_path / f"by-{seed_time}"
-        network = trained(held, folder / "network", seed_time=seed_time, fanouts="8", layers=1, dropout=0.0)
+        network = trained(
+            held, folder / "network", seed_time=seed_time, fanouts="8", layers=1, dropout=0.0, decoder="dot"
+        )
         inputs = {"graph": str(held.location.local_path), "network": str(network.location.local_path)}
         predicted = run_stage(infer.STAGE, {}, inputs, folder / "predicted")
         inputs = {"graph": str(held.location.local_path), "predictions": str(predicted.location.local_path)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -57,7 +58,11 @@ class RecordedProgress(Progress):
 
 def members_of(process: int) -> list[psutil.Process]:
     """Agents of a process and their workers."""
-    return [each for each in psutil.Process(process).children(recursive=True) if "workers.agent" in str(each.cmdline())]
+    found = []
+    for each in psutil.Process(process).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            found += [each] if "workers.agent" in str(each.cmdline()) else []
+    return found
 
 
 def await_that(holds: Callable[[], bool]) -> None:

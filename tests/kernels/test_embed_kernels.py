@@ -35,7 +35,7 @@ def train() -> Any:
     thinned=st.booleans(), rate=st.sampled_from([1e-3, 0.05, 0.5]), number=st.sampled_from([0, 1000, 10**9]),
     seed=st.integers(0, 2**20),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=30, deadline=None, print_blob=True)
 def test_training(
     train, dimensions, rows, dropped, length, walks, window, shared, block, negative, bound, adagrad, thinned, rate,
     number, seed,

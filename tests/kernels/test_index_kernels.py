@@ -54,7 +54,7 @@ def label_names(keys: np.ndarray, arena: np.ndarray) -> list[str]:
     block=st.sampled_from([128, 300, 1024, 4096]), quota=st.sampled_from([128, 129, 1024]),
     entries=st.sampled_from([16, 64, 4096]), arena=st.sampled_from([0, 1 << 12]), seed=st.integers(0, 2**20),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, print_blob=True)
+@settings(max_examples=80, deadline=None, print_blob=True)
 def test_rows_keep_their_labels_and_weights(
     tmp_path_factory, labels, rows, kind, weights, swapped, more, line_end, packed, cut, threads, block, quota, entries,
     arena, seed,
@@ -109,7 +109,7 @@ def test_rows_keep_their_labels_and_weights(
     parts=st.sampled_from([2, 64]), at_a_time=st.sampled_from([7, 50]), threads=st.integers(1, 8),
     entries=st.sampled_from([16, 4096]), seed=st.integers(0, 2**20),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, print_blob=True)
+@settings(max_examples=80, deadline=None, print_blob=True)
 def test_vertices_are_in_order_and_edges_follow_them(
     labels, others, degrees, ties, parts, at_a_time, threads, entries, seed
 ):

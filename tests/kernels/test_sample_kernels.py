@@ -44,7 +44,7 @@ def specs(draw: st.DrawFn) -> SamplingSpec:
     inputs=st.sampled_from(["once", "path"]), room=st.sampled_from([1, 4, 1 << 12]),
     most=st.sampled_from([1, 50, 1 << 40]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=30, deadline=None, print_blob=True)
 def test_subgraphs_equal_the_plain_samplers(
     tmp_path_factory: pytest.TempPathFactory, spec: SamplingSpec, seed: int, nodes: int, weighted: bool, edges: int,
     parallel: bool, aggregation: str, inputs: str, room: int, most: int,

@@ -51,7 +51,7 @@ def graphs(draw: st.DrawFn) -> tuple[Csr, bool]:
     large=st.booleans(), worth=st.sampled_from([0.5, 0.0]), batch=st.sampled_from([1, 7, 100, 2048]),
     threads=st.integers(1, 8), seed=st.integers(0, 2**63 - 1), starts=st.sampled_from([0, 1, 50]), data=st.data(),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None, print_blob=True)
+@settings(max_examples=10, deadline=None, print_blob=True)
 def test_walks(
     tmp_path_factory, graph, weighted, p, q, length, large, worth, batch, threads, seed, starts, data
 ):  # fmt: skip

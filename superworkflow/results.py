@@ -195,7 +195,8 @@ class Run:
         return f"<p>{head}</p>{metrics}{self.stages._repr_html_()}"
 
     def __repr__(self) -> str:
-        return f"{self.superworkflow.name} {self.record.name}\n{self.metrics.to_string()}\n{self.stages.to_string()}"
+        metrics = f"\n{self.metrics.to_string()}" if len(self.metrics) else ""
+        return f"{self.superworkflow.name} {self.record.name}{metrics}\n{self.stages.to_string()}"
 
 
 def frame(rows: Iterable[Any], index: Iterable[str] | None = None) -> pd.DataFrame:

@@ -142,8 +142,7 @@ class TriplePrediction:
             state = random_streams.state(self._seed, random_streams.NEGATIVE, *when, side, turn)
             keys_of(numbers[todo], np.uint64(state), words[: len(todo)])
             out[todo] = words[: len(todo)] % np.uint64(self._counts[1 - side])
-            loops = self._loop_free[relations[todo]] & (out[todo] == kept[todo])
-            todo = todo[self._known[purpose][side].has(kept[todo], relations[todo], out[todo]) | loops]
+            todo = todo[self._known[purpose][side].has(kept[todo], relations[todo], out[todo])]
             if not len(todo):
                 break
         return out.reshape(-1, each)

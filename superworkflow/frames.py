@@ -46,8 +46,7 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     """
     if isinstance(value, str | os.PathLike):
         return os.fspath(value), ()
-    found = table_of(superworkflow, name, value)
-    content, flags = found
+    content, flags = table_of(superworkflow, name, value)
     frames = store.root.join(_FOLDER)
     if (local := frames.local_path) is not None:
         local.mkdir(parents=True, exist_ok=True)

@@ -220,7 +220,7 @@ def _registry(store: str | None) -> ModelRegistry:
     require_extra("flow")
     from superworkflow.infra.tracking.history import open_registry
 
-    return open_registry(Location.of(store or default_store()))
+    return open_registry(_location(store))
 
 
 def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:
@@ -239,8 +239,9 @@ def _request(
     registration: Registration | None = None,
 ) -> Request:
     """The request of a call; values in memory are written to the store."""
-    _set_up_process()
-    where = Store(store or default_store())
+    bring_kernels()
+    sleep_soon()  # as the command line does
+    where = Store(_location(store).uri)
     given = {name: value for name, value in sources.items() if value is not None}
     for name in given:
         if name not in superworkflow.sources:
@@ -271,13 +272,11 @@ def _nested(params: Params) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _set_up_process() -> None:
-    """Kernels and threads as the command line has them."""
-    bring_kernels()
-    sleep_soon()
-
-
 def _tracking_uri(store: str | None) -> str:
     from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 
-    return default_tracking_uri(Location.of(store or default_store()))
+    return default_tracking_uri(_location(store))
+
+
+def _location(store: str | None) -> Location:
+    return Location.of(store or default_store())

@@ -101,8 +101,7 @@ class LinkModel(PairModel):
     def _of_new(self, made: Floats, side: int) -> Floats:
         if not side or self._turn is None:
             return made
-        (real, imaginary), (first, second) = np.split(made, 2), np.split(self._turn, 2)
-        return np.concatenate([first * real + second * imaginary, first * imaginary - second * real])
+        return _turned(made, self._turn)
 
     def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[float, float]:
         score = float((source * self._factors * target).sum())
@@ -128,10 +127,7 @@ class TripleModel(PairModel):
     def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[str, float, float]:
         factors = self._factors[self._numbers[relation]]
         if self.facts["decoder"] == "complex":
-            (real, imaginary), (first, second) = np.split(target, 2), np.split(factors, 2)
-            score = float(
-                source @ np.concatenate([first * real + second * imaginary, first * imaginary - second * real])
-            )
+            score = float(source @ _turned(target, factors))
         else:
             score = float((source * factors * target).sum())
         return relation, score, 0.5 * (1 + float(np.tanh(score / 2)))
@@ -155,3 +151,12 @@ class EdgeModel(PairModel):
         likely = softmax(made)
         best = int(likely.argmax())
         return classes[best], float(likely[best]), dict(zip(classes, map(float, likely), strict=True))
+
+
+def _turned(target: Floats, factors: Floats) -> Floats:
+    """Row whose product with a source's is ComplEx's score: Re(sum(source * factors * conj(target))), real parts first.
+
+    Trouillon et al., "Complex Embeddings for Simple Link Prediction" (ICML 2016).
+    """
+    (real, imaginary), (first, second) = np.split(target, 2), np.split(factors, 2)
+    return np.concatenate([first * real + second * imaginary, first * imaginary - second * real])

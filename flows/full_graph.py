@@ -53,7 +53,7 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 SUPERWORKFLOW = Superworkflow(
-    name="full-graph",
+    name="full_graph",
     help="a graph neural network that predicts classes of nodes, trained on the whole graph without sampling",
     stages=(
         heterograph.STAGE, node_labels.STAGE, aggregate.STAGE, train_full.STAGE, infer.STAGE, baselines.STAGE,

@@ -76,8 +76,8 @@ class TrainFullParams(SplitParams):
     staleness: Annotated[int, Field(ge=0, le=16)] | Literal["sync"] = Field(
         default=SYNC,
         description="sync: every gather waits for its neighbours, and results do not depend on threads. 0: a "
-        "neighbour's last value serves, all intervals within one epoch. 1 to 16: an interval may also be so many "
-        "epochs ahead of the slowest.",
+        "neighbour's last value serves, all intervals within one epoch. 1 to 16: an interval may also be this "
+        "number of epochs ahead of the slowest.",
     )
     target_accuracy: float = Field(
         default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Verdict(NamedTuple):
-    """What the end of an epoch says of the next ones.
+    """Decision on further epochs at the end of one.
 
     Args:
         is_over: training ends.
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 class Epochs(Protocol):
-    """What is done at the end of an epoch; one call at a time."""
+    """Work at the ends of epochs; one call at a time."""
 
     def update(self, epoch: int, losses: Sequence[float], gradients: Sequence[NetworkWeights]) -> NetworkWeights:
         """Weights after an update by the gradients of all intervals, in their order."""

@@ -28,7 +28,7 @@ _MATRIX, _BIAS = "linear.weight", "linear.bias"
 
 @dataclass
 class LayerTables:
-    """What intervals publish of a layer.
+    """Tables of a layer, to which intervals publish.
 
     Args:
         rows: products of all vertices, float32 or the bits of bfloat16 [n, width].

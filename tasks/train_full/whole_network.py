@@ -47,7 +47,7 @@ class Task(NamedTuple):
 
     @property
     def table(self) -> tuple[str, int]:
-        """Which table `SC` and the gather after it share."""
+        """Key of the table that `SC` and the gather after it share."""
         return self.way, self.layer
 
 

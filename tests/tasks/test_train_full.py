@@ -81,14 +81,14 @@ def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[f
     for epoch in range(epochs):
         rows = gcn @ features if params.model == "gcn" else features
         for layer in range(shape.layers):
-            of = {name.removeprefix(f"layers.{layer}."): each for name, each in weights.items()
+            own = {name.removeprefix(f"layers.{layer}."): each for name, each in weights.items()
                   if name.startswith(f"layers.{layer}.")}  # fmt: skip
             rows = rows * torch.from_numpy(dropout.rows(np.ones(rows.shape, np.float32), WHOLE, epoch, layer))
-            made = rows @ of["linear.weight"].T
+            made = rows @ own["linear.weight"].T
             if params.model == "gcn":
-                made = (gcn @ made if layer else made) + of["linear.bias"]
+                made = (gcn @ made if layer else made) + own["linear.bias"]
             else:
-                made = attention(made, of, arcs, dropout.arcs(epoch, layer)) + of["bias"]
+                made = attention(made, own, arcs, dropout.arcs(epoch, layer)) + own["bias"]
             act = torch.relu if params.model == "gcn" else functional.elu
             rows = act(made) if layer < shape.layers - 1 else made
         loss = functional.cross_entropy(rows[items], wanted)
@@ -99,10 +99,10 @@ def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[f
     return losses
 
 
-def attention(made: torch.Tensor, of: dict[str, torch.Tensor], arcs: torch.Tensor, drop: Any) -> torch.Tensor:
-    heads = len(of["of_senders"])
+def attention(made: torch.Tensor, own: dict[str, torch.Tensor], arcs: torch.Tensor, drop: Any) -> torch.Tensor:
+    heads = len(own["of_senders"])
     values = made.view(NODES, heads, -1)
-    scores = (values * of["of_senders"]).sum(-1)[None] + (values * of["of_receivers"]).sum(-1)[:, None]
+    scores = (values * own["of_senders"]).sum(-1)[None] + (values * own["of_receivers"]).sum(-1)[:, None]
     scores = functional.leaky_relu(scores, 0.2).masked_fill(arcs[:, :, None] == 0, -torch.inf)
     keep = np.ones((NODES, NODES, heads), np.float32)
     if drop.share:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
+    from superworkflow.tasks.lib.vertex.program import keep_fields as keep_fields
 
 __version__ = "0.1.0"
 
@@ -68,7 +69,7 @@ _MODULES = {
     "superworkflow.infra.storage.source": ("Source",),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
     "superworkflow.results": ("Result", "Run"),
-    "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync"),
+    "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "keep_fields"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

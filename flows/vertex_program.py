@@ -6,6 +6,7 @@ from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.source import Source
@@ -21,6 +22,8 @@ from superworkflow.tasks import (
 )
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
+
+GRAPH = Panel("index", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph")
 
 
 def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE) -> Superworkflow:
@@ -61,6 +64,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
         flags={"directed": Flag("index.directed", "edges have a direction")},
         in_memory=IN_MEMORY,
         outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
+        outcomes=(GRAPH,),
     )
 
 

@@ -28,12 +28,11 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.import_strings import imported, module_file
 from superworkflow.infra.contract.outcomes import Model, ModelCard
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.tracking.tags import DIGEST_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DIGEST_TAG = "superworkflow.digest"
-"""Tag of a model version: the digest of the dataset in it."""
 CODE_TAG = "superworkflow.code"
 """Tag of a model version: SHA-256 of the code that serves it."""
 

@@ -39,9 +39,10 @@ from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
-from superworkflow.infra.orchestration.run_node import run_node, used_sources
+from superworkflow.infra.orchestration.run_node import run_node, used_datasets, used_sources
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.holds import holding
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.links import dashboard_page
@@ -154,9 +155,10 @@ def _execute(
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
 
     def run_nodes(nodes: Sequence[Node]) -> None:
+        hold.add(used_datasets(nodes))
         _run_stages(nodes, request, launcher, tracker, listener, run)
 
-    with signs_of_life():
+    with signs_of_life(), holding(request.store.root, flow_run_id) as hold:
         try:
             tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))

@@ -135,7 +135,9 @@ def _execute(
     assert context is not None
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
-    tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
+    tags = {
+        f"superworkflow.source.{key}": request.origins.get(key, source.uri) for key, source in request.sources.items()
+    }
     if (code := request.superworkflow.code) is not None:
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}

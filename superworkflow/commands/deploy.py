@@ -37,6 +37,7 @@ from superworkflow.infra.orchestration import SERVER_RETRIES
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
+from superworkflow.infra.storage.warehouse.address import TableAddress
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
@@ -162,11 +163,15 @@ def _parameters(
     prices = options.prices or profile.prices
     load_prices(prices)
     store = Store(options.store)
+    tables = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
     for name, uri in {**sources, "store": store.uri}.items():
-        _check_visible(name, Location.of(uri), profile, kind)
+        if name not in tables:
+            _check_visible(name, Location.of(uri), profile, kind)
     if kind == "process":
         store.check_writable()
-    values: dict[str, Any] = {name: Location.of(uri).uri for name, uri in sources.items()}
+    values: dict[str, Any] = {
+        name: tables[name].text if name in tables else Location.of(uri).uri for name, uri in sources.items()
+    }
     values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
     registration = registration_from(options, superworkflow, options.register)
     values[REGISTRATION] = registration.model_dump(mode="json", exclude_defaults=True)

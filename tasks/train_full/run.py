@@ -21,7 +21,8 @@ from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warni
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
-from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of

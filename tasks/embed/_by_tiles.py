@@ -16,7 +16,7 @@ from superworkflow.tasks.embed import _steps, _tiles
 from superworkflow.tasks.embed._lanes import LANES
 from superworkflow.tasks.embed._products import ROWS
 from superworkflow.tasks.embed.blocks import BlockBounds, BlockLayout, BlockSide, BlockSlopes, ScoreWeights
-from superworkflow.tasks.lib.kernels.bfloat16 import TILE
+from superworkflow.tasks.lib.kernels.products import TILE
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
 add_tiles: Any = _tiles.add_tiles

@@ -26,8 +26,8 @@ from superworkflow.tasks.embed._lanes import (
     transpose,
 )
 from superworkflow.tasks.embed._words import ORDER, TILES, WORD, multiply_words, round_factors, store_pairs, words_along
-from superworkflow.tasks.lib.kernels.bfloat16 import PRODUCTS
 from superworkflow.tasks.lib.kernels.cpu_features import has
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 
 STEP = 32 if TILES else LANES
 """Floats of a row of factors or gradients are a multiple of this."""

@@ -18,7 +18,7 @@ from superworkflow.tasks.embed._lanes import (
     store,
     transpose,
 )
-from superworkflow.tasks.lib.kernels.bfloat16 import (
+from superworkflow.tasks.lib.kernels.products import (
     PRODUCTS,
     TILE,
     load_tile,

@@ -1,9 +1,9 @@
 """Factors of products in words of two.
 
 Products take their factors rounded to bfloat16 (8 bits of precision) and add up in float32, in one order on every
-processor: that of a tile instruction (see `bfloat16`), since nothing else can repeat another one with tiles. Terms
-stand in blocks of 32; in a block the even ones are added to 0 one after the other, the odd ones likewise, and both sums
-are added to each other, then to the total. Each step is one multiply-add.
+processor: that of the tile instruction, which is the only one that it has. Terms stand in blocks of 32; in a block the
+even ones are added to 0 one after the other, the odd ones likewise, and both sums are added to each other, then to the
+total. Each step is one multiply-add. See `tasks.lib.kernels.products` for the instructions.
 
 Factors lie in words of two terms, as the instructions take them. A word of tiles is the terms 2 t and 2 t + 1. That of
 the word instruction, which adds its second term and then its first one, is two even terms, or two odd ones: of the
@@ -28,7 +28,7 @@ from superworkflow.tasks.embed._lanes import (
     splat_int,
     store,
 )
-from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, PRODUCTS, multiply_word_vectors
+from superworkflow.tasks.lib.kernels.products import BFLOAT16, PRODUCTS, multiply_word_vectors
 
 TILES = PRODUCTS.value == "tiles"
 """True where products are made by tiles."""

@@ -71,11 +71,11 @@ end_tiles: Any = _nothing
 GROUP = _by_words.GROUP
 if TILES:
     from superworkflow.tasks.embed import _by_tiles
-    from superworkflow.tasks.lib.kernels import bfloat16
+    from superworkflow.tasks.lib.kernels import products
 
     score_pairs, score_negatives = _by_tiles.score_pairs, _by_tiles.score_negatives
     gather_gradients, GROUP = _by_tiles.gather_gradients, _by_tiles.GROUP
-    begin_tiles, end_tiles = bfloat16.begin_tiles, bfloat16.end_tiles
+    begin_tiles, end_tiles = products.begin_tiles, products.end_tiles
 
 LOSS_EVERY = 256
 """Walks for each one whose loss is computed."""

@@ -16,7 +16,7 @@ from superworkflow.tasks.embed.kernel import _draw, pool_size
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
-from superworkflow.tasks.lib.kernels.bfloat16 import PRODUCTS
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.variants import VARIABLE
 from superworkflow.tasks.prepare.alias import alias_table
@@ -200,7 +200,7 @@ _PRINT_TABLES = """
 import hashlib
 import numpy as np
 from superworkflow.tasks.embed import EmbedParams
-from superworkflow.tasks.lib.kernels.bfloat16 import PRODUCTS
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
 from superworkflow.tasks.prepare.alias import alias_table

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture]) -> None:
-    """Draw runtime and cost per stage and the pictures that the superworkflow declares; write the report.
+    """Draw runtime and cost of stages that have run, and what the superworkflow declares; write the report.
 
     If a declared picture or the report fails, a warning is logged: the run already has all its results.
     """
@@ -29,9 +29,10 @@ def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture
 
     outputs = {record.name: record.output for record in run.stages}
     with tempfile.TemporaryDirectory(prefix="superworkflow-pictures-") as folder:
-        cost = Path(folder) / "stages.png"
-        cost_picture(run.stages, cost)
-        tracker.picture(cost)
+        if any(record.state != "cached" for record in run.stages):
+            cost = Path(folder) / "stages.png"
+            cost_picture(run.stages, cost)
+            tracker.picture(cost)
         for picture in pictures:
             path = Path(folder) / f"{picture.node}-{picture.name}.png"
             if picture.node not in outputs:

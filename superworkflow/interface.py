@@ -13,12 +13,14 @@ stages raise `SuperworkflowError` with the words of the command line.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.frames import source_uri
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.handle import RunHandle
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.request import Request, build_request, default_store
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry, Move
 
 Params = Mapping[str, Any]
-_KEPT = "Complete stages are kept: the same call resumes from there."
 
 
+@overload
+def run(superworkflow: str | Superworkflow, *, wait: Literal[True] = True, **settings: Any) -> Run: ...
+@overload
+def run(superworkflow: str | Superworkflow, *, wait: Literal[False], **settings: Any) -> RunHandle: ...
 def run(
     superworkflow: str | Superworkflow,
     *,
@@ -58,8 +63,9 @@ def run(
     tracking: bool = True,
     rehash: bool = False,
     as_of: str = "",
+    wait: bool = True,
     **sources: Any,
-) -> Run:
+) -> Run | RunHandle:
     """Run a superworkflow as `superworkflow run` does; stages whose datasets are in the store are not run again.
 
     Args:
@@ -76,8 +82,12 @@ def run(
         tracking: record the run in MLflow.
         rehash: read all sources again, even those that seem unchanged.
         as_of: version or time at which tables of Delta Lake and Iceberg are read.
+        wait: False returns a handle at once: `progress`, `cancel()`, `result()`.
         sources: by name: a path, a URI, the address of a table in a database or lakehouse, a frame, an array, a sparse
             matrix or a graph. None leaves one out.
+
+    Returns:
+        The run, or a handle of it.
 
     Raises:
         UserError: bad input; nothing has run.
@@ -93,14 +103,8 @@ def run(
     request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration, as_of)
     from superworkflow.execution import Execution
 
-    execution = Execution(request, name, export, tracked=tracking)
-    try:
-        record = execution.run(_KEPT)
-    except SuperworkflowError as error:
-        if not isinstance(error, UserError):
-            error.add_note(_KEPT)
-        raise
-    return Run(chosen, record, execution.tracker.url())
+    handle = RunHandle(request, partial(Execution, request, name, export, tracking))
+    return handle.here() if wait else handle.start()
 
 
 def plan(

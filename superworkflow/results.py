@@ -59,6 +59,19 @@ class Result:
             raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
         return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
 
+    def export(self, address: str) -> int:
+        """Write the table to `postgresql://…?table=NAME`, or to a path or URI that ends in `.parquet`.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            UserError: it is no table, or cannot be written there.
+        """
+        from superworkflow.infra.storage.warehouse.sinks import write_table
+
+        return write_table([self.to_arrow()], address)
+
     def to_pandas(self) -> pd.DataFrame:
         """The table as a frame of pandas."""
         return self.to_arrow().to_pandas()

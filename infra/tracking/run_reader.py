@@ -84,6 +84,7 @@ class RecordedStageRun:
         queued_s: from when it was its turn until it was given its resources.
         figures: all others by name.
         warnings: warnings about its input.
+        output: URI of its dataset.
     """
 
     name: str
@@ -103,6 +104,7 @@ class RecordedStageRun:
     error: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    output: str = ""
 
     @property
     def began(self) -> datetime:
@@ -194,6 +196,7 @@ def as_stage(record: StageRecord) -> RecordedStageRun:
         memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
         cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
         queued_s=record.queued_s, error=record.error, figures=dict(record.figures), warnings=record.warnings,
+        output=record.output,
     )  # fmt: skip
 
 
@@ -212,7 +215,7 @@ def _stage(run: Any) -> RecordedStageRun:
         memory=int(_number(params.get("resources.memory"))),
         members=any(params.get(f"resources.{group}", "None") != "None" for group in GROUPS),
         queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
-        warnings=warnings_of(tags, f"superworkflow.{WARNING_PREFIX}"),
+        warnings=warnings_of(tags, f"superworkflow.{WARNING_PREFIX}"), output=tags.get("superworkflow.output", ""),
     )  # fmt: skip
 
 

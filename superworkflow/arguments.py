@@ -130,7 +130,7 @@ def _which(command: str) -> UserError:
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
     """The first name or file, preferring one that is not an option's value."""
-    found = [place for place, text in enumerate(given) if text in names or is_code_file(text)]
+    found = [place for place, text in enumerate(given) if text.replace("-", "_") in names or is_code_file(text)]
     free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
     return given[(free or found)[0]] if found else None
 

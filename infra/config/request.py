@@ -90,6 +90,16 @@ class Request:
             for name, value in model.model_dump(mode="json").items()
         }
 
+    def changed_params(self) -> list[str]:
+        """Dotted names of those that are not the defaults."""
+        defaults = {
+            f"{prefix}.{name}": value
+            for prefix, model in self.superworkflow.models().items()
+            for name, value in model.model_construct().model_dump(mode="json", warnings=False).items()
+        }
+        flat = self.flat_params()
+        return [name for name, value in flat.items() if name not in defaults or value != defaults[name]]
+
 
 def build_request(
     superworkflow: Superworkflow,

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
     assert found is not None
     superworkflow = load_superworkflow(options.code or found.superworkflow)
     node, _ = check_output(superworkflow, options.output)
-    made = [each.output for each in reader.stages(found) if each.name == node and each.output]
+    stages = [each for each in reader.stages(found) if each.name == node]
+    made = [datum.uri for each in stages for datum in each.data if datum.role == "output"]
     if not made:
         raise UserError("this run has not made this output", where=found.name, value=options.output,
                         remedy="Choose a run that is complete: `superworkflow runs` lists them")  # fmt: skip

@@ -95,7 +95,7 @@ def run(
         KeyboardInterrupt: interrupted; complete stages are kept.
     """
     require_extra("flow")
-    chosen = _chosen(superworkflow)
+    chosen = chosen_superworkflow(superworkflow)
     terms = registration_of(
         chosen, register, gates=gates, max_drift=max_drift, tolerance=tolerance, promote=promote, warm_start=warm_start
     )
@@ -118,7 +118,7 @@ def plan(
     """
     from superworkflow.infra.planning.plan import plan as predict
 
-    stages = predict(_request(_chosen(superworkflow), sources, params, profile, store, config, prices))
+    stages = predict(_request(chosen_superworkflow(superworkflow), sources, params, profile, store, config, prices))
     columns = ["state", "seconds", "memory_bytes", "cpu_s", "cost_usd", "output_bytes", "warnings"]
     rows = [{name: getattr(each, name) for name in columns} | {"basis": each.basis} for each in stages]
     return frame(rows, index=[each.name for each in stages])
@@ -135,7 +135,7 @@ def explain(
     """
     from superworkflow.infra.planning.explain import explain as compare_stages
 
-    found = compare_stages(_request(_chosen(superworkflow), sources, params, profile, store, config))
+    found = compare_stages(_request(chosen_superworkflow(superworkflow), sources, params, profile, store, config))
     rows = [{"cached": each.cached, "created": each.created, "why": str(each)} for each in found]
     return frame(rows, index=[each.name for each in found])
 
@@ -230,7 +230,8 @@ def _registry(store: str | None) -> ModelRegistry:
     return open_registry(_location(store))
 
 
-def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:
+def chosen_superworkflow(superworkflow: str | Superworkflow) -> Superworkflow:
+    """The superworkflow of a call: the object, or the one of a name or file."""
     return load_superworkflow(superworkflow) if isinstance(superworkflow, str) else superworkflow
 
 
@@ -247,24 +248,42 @@ def _request(
     as_of: str = "",
 ) -> Request:
     """The request of a call; values in memory are written to the store."""
-    bring_kernels()
-    sleep_soon()  # as the command line does
-    where = Store(_location(store).uri)
-    given = {name: value for name, value in sources.items() if value is not None}
-    for name in given:
+    where = open_store(store)
+    for name in sources:
         if name not in superworkflow.sources:
             raise UserError("is no source", where=superworkflow.name, value=name,
                             remedy=nearest(name, list(superworkflow.sources)))  # fmt: skip
-    values, uris = _nested(params or {}), dict[str, str]()
-    for name, value in given.items():
-        uris[name], implied = source_uri(superworkflow, name, value, where)
-        for flag in set(implied) & superworkflow.flags.keys():
-            prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
-            values.setdefault(prefix, {}).setdefault(parameter, True)
+    uris, values = given_sources(superworkflow, sources, params, where)
     return build_request(
         superworkflow, sources=uris, parameters=values, profile=profile, store=where.uri, config=config, prices=prices,
         rehash=rehash, registered=known_names, registration=registration, as_of=as_of,
     )  # fmt: skip
+
+
+def open_store(store: str | None) -> Store:
+    """The store of a call; this process is made ready for what runs there, as the command line does it."""
+    bring_kernels()
+    sleep_soon()
+    return Store(_location(store).uri)
+
+
+def given_sources(
+    superworkflow: Superworkflow, sources: Mapping[str, Any], params: Params | None, store: Store
+) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """URIs of sources, those in memory written to the store; parameters by prefix, with what the sources imply.
+
+    Raises:
+        UserError: a value that is no source, or no parameter.
+    """
+    values, uris = _nested(params or {}), dict[str, str]()
+    for name, value in sources.items():
+        if value is None:
+            continue
+        uris[name], implied = source_uri(superworkflow, name, value, store)
+        for flag in set(implied) & superworkflow.flags.keys():
+            prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
+            values.setdefault(prefix, {}).setdefault(parameter, True)
+    return uris, values
 
 
 def _nested(params: Params) -> dict[str, dict[str, Any]]:

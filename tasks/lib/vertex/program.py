@@ -117,6 +117,7 @@ class VertexProgram:
             of two node sets: 0 of sources, 1 of targets.
         graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
             gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
+        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
     name: str
@@ -136,6 +137,7 @@ class VertexProgram:
     messages: Mapping[str, FieldKind] = field(default_factory=dict)
     graph_fields: tuple[str, ...] = ()
     graph_rows: Mapping[str, str] = field(default_factory=dict)
+    shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

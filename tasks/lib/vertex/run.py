@@ -185,7 +185,7 @@ class ChromaticEngine:
         most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            queue = everything
+            queue = self._shuffled(step) if self._program.shuffled else everything
             if self._splash is not None:
                 queue = self._splash.queue(self._signals, params.scheduler)
             elif params.scheduler != "sweep":
@@ -211,6 +211,16 @@ class ChromaticEngine:
                 return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
 
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, colours in an order that seed and step draw."""
+        drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
+        colours = np.argsort(drawn, kind="stable")
+        sizes = np.diff(self._bounds)[colours]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
+        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
+        return Queue(vertices, starts, int(self._degrees.sum()))
+
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._fold(_END)
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
@@ -234,8 +244,8 @@ class ChromaticEngine:
         blocks = int((-(-np.diff(queue.starts) // block)).sum())
         residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
-        # The first step is taken by one thread, which compiles.
-        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
+        # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
         self._compiled = True
 
         def share(_: int) -> None:

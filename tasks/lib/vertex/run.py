@@ -6,27 +6,30 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
-from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
+from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
-_FOLD_BLOCK = 1 << 16
 _END = -1
 """Step of the syncs that are computed at the end alone."""
-_ONE = int(np.float32(1.0).view(np.int32))
+ONE = int(np.float32(1.0).view(np.int32))
+"""Bits of the priority 1."""
+
+_NO_FAULT = (1 << 30, 0)
 
 Fields = Mapping[str, NDArray[Any]]
 
@@ -75,6 +78,31 @@ class ProgramOutcome:
     ended: str = "empty"
 
 
+@dataclass
+class StepFigures:
+    """Sums of a step over all vertices.
+
+    Args:
+        sums: int64 [1 + syncs, WORDS], exact sums: the residuals, and the folds of the syncs.
+        largest: float64 [syncs], largest values of the folds.
+        updates, arcs: of the step.
+        top: bits of the largest signal after it.
+    """
+
+    sums: NDArray[np.int64]
+    largest: NDArray[np.float64]
+    updates: int = 0
+    arcs: int = 0
+    top: int = 0
+
+
+class Reporter(Protocol):
+    """Receiver of progress: that of a stage, or a worker."""
+
+    def update(self, done: float, total: float, unit: str, **facts: Any) -> None:
+        """See `Progress`."""
+
+
 class ChromaticEngine:
     """A program on a graph, between its steps. Its arrays are by place, see `renumber`; what it returns is by vertex.
 
@@ -92,33 +120,45 @@ class ChromaticEngine:
         globals: float64 [syncs].
     """
 
+    numbering: Numbering
+
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
     ):  # fmt: skip
-        vertices = len(graph.indptr) - 1
-        self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
+        self._program, self._params, self._threads = program, params, threads
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
-        self.fields = _zeros(self._schema.fields, vertices)
-        self._signals = np.zeros(vertices, np.int32)
-        self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
         self.globals = np.zeros(len(program.syncs))
+        self._vertices = len(graph.indptr) - 1
+        self._arc_count = len(graph.indices) * (2 if graph.directed else 1)
+        self._lay_out(graph, {**graph.given, **given.values})
+        own = len(self._degrees)
+        self._signals = np.zeros(len(self._numbers), np.int32)
+        self._largest = np.zeros(-(-len(self._numbers) // BLOCK), np.int32)
+        self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
+        self._compiled = False
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def _lay_out(self, graph: Coloured, given: Fields) -> None:
+        """Set the arrays by place: `_numbers`, `_degrees`, `_bounds`, `_arcs`, `_slots`, `_rows`, and all fields."""
         rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
-        self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
-        self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
-        self._degrees = self.numbering.by_place(self._degrees)
-        for name, values in {**graph.given, **given.values}.items():
+        self._bounds = graph.bounds
+        degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
+        self.numbering = Numbering(graph.order, graph.bounds, degrees)
+        self._numbers, self._degrees = self.numbering.numbers, self.numbering.by_place(degrees)
+        self.fields = zeros_of(self._schema.fields, self._vertices)
+        for name, values in given.items():
             self.fields[name][:] = self.numbering.by_place(values)
         self._rows: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for name, dtype, _ in self._schema.rows:
             starts, row_values = graph.rows[name]
             lengths = self.numbering.by_place(np.diff(starts))
             made = self.numbering.of_arcs(starts, row_values.astype(dtype, copy=False))
-            self._rows.append((np.concatenate([[0], np.cumsum(lengths)]), _read_only(made)))
+            self._rows.append((np.concatenate([[0], np.cumsum(lengths)]), read_only(made)))
         self._arcs: list[NDArray[Any]] = []
         for indptr, indices, weights in rows:
             self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]
@@ -129,15 +169,11 @@ class ChromaticEngine:
             edges, *slots = edge_slots(graph.indptr, graph.indices, rows[1][0] if graph.directed else None)
             sides = [self.numbering.of_arcs(indptr, each) for (indptr, _, _), each in zip(rows, slots, strict=False)]
             self._slots = sides * (2 // len(sides))
-        self.edges = _zeros(self._schema.edges, edges)
-        self.messages = _zeros(self._schema.messages, 2 * edges)
-        self._order = np.arange(vertices, dtype=np.int32)
-        self._queue = np.empty(vertices, np.int32)
-        self._compiled = False
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.edges = zeros_of(self._schema.edges, edges)
+        self.messages = zeros_of(self._schema.messages, 2 * edges)
 
-    def run(self, progress: Progress | None = None) -> ProgramOutcome:
-        """Initialise, and take steps until the run ends.
+    def run(self, progress: Reporter | None = None) -> ProgramOutcome:
+        """Initialise, and take steps until the run ends; their progress is reported.
 
         Raises:
             UserError: the program cannot be compiled, or writes what its consistency forbids; or its residual is not
@@ -151,58 +187,92 @@ class ChromaticEngine:
             if self._pool is not None:
                 self._pool.shutdown()
 
-    def _run(self, progress: Progress | None) -> ProgramOutcome:
-        params, vertices = self._params, len(self._queue)
-        self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
-        self._fold(0)
-        if not self._largest.any():
-            self._signals[:] = self._largest[:] = _ONE
-        trace: list[dict[str, float]] = []
+    def _run(self, progress: Reporter | None) -> ProgramOutcome:
+        params, trace = self._params, list[dict[str, float]]()
+        own = len(self._order)
+        signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
+        self._initialise()
+        top = self._close_step(0, StepFigures(*self._no_sums())).top
+        if not top:
+            signals[:] = largest[:] = top = ONE
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
+            if not (self._vertices if params.scheduler == "sweep" else top):
+                return self._outcome(trace, "empty")
             queue = everything
             if params.scheduler != "sweep":
-                queue = signalled(
-                    self._bounds, self._signals, self._largest, self._degrees,
-                    params.scheduler == "priority", self._queue,
-                )  # fmt: skip
-            if not len(queue.vertices):
-                return self._outcome(trace, "empty")
-            residual = self._step(step, queue)
-            self._fold(step)
+                lowest = bucket(top) if params.scheduler == "priority" else 1
+                queue = signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
+            figures = self._no_sums()
+            figures[0][0] = self._step(step, queue).sum(axis=0)
+            found = self._close_step(step, StepFigures(*figures, len(queue.vertices), queue.arcs))
+            top, residual = found.top, exact_total(found.sums[0].tolist())
             syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
             values = {name: value for (name, sync), value in syncs if sync.every}
-            trace.append(
-                {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
-            )
+            trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
             if not np.isfinite(residual):
                 raise self._not_finite(step)
             if progress is not None:
-                progress.update(step, 0, "steps", vertices=len(queue.vertices), residual=residual)
+                progress.update(step, 0, "steps", vertices=found.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
         return self._outcome(trace, "steps")
 
-    def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
-        self._fold(_END)
-        values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
-        fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        return ProgramOutcome(fields, values, trace, ended)
+    def _initialise(self) -> None:
+        """Call `init` for all vertices."""
+        self._functions.steps.run_init(self._state(0), self._functions.settings, 0, self._vertices)
 
-    def _step(self, step: int, queue: Queue) -> float:
-        """Update the vertices of a step; returns the sum of their residuals."""
-        block = self._functions.steps.BLOCK
-        blocks = int((-(-np.diff(queue.starts) // block)).sum())
-        residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
+    def _agreed(self, figures: StepFigures) -> StepFigures:
+        """Figures of all vertices, from those of the vertices that this engine updates."""
+        return figures
+
+    def _no_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        return np.zeros((1 + len(self.globals), WORDS), np.int64), np.zeros(len(self.globals))
+
+    def _close_step(self, step: int, figures: StepFigures) -> StepFigures:
+        """Fold the syncs whose turn it is, and set their values and the largest signal; returns all figures."""
+        turn = [step == _END if not each.every else step >= 0 and step % each.every == 0
+                for each in self._program.syncs.values()]  # fmt: skip
+        for number in np.flatnonzero(turn):
+            figures.largest[number] = self._functions.folds[number].fold_all(
+                self._state(step), self._functions.settings, len(self._order), figures.sums, 1 + number
+            )
+        figures.top = int(self._largest[: -(-len(self._order) // BLOCK)].max(initial=0))
+        found = self._agreed(figures)
+        for number, sync in enumerate(self._program.syncs.values()):
+            if turn[number]:
+                total = exact_total(found.sums[1 + number].tolist())
+                total = float(found.largest[number]) if sync.merge == "max" else total
+                if sync.finalize is not None:
+                    total = sync.finalize(total, self._vertices, self._arc_count)
+                self.globals[number] = total
+        return found
+
+    def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
+        self._close_step(_END, StepFigures(*self._no_sums()))
+        values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
+        return ProgramOutcome(self._by_vertex(), values, trace, ended)
+
+    def _by_vertex(self) -> Fields:
+        return {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+
+    def _step(self, step: int, queue: Queue) -> NDArray[np.int64]:
+        """Update the vertices of a step; returns exact sums of their residuals, [threads, WORDS]."""
+        return self._update(self._state(step, self._params.execution == "synchronous"), queue)
+
+    def _update(self, state: State, queue: Queue) -> NDArray[np.int64]:
+        """Update the vertices of a queue, see `_step`."""
+        sums = np.zeros((self._threads, WORDS), np.int64)
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
         # The first step is taken by one thread, which compiles.
+        block = self._functions.steps.BLOCK
         threads = self._threads if len(queue.vertices) > block and self._compiled else 1
         self._compiled = True
 
-        def share(_: int) -> None:
+        def share(row: int) -> None:
             try:
                 self._functions.steps.run_share(
-                    state, queue.vertices, queue.starts, self._functions.settings, residuals, claims, arrived, threads
+                    state, queue.vertices, queue.starts, self._functions.settings, sums, row, claims, arrived, threads
                 )
             except BaseException:  # others that wait for this thread are released, and end
                 claims[:] = arrived[:] = 1 << 40
@@ -212,58 +282,47 @@ class ChromaticEngine:
             share(0)
         else:
             list(self._pool.map(share, range(threads)))
-        return float(residuals.sum())
+        return sums
 
     def _state(self, step: int, copied: bool = False) -> State:
         """State of a step; `copied`, neighbours are seen as they are now."""
         own, edges, messages = (tuple(each.values()) for each in (self.fields, self.edges, self.messages))
         seen, received = (
-            tuple(_read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
+            tuple(read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
         )
         return State._make([
-            *self._arcs, *self._slots, self.numbering.numbers, self._signals, self._largest, self.globals,
-            np.uint64(self._params.seed), np.int64(step), own, seen, edges, messages, received,
-            tuple(values for _, values in self._rows), tuple(starts for starts, _ in self._rows),
+            *self._arcs, *self._slots, self._numbers, self._signals, self._largest, self.globals,
+            np.uint64(self._params.seed), np.int64(step), np.int64(self._vertices), own, seen, edges, messages,
+            received, tuple(values for _, values in self._rows),
+            tuple(starts for starts, _ in self._rows),
         ])  # fmt: skip
 
-    def _fold(self, step: int) -> None:
-        """Compute the syncs whose turn it is."""
-        vertices = len(self._queue)
-        blocks = -(-vertices // _FOLD_BLOCK)
-        for number, sync in enumerate(self._program.syncs.values()):
-            if step == _END if not sync.every else step >= 0 and step % sync.every == 0:
-                totals = np.zeros(blocks)
-                self._functions.folds[number].fold_blocks(
-                    self._state(step), self._functions.settings, _FOLD_BLOCK, totals
-                )
-                total = float(totals.max(initial=0.0) if sync.merge == "max" else totals.sum())
-                if sync.finalize is not None:
-                    total = sync.finalize(total, vertices, int(self._degrees.sum()))
-                self.globals[number] = total
+    def _fault(self) -> tuple[int, int]:
+        """Number of the first field that has a value that is no number, and its first vertex; of edges -1 for that."""
+        for number, values in enumerate({**self.fields, **self.edges, **self.messages}.values()):
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                if number >= len(self.fields):
+                    return number, -1
+                wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
+                return number, int(self._numbers[wrong].min())
+        return _NO_FAULT
 
     def _not_finite(self, step: int) -> UserError:
-        program = f"program {self._program.name}"
-        for name, values in {**self.fields, **self.edges, **self.messages}.items():
-            if values.dtype.kind != "f" or not np.isnan(values).any():
-                continue
-            where = f"{program}: field {name}, step {step}"
-            if name not in self.fields:
-                remedy = "Check the update for divisions by 0"
-                return UserError("a field of an edge is not a number", where=where, remedy=remedy)
-            wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
-            return UserError(
-                "a field is not a number", where=where, value=f"vertex {int(self.numbering.numbers[wrong].min())}",
-                remedy="Check the update for divisions by 0 and for values that diverge",
-            )  # fmt: skip
-        return UserError("the residual is not a finite number", where=f"{program}, step {step}",
-                         remedy="Return a finite number from update")  # fmt: skip
+        program, (number, vertex) = f"program {self._program.name}", self._fault()
+        if (number, vertex) == _NO_FAULT:
+            return UserError("the residual is not a finite number", where=f"{program}, step {step}",
+                             remedy="Return a finite number from update")  # fmt: skip
+        name = [*self.fields, *self.edges, *self.messages][number]
+        where = f"{program}: field {name}, step {step}"
+        if number >= len(self.fields):
+            return UserError("a field of an edge is not a number", where=where,
+                             remedy="Check the update for divisions by 0")  # fmt: skip
+        return UserError(
+            "a field is not a number", where=where, value=f"vertex {vertex}",
+            remedy="Check the update for divisions by 0 and for values that diverge",
+        )  # fmt: skip
 
 
-def _zeros(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+def zeros_of(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+    """Arrays of fields by name, of zeros."""
     return {name: np.zeros((rows, length) if length else rows, dtype) for name, dtype, length in fields}
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.setflags(write=False)
-    return view

@@ -61,6 +61,15 @@ class Coloured:
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
 
 
+class Restartable(Protocol):
+    """Values of an earlier run that a run starts from; see `earlier.Earlier`."""
+
+    changed: NDArray[np.bool_]
+
+    def set_messages(self, messages: Fields) -> None:
+        """Give edges their earlier messages."""
+
+
 @dataclass
 class ProgramOutcome:
     """Result of a run.
@@ -69,13 +78,15 @@ class ProgramOutcome:
         fields: by name, [vertices] or [vertices, length].
         globals: values of the syncs at the end.
         trace: of each step its number, updates, arcs, residual and globals.
-        ended: empty, steps, or tolerance.
+        ended: empty, steps, tolerance, or sweeps.
+        messages: by name, [2 * edges] or [2 * edges, length].
     """
 
     fields: Fields
     globals: dict[str, float]
     trace: list[dict[str, float]] = field(default_factory=list)
     ended: str = "empty"
+    messages: Fields = field(default_factory=dict)
 
 
 @dataclass
@@ -113,6 +124,7 @@ class ChromaticEngine:
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
         given: values of fields from a table.
+        earlier: an earlier run to start from.
 
     Attributes:
         numbering: places of the vertices.
@@ -125,8 +137,9 @@ class ChromaticEngine:
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
+        earlier: Restartable | None = None,
     ):  # fmt: skip
-        self._program, self._params, self._threads = program, params, threads
+        self._program, self._params, self._threads, self._earlier = program, params, threads, earlier
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
@@ -192,9 +205,12 @@ class ChromaticEngine:
         own = len(self._order)
         signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
         self._initialise()
+        if self._earlier is not None:
+            self._restart(self._earlier)
         top = self._close_step(0, StepFigures(*self._no_sums())).top
-        if not top:
+        if self._earlier is None and not top:
             signals[:] = largest[:] = top = ONE
+        most, updates = (getattr(params, "max_sweeps", None) or 0) * self._vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
             if not (self._vertices if params.scheduler == "sweep" else top):
@@ -216,7 +232,21 @@ class ChromaticEngine:
                 progress.update(step, 0, "steps", vertices=found.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
+            updates += found.updates
+            if 0 < most <= updates:
+                return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
+
+    def _restart(self, earlier: Restartable) -> None:
+        """Set what an earlier run has left, and signal what has changed alone."""
+        assert self._program.restart is not None
+        values = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        self._program.restart(values, earlier)
+        for name, each in values.items():
+            self.fields[name][:] = self.numbering.by_place(each)
+        earlier.set_messages(self.messages)
+        self._signals[:] = np.where(self.numbering.by_place(earlier.changed), ONE, 0)
+        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
 
     def _initialise(self) -> None:
         """Call `init` for all vertices."""
@@ -251,10 +281,14 @@ class ChromaticEngine:
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._close_step(_END, StepFigures(*self._no_sums()))
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
-        return ProgramOutcome(self._by_vertex(), values, trace, ended)
+        return ProgramOutcome(self._by_vertex(), values, trace, ended, self._by_slot())
 
     def _by_vertex(self) -> Fields:
         return {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+
+    def _by_slot(self) -> Fields:
+        """Messages in the order of `slots.edge_slots`."""
+        return self.messages
 
     def _step(self, step: int, queue: Queue) -> NDArray[np.int64]:
         """Update the vertices of a step; returns exact sums of their residuals, [threads, WORDS]."""

@@ -15,18 +15,17 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import IN_PROCESS, Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.vertex.program import DISTANCES, FieldKind, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import CLASSES, DISTANCES, SIDE, FieldKind, ProgramParams, VertexProgram
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset, FileWriter
+    from superworkflow.tasks.lib.vertex.earlier import Earlier
     from superworkflow.tasks.lib.vertex.given import GivenFields
     from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
 
 SHARD = 1 << 20
 """Vertices of a file of a field."""
-TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
-SIDE = "side"
-"""Field of a graph of two node sets."""
+TRACE, GLOBALS = "trace.parquet", "globals.json"
 _WORKERS = "workers"
 _ON_WORKERS = "superworkflow.tasks.lib.vertex.cluster.on_workers:run_on_workers"
 _ENGINE = 2
@@ -68,12 +67,15 @@ def program_stage(
         chosen = of_graph(inputs.get("graph", {})) if of_graph else program
         return _estimate_on_workers(chosen, params, inputs, arc_s(params), resources)
 
-    table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
+    further = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
+    if program.restart is not None:
+        further["initial"] = Input(f"{program.name} dataset of an earlier run, to start from", optional=True)
+        further["before"] = Input("the graph of that run", optional=True, affects_result=False)
     return Stage(
         name=program.name,
         version=f"{version}.{_ENGINE}",
         params=program.params,
-        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **table},
+        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **further},
         run=run,
         estimate=estimate,
         engines={_WORKERS: run},
@@ -91,13 +93,31 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     if job.engine != IN_PROCESS:
         output: Output = imported(_ON_WORKERS)(program, job)
         return output
-    source, params = job.inputs["graph"], job.params
+    source, params = job.inputs["graph"], with_defaults(program, job.params)
     graph = coloured_graph(source, job.inputs["colours"], program)
     given, nodes = given_by(program, source, job.inputs.get("table")), numbers_of(program, params, source)
-    engine = ChromaticEngine(program, params, graph, job.threads, nodes, given)
+    earlier = _earlier(program, job, graph, given) if "initial" in job.inputs else None
+    engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     outcome = engine.run(job.progress)
     return write_outcome(program, params, given, outcome, job.output, job.progress.log)
+
+
+def with_defaults(program: VertexProgram, params: ProgramParams) -> ProgramParams:
+    """Parameters with the program's values of those that are None."""
+    return params.model_copy(
+        update={name: value for name, value in program.defaults.items() if getattr(params, name) is None}
+    )
+
+
+def _earlier(program: VertexProgram, job: StageRun[Any], graph: Coloured, given: GivenFields) -> Earlier:
+    from superworkflow.tasks.lib.vertex.earlier import earlier_of
+
+    earlier = earlier_of(program, job.params, job.inputs["initial"], job.inputs["before"], job.inputs["graph"], graph,
+                         given)  # fmt: skip
+    job.progress.log(f"starts from {job.inputs['initial'].uri}: {int(earlier.kept.sum())} of {len(earlier.kept)} "
+                     f"vertices were there, {int(earlier.changed.sum())} have changed")  # fmt: skip
+    return earlier
 
 
 def given_by(program: VertexProgram, graph: Dataset, table: Dataset | None) -> GivenFields:
@@ -116,7 +136,7 @@ def given_by(program: VertexProgram, graph: Dataset, table: Dataset | None) -> G
             return str(file.read(["node"]).column(0)[vertex].as_py())
 
     matched = table.manifest.inputs.get("graph")
-    if matched is not None and matched.digest != graph.manifest.digest:
+    if matched is not None and matched.digest != graph.digest:
         raise UserError("the table was matched with another graph", where=table.uri, value=matched.digest,
                         remedy=f"Match it with {graph.uri}")  # fmt: skip
     return given_fields(program, table, int(graph.stats["vertices"] or 0), name_of)
@@ -237,7 +257,7 @@ def write_outcome(
     program: VertexProgram, params: ProgramParams, given: GivenFields, outcome: ProgramOutcome, output: FileWriter,
     log: Callable[[str], None],
 ) -> Output:  # fmt: skip
-    """Write what a run left.
+    """Write what a run left, its messages too if a later one can start from it.
 
     Args:
         program, params, given: what ran.
@@ -253,8 +273,8 @@ def write_outcome(
     named = {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}
     if named:
         output.json(CLASSES, {field: given.classes[name] for field, name in named.items()})
-    for name, values in fields.items():
-        for number, low in enumerate(range(0, max(1, vertices), SHARD)):
+    for name, values in {**fields, **(outcome.messages if program.restart is not None else {})}.items():
+        for number, low in enumerate(range(0, max(1, len(values)), SHARD)):
             output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(values[low : low + SHARD]))
     output.json(GLOBALS, outcome.globals)
     columns = list(outcome.trace[0]) if outcome.trace else ["step", "updates", "arcs", "residual"]
@@ -265,6 +285,7 @@ def write_outcome(
     how = {
         "empty": "no vertex is active",
         "tolerance": "the residual is within the tolerance",
+        "sweeps": "warning: max_sweeps is reached, and vertices are still active",
         "steps": "as many as max_steps" if sweeps else "warning: max_steps is reached, and vertices are still active",
     }
     log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")

@@ -80,6 +80,7 @@ class WorkerEngine(ChromaticEngine):
         edges, self._slots, groups = 0, [np.empty(0, np.uint32)] * 2, []
         if self._schema.edges or self._schema.messages:
             edges, slots = piece.slots()
+            self._kept_slots = piece.first_ends(slots[0]) if self._program.restart is not None else None
             sides = [piece.numbering.of_arcs(rows.indptr, each) for rows, each in zip(piece.rows, slots, strict=True)]
             self._slots = sides * (2 // len(sides))
             groups = list(edge_routes(piece, slots, self._exchange.size))
@@ -239,6 +240,24 @@ class WorkerEngine(ChromaticEngine):
                 made[name] = np.empty((self._vertices, *values.shape[1:]), values.dtype)
                 for rank, each in enumerate(received):
                     made[name][self._all_owners == rank] = each
+        return made
+
+    def _by_slot(self) -> Fields:
+        """Complete on the first worker, of a program whose runs others can start from; empty on the others."""
+        made: dict[str, NDArray[Any]] = {}
+        if not self.messages or self._kept_slots is None:
+            return made
+        slots, counts = self._kept_slots
+        first, others = self._exchange.rank == 0, self._exchange.size - 1
+        owners = np.repeat(self._all_owners, counts)
+        for name, values in self.messages.items():
+            own = np.stack([values[slots], values[slots ^ 1]], axis=1)
+            received = self._exchange.swap([own.ravel()] + [own[:0].ravel()] * others, _RESULTS)
+            if first:
+                whole = np.empty((len(owners), 2, *values.shape[1:]), values.dtype)
+                for rank, each in enumerate(received):
+                    whole[owners == rank] = each.reshape(-1, *whole.shape[1:])
+                made[name] = whole.reshape(-1, *values.shape[1:])
         return made
 
     def _fault(self) -> tuple[int, int]:

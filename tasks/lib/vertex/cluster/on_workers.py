@@ -27,15 +27,15 @@ from superworkflow.infra.storage.manifest import FileEntry, Stat
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
 from superworkflow.tasks.lib.vertex.cluster.engine import WorkerEngine
-from superworkflow.tasks.lib.vertex.program import VertexProgram
+from superworkflow.tasks.lib.vertex.program import CLASSES, VertexProgram
 from superworkflow.tasks.lib.vertex.stage import (
-    CLASSES,
     GLOBALS,
     SHARD,
     TRACE,
     coloured_graph,
     given_by,
     numbers_of,
+    with_defaults,
     write_outcome,
 )
 
@@ -51,12 +51,19 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     if workers > max(1, vertices):
         raise UserError("there are more workers than vertices", where="resources.workers.count", value=workers,
                         remedy=f"Give {max(1, vertices)} at most")  # fmt: skip
-    names = [f"{field}-{number:05d}.npy" for field in _written(program, job.params)
-             for number in range(max(1, -(-vertices // SHARD)))]  # fmt: skip
+    if "initial" in job.inputs:
+        raise UserError("a run that starts from an earlier one is computed in process alone", where="initial",
+                        value=job.inputs["initial"].uri, remedy="Set the engine to in-process")  # fmt: skip
+    params = with_defaults(program, job.params)
+    slots = 2 * int(graph.stats.get("directed_edges") or graph.stats.get("edges") or 0)
+    rows = dict.fromkeys(_written(program, params), vertices)
+    rows |= dict.fromkeys(program.messages if program.restart is not None else (), slots)
+    names = [f"{field}-{number:05d}.npy" for field, count in rows.items()
+             for number in range(max(1, -(-count // SHARD)))]  # fmt: skip
     job.output.claim([*names, TRACE, GLOBALS, *([CLASSES] if program.classes or program.shown else [])])
     inputs = [graph.uri, job.inputs["colours"].uri, uri_of(job.inputs.get("table"))]
     with worker_group(job) as group:
-        results = group.run_saving(update, _reference(program), job.params.model_dump(mode="json"), inputs,
+        results = group.run_saving(update, _reference(program), params.model_dump(mode="json"), inputs,
                                    job.output.location.uri)  # fmt: skip
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
     for rank, each in enumerate(results):

@@ -17,6 +17,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.vertex.cluster.piece_kernels import (
     conflict_among,
+    count_higher,
     count_targets,
     divide,
     mark_workers,
@@ -200,6 +201,18 @@ class Piece:
             raise UserError("an edge of an undirected graph is in the row of one end only",
                             remedy="Delete the graph's dataset and run again")  # fmt: skip
         return int(edges), made
+
+    def first_ends(self, slots: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Slots of the edges whose first ends this worker owns, in the graph's order; and how many each vertex has.
+
+        The first end is the lower one, or the source of a directed edge: see `slots.edge_slots`.
+        """
+        rows, counts = self.rows[0], self.division.degrees[0]
+        if len(self.rows) > 1:
+            return slots, counts
+        counts = np.empty(len(counts), np.int64)
+        count_higher(self.graph.indptr, self.graph.indices, counts)
+        return slots[rows.indices > np.repeat(self.vertices, np.diff(rows.indptr))], counts
 
     def by_place(self, values: NDArray[Any], out: NDArray[Any]) -> None:
         """Set values of places from those of all vertices."""

@@ -58,6 +58,20 @@ def count_targets(indices, counts):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
+def count_higher(indptr, indices, counts):  # type: ignore[no-untyped-def]
+    """Count the neighbours of each vertex whose numbers are higher.
+
+    Args:
+        indptr: int64 [vertices + 1].
+        indices: int32 [arcs], ascending in each row.
+        counts: int64 [vertices], becomes the result.
+    """
+    for vertex in range(len(counts)):
+        row = indices[indptr[vertex] : indptr[vertex + 1]]
+        counts[vertex] = len(row) - np.searchsorted(row, vertex, side="right")
+
+
+@nb.njit(nogil=True, cache=True)
 def take_rows(indptr, values, vertices, taken):  # type: ignore[no-untyped-def]
     """Copy the rows of some vertices, one after the other.
 

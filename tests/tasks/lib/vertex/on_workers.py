@@ -27,6 +27,7 @@ def as_json(graph: Coloured, program: str, params: dict[str, Any], **more: Any) 
 def described(outcome: ProgramOutcome) -> dict[str, Any]:
     """An outcome, bit for bit."""
     fields = {name: np.asarray(values).tobytes().hex() for name, values in outcome.fields.items()}
+    fields |= {f"message {name}": np.asarray(values).tobytes().hex() for name, values in outcome.messages.items()}
     return {"fields": fields, "trace": outcome.trace, "globals": outcome.globals, "ended": outcome.ended}
 
 

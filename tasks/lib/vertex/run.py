@@ -22,6 +22,7 @@ from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
+from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _END = -1
@@ -98,6 +99,7 @@ class StepFigures:
         largest: float64 [syncs], largest values of the folds.
         updates, arcs: of the step.
         top: bits of the largest signal after it.
+        save, stop: a snapshot is due, and the run is to stop after it.
     """
 
     sums: NDArray[np.int64]
@@ -105,6 +107,8 @@ class StepFigures:
     updates: int = 0
     arcs: int = 0
     top: int = 0
+    save: int = 0
+    stop: int = 0
 
 
 class Reporter(Protocol):
@@ -125,6 +129,7 @@ class ChromaticEngine:
         nodes: numbers of the nodes that parameters name.
         given: values of fields from a table.
         earlier: an earlier run to start from.
+        snapshots: of this run.
 
     Attributes:
         numbering: places of the vertices.
@@ -137,9 +142,10 @@ class ChromaticEngine:
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
-        earlier: Restartable | None = None,
+        earlier: Restartable | None = None, snapshots: Snapshots | None = None,
     ):  # fmt: skip
-        self._program, self._params, self._threads, self._earlier = program, params, threads, earlier
+        self._program, self._params, self._threads = program, params, threads
+        self._earlier, self._snapshots = earlier, snapshots
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
@@ -201,41 +207,80 @@ class ChromaticEngine:
                 self._pool.shutdown()
 
     def _run(self, progress: Reporter | None) -> ProgramOutcome:
-        params, trace = self._params, list[dict[str, float]]()
-        own = len(self._order)
+        params, own = self._params, len(self._order)
         signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
+        self._prepare()
+        now = self._resumed() or self._begun()
+        most = (getattr(params, "max_sweeps", None) or 0) * self._vertices
+        everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
+        for step in range(now.step + 1, params.max_steps + 1):
+            if not (self._vertices if params.scheduler == "sweep" else now.top):
+                return self._outcome(now.trace, "empty")
+            queue = everything
+            if params.scheduler != "sweep":
+                lowest = bucket(now.top) if params.scheduler == "priority" else 1
+                queue = signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
+            figures = self._no_sums()
+            figures[0][0] = self._step(step, queue).sum(axis=0)
+            found = self._close_step(step, StepFigures(*figures, len(queue.vertices), queue.arcs))
+            residual = self._note_step(step, found, now)
+            if progress is not None:
+                progress.update(step, 0, "steps", vertices=found.updates, residual=residual)
+            if params.tolerance > 0 and residual <= params.tolerance:
+                return self._outcome(now.trace, "tolerance")
+            if 0 < most <= now.updates:
+                return self._outcome(now.trace, "sweeps")
+            if self._snapshots is not None and found.save:
+                now.globals = self.globals.tolist()
+                self._snapshots.save(now, self._state_arrays(), bool(found.stop))
+        return self._outcome(now.trace, "steps")
+
+    def _note_step(self, step: int, found: StepFigures, now: RunPosition) -> float:
+        """Add a step to the position of the run; returns its residual."""
+        residual = exact_total(found.sums[0].tolist())
+        syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
+        values = {name: value for (name, sync), value in syncs if sync.every}
+        now.step, now.top, now.updates = step, found.top, now.updates + found.updates
+        now.trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
+        if not np.isfinite(residual):
+            raise self._not_finite(step)
+        return residual
+
+    def _prepare(self) -> None:
+        """Do what comes before the first call of the program's functions."""
+
+    def _begun(self) -> RunPosition:
+        """Initialise; returns the position before the first step."""
         self._initialise()
         if self._earlier is not None:
             self._restart(self._earlier)
         top = self._close_step(0, StepFigures(*self._no_sums())).top
         if self._earlier is None and not top:
-            signals[:] = largest[:] = top = ONE
-        most, updates = (getattr(params, "max_sweeps", None) or 0) * self._vertices, 0
-        everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
-        for step in range(1, params.max_steps + 1):
-            if not (self._vertices if params.scheduler == "sweep" else top):
-                return self._outcome(trace, "empty")
-            queue = everything
-            if params.scheduler != "sweep":
-                lowest = bucket(top) if params.scheduler == "priority" else 1
-                queue = signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
-            figures = self._no_sums()
-            figures[0][0] = self._step(step, queue).sum(axis=0)
-            found = self._close_step(step, StepFigures(*figures, len(queue.vertices), queue.arcs))
-            top, residual = found.top, exact_total(found.sums[0].tolist())
-            syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
-            values = {name: value for (name, sync), value in syncs if sync.every}
-            trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
-            if not np.isfinite(residual):
-                raise self._not_finite(step)
-            if progress is not None:
-                progress.update(step, 0, "steps", vertices=found.updates, residual=residual)
-            if params.tolerance > 0 and residual <= params.tolerance:
-                return self._outcome(trace, "tolerance")
-            updates += found.updates
-            if 0 < most <= updates:
-                return self._outcome(trace, "sweeps")
-        return self._outcome(trace, "steps")
+            own = len(self._order)
+            self._signals[:own] = self._largest[: -(-own // BLOCK)] = top = ONE
+        return RunPosition(top=top)
+
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that the next step depends on, but the position."""
+        groups = {"field": self.fields, "edge": self.edges, "message": self.messages}
+        made = {f"{kind}.{name}": each for kind, group in groups.items() for name, each in group.items()}
+        return {**made, "signals": self._signals}
+
+    def _resumed(self) -> RunPosition | None:
+        """The position of the last snapshot, whose state is restored; None for none."""
+        mine = self._state_arrays()
+        saved = self._snapshots.restore(mine) if self._snapshots is not None else None
+        if saved is None:
+            return None
+        position, arrays = saved
+        for name, each in mine.items():
+            each[:] = arrays[name]
+        self.globals[:] = position.globals
+        self._set_largest()
+        return position
+
+    def _set_largest(self) -> None:
+        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
 
     def _restart(self, earlier: Restartable) -> None:
         """Set what an earlier run has left, and signal what has changed alone."""
@@ -246,7 +291,7 @@ class ChromaticEngine:
             self.fields[name][:] = self.numbering.by_place(each)
         earlier.set_messages(self.messages)
         self._signals[:] = np.where(self.numbering.by_place(earlier.changed), ONE, 0)
-        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
+        self._set_largest()
 
     def _initialise(self) -> None:
         """Call `init` for all vertices."""
@@ -268,6 +313,8 @@ class ChromaticEngine:
                 self._state(step), self._functions.settings, len(self._order), figures.sums, 1 + number
             )
         figures.top = int(self._largest[: -(-len(self._order) // BLOCK)].max(initial=0))
+        if self._snapshots is not None and step > 0:
+            figures.save, figures.stop = self._snapshots.wishes()
         found = self._agreed(figures)
         for number, sync in enumerate(self._program.syncs.values()):
             if turn[number]:

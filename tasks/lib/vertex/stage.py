@@ -88,7 +88,10 @@ def program_stage(
 
 def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     """The work of a program's stage; see `VertexProgram.__call__`."""
+    from superworkflow.infra.process.shutdown import saves_first
+    from superworkflow.tasks.lib.checkpoint_stores import Folder
     from superworkflow.tasks.lib.vertex.run import ChromaticEngine
+    from superworkflow.tasks.lib.vertex.snapshots import alone
 
     if job.engine != IN_PROCESS:
         output: Output = imported(_ON_WORKERS)(program, job)
@@ -97,9 +100,13 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     graph = coloured_graph(source, job.inputs["colours"], program)
     given, nodes = given_by(program, source, job.inputs.get("table")), numbers_of(program, params, source)
     earlier = _earlier(program, job, graph, given) if "initial" in job.inputs else None
-    engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
-    outcome = engine.run(job.progress)
+    with saves_first() as shutdown:
+        snapshots = alone(
+            Folder(job.checkpoint), params.snapshot_every, shutdown, job.progress.log, job.save_checkpoint
+        )
+        engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier, snapshots)
+        outcome = engine.run(job.progress)
     return write_outcome(program, params, given, outcome, job.output, job.progress.log)
 
 

@@ -22,6 +22,7 @@ from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ONE, ChromaticEngine, Coloured, Fields, StepFigures, zeros_of
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue
+from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
 from superworkflow.tasks.lib.vertex.stage import of_one_colour
 
 _LEAST_INTERIOR = 1 << 12
@@ -40,6 +41,7 @@ class WorkerEngine(ChromaticEngine):
         exchange: with the other workers.
         owners: int16 [vertices]; by default ranges of each colour.
         small: edges of a colour that is not worth dividing.
+        snapshots: of this run.
 
     Raises:
         UserError: there are more workers than vertices; or edge fields under vertex consistency.
@@ -48,13 +50,13 @@ class WorkerEngine(ChromaticEngine):
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, exchange: Exchange, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
-        owners: NDArray[np.int16] | None = None, small: int = SMALL,
+        owners: NDArray[np.int16] | None = None, small: int = SMALL, snapshots: Snapshots | None = None,
     ):  # fmt: skip
         if program.consistency == "vertex" and (program.edge_fields or program.messages):
             raise UserError("edge fields under vertex consistency are computed in process alone",
                             where=f"program {program.name}", remedy="Declare consistency='edge'")  # fmt: skip
         self._exchange, self._owners, self._small = exchange, owners, small
-        super().__init__(program, params, graph, threads, nodes, given)
+        super().__init__(program, params, graph, threads, nodes, given, snapshots=snapshots)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="ghosts")
 
     def _lay_out(self, graph: Coloured, given: Fields) -> None:
@@ -130,7 +132,7 @@ class WorkerEngine(ChromaticEngine):
         """Bytes of the values that it has sent because they had changed."""
         return self._ghosts.changed_bytes
 
-    def compile(self) -> None:
+    def _prepare(self) -> None:
         """Compile the program's functions, or load them: the first worker, then the others, who find them."""
         nothing = Queue(self._order[:0], np.zeros(2, np.int64), 0)
         for first in (True, False):
@@ -144,7 +146,6 @@ class WorkerEngine(ChromaticEngine):
 
     def _initialise(self) -> None:
         """Call `init` colour after colour, in which no two vertices conflict, and send what it sets."""
-        self.compile()
         state = self._state(0)
         for (low, high), crossing in zip(itertools.pairwise(self._spans), self._crossing, strict=True):
             for colour in range(low, high):
@@ -221,13 +222,20 @@ class WorkerEngine(ChromaticEngine):
             self._ghosts.groups[0].settle_range(int(self._bounds[colour]), int(self._borders[colour]))
 
     def _agreed(self, figures: StepFigures) -> StepFigures:
-        mine = [figures.sums.ravel(), figures.largest.view(np.int64), [figures.updates, figures.arcs, figures.top]]
+        counts = [figures.updates, figures.arcs, figures.top, figures.save, figures.stop]
+        mine = [figures.sums.ravel(), figures.largest.view(np.int64), counts]
         all_figures = self._exchange.everyone(np.concatenate(mine), _FIGURES, alike=True)
         each = all_figures.reshape(self._exchange.size, -1)
         sums = each[:, : figures.sums.size].sum(axis=0).reshape(figures.sums.shape)
-        largest = np.ascontiguousarray(each[:, figures.sums.size : -3]).view(np.float64).max(axis=0)
-        updates, arcs, _ = each[:, -3:].sum(axis=0).tolist()
-        return StepFigures(sums, largest, updates, arcs, int(each[:, -1].max()))
+        largest = np.ascontiguousarray(each[:, figures.sums.size : -5]).view(np.float64).max(axis=0)
+        updates, arcs = each[:, -5:-3].sum(axis=0).tolist()
+        return StepFigures(sums, largest, updates, arcs, *each[:, -3:].max(axis=0).tolist())
+
+    def _resumed(self) -> RunPosition | None:
+        position = super()._resumed()
+        for group in self._ghosts.groups:
+            group.settle()
+        return position
 
     def _by_vertex(self) -> Fields:
         """Complete on the first worker; empty on the others."""

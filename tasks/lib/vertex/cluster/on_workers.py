@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numba as nb
 import numpy as np
@@ -21,13 +22,15 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
-from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry, Stat
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.group_kept import GroupKept
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
 from superworkflow.tasks.lib.vertex.cluster.engine import WorkerEngine
 from superworkflow.tasks.lib.vertex.program import CLASSES, VertexProgram
+from superworkflow.tasks.lib.vertex.snapshots import Snapshots
 from superworkflow.tasks.lib.vertex.stage import (
     GLOBALS,
     SHARD,
@@ -113,6 +116,23 @@ def _program(reference: dict[str, str]) -> VertexProgram:
     return found
 
 
+class _Workers:
+    """The `SnapshotGroup` of a worker group."""
+
+    def __init__(self, exchange: Exchange):
+        self.rank, self.size, self._exchange = exchange.rank, exchange.size, exchange
+
+    def barrier(self) -> None:
+        dist.barrier(group=self._exchange.group)
+
+    def all_agree(self, fine: bool) -> bool:
+        return bool(self._exchange.everyone(np.array([fine]), "snapshots", alike=True).all())
+
+
+def _end() -> NoReturn:
+    raise StateSaved
+
+
 def update(
     worker: Worker, reference: dict[str, str], given: dict[str, Any], inputs: list[str], output: str
 ) -> dict[str, Any]:
@@ -136,9 +156,16 @@ def update(
     values, nodes = given_by(program, source, table), numbers_of(program, params, source)
     log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
-    engine = WorkerEngine(program, params, graph, exchange, worker.threads, nodes, values)
-    setup_s = time.process_time() - began
-    outcome = engine.run(worker if worker.rank == 0 else None)
+    with tempfile.TemporaryDirectory() as folder:
+        snapshots = Snapshots(
+            GroupKept(worker, Path(folder)), params.snapshot_every, lambda: worker.stopping, _end, log,
+            group=_Workers(exchange),
+        )  # fmt: skip
+        engine = WorkerEngine(
+            program, params, graph, exchange, worker.threads, nodes, values, snapshots=snapshots
+        )  # fmt: skip
+        setup_s = time.process_time() - began
+        outcome = engine.run(worker if worker.rank == 0 else None)
     result: dict[str, Any] = {
         "vertices": engine.vertices, "ghosts": engine.ghosts, "sent": exchange.sent, "changed": engine.changed_bytes,
         "waited_s": exchange.waited, "setup_s": setup_s, "files": [], "stats": {},

@@ -40,7 +40,7 @@ class RunPosition:
     step: _Count = 0
     top: int = 0
     updates: _Count = 0
-    trace: list[dict[str, float]] = field(default_factory=list)
+    trace: list[dict[str, int | float]] = field(default_factory=list)
     globals: list[float] = field(default_factory=list)
     workers: _Count = 0
     saves: _Count = 0

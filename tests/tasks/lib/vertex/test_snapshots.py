@@ -79,7 +79,7 @@ def test_equals_an_undisturbed_run(tmp_path: Path, name: str, monkeypatch: pytes
     for writes in (1, 2):  # in the slot of the state before the last one
         with pytest.raises(Killed):
             run(Torn(tmp_path, writes))
-    assert run(Folder(tmp_path)) == expected
+    assert json.dumps(run(Folder(tmp_path))) == json.dumps(expected)  # 1 is not 1.0
     assert logged[1:] == ["resuming after step 3", "resuming after step 3", "resuming after step 4"]
     other = coloured(graph_of([(0, 1)], 9), 2)
     snapshots = Snapshots(Folder(tmp_path), 0, lambda: False, end, logged.append)
@@ -92,7 +92,7 @@ def test_equals_an_undisturbed_run(tmp_path: Path, name: str, monkeypatch: pytes
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A ring whose numbers are shuffled, in which the smallest one takes many steps around."""
     folder = tmp_path_factory.mktemp("ring")
-    order = np.random.default_rng(1).permutation(6000)
+    order = np.random.default_rng(1).permutation(2500)
     (folder / "edges.txt").write_text("".join(f"{u} {v}\n" for u, v in zip(order, np.roll(order, 1), strict=True)))
     graph = run_stage(INDEX, {}, {"edges": str(folder / "edges.txt")}, folder / "index")
     colours = run_stage(COLOUR, {}, {"graph": graph.uri}, folder / "colour")
@@ -148,7 +148,7 @@ def test_a_group_resumes_after_a_member_was_killed(
 ) -> None:  # fmt: skip
     params, log = {"execution": "synchronous", "snapshot_every": 1e-3}, io.StringIO()
     resources = Resources(cpu=1, memory=4 << 30, workers={"worker": Workers(count=2, cpu=1, memory=1 << 30)})
-    made = execute(COMPONENTS, params, inputs, str(tmp_path / "made"), resources, _Killing(300, log), engine="workers")
+    made = execute(COMPONENTS, params, inputs, str(tmp_path / "made"), resources, _Killing(200, log), engine="workers")
     assert sums(made.dataset) == undisturbed
     assert "resuming after step" in log.getvalue()
     assert "was lost" in log.getvalue() or "killed" in log.getvalue()

@@ -208,7 +208,8 @@ from superworkflow.tasks.prepare.alias import alias_table
 threshold, alias = alias_table(np.arange(1.0, 301))
 vocab = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))
 found = hashlib.sha256()
-for d, window, block, length in ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 33, 41), (7, 12, 128, 90), (33, 28, 9, 50)):
+shapes = (128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 33, 41), (7, 12, 128, 90), (33, 28, 9, 50)
+for d, window, block, length in shapes:
     walks = np.random.default_rng(d).integers(0, 300, (100, length)).astype(np.int32)
     tables = EmbeddingTables.random(300, d, 1, False)
     NumbaKernel(tables, vocab, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)

@@ -33,6 +33,7 @@ COMMANDS = {
     "compare": "compare two runs side by side",
     "dashboard": "show runs, deployments and sweeps in a browser",
     "models": "list registered models: which version is in use, and why",
+    "prune": "remove datasets, checkpoints and records that nothing kept refers to",
     "promote": "put a version of a model into use",
     "rollback": "return to an earlier version of a model, and keep it until the next `promote`",
 }

@@ -44,7 +44,7 @@ class Execution:
         api.result()
         self._flow = make_flow(
             request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=RunDisplay(request),
-            finish=partial(attach_pictures, pictures=request.superworkflow.pictures), run_name=name,
+            finish=partial(attach_pictures, outcomes=request.superworkflow.outcomes), run_name=name,
             launcher=lambda _: launcher, prepared=True,
         )  # fmt: skip
 

@@ -57,6 +57,7 @@ def run(
     warm_start: bool = False,
     tracking: bool = True,
     rehash: bool = False,
+    as_of: str = "",
     **sources: Any,
 ) -> Run:
     """Run a superworkflow as `superworkflow run` does; stages whose datasets are in the store are not run again.
@@ -74,7 +75,9 @@ def run(
         gates, max_drift, tolerance, promote, warm_start: terms of promotion; see `Registration`.
         tracking: record the run in MLflow.
         rehash: read all sources again, even those that seem unchanged.
-        sources: by name: a path, a URI, a frame, an array, a sparse matrix or a graph. None leaves one out.
+        as_of: version or time at which tables of Delta Lake and Iceberg are read.
+        sources: by name: a path, a URI, the address of a table in a database or lakehouse, a frame, an array, a sparse
+            matrix or a graph. None leaves one out.
 
     Raises:
         UserError: bad input; nothing has run.
@@ -87,7 +90,7 @@ def run(
         chosen, register, gates=gates, max_drift=max_drift, tolerance=tolerance, promote=promote, warm_start=warm_start
     )
     registration = check_registered(terms, tracking)
-    request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration)
+    request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration, as_of)
     from superworkflow.execution import Execution
 
     execution = Execution(request, name, export, tracked=tracking)
@@ -237,6 +240,7 @@ def _request(
     prices: str | None = None,
     rehash: bool = False,
     registration: Registration | None = None,
+    as_of: str = "",
 ) -> Request:
     """The request of a call; values in memory are written to the store."""
     bring_kernels()
@@ -255,7 +259,7 @@ def _request(
             values.setdefault(prefix, {}).setdefault(parameter, True)
     return build_request(
         superworkflow, sources=uris, parameters=values, profile=profile, store=where.uri, config=config, prices=prices,
-        rehash=rehash, registered=known_names, registration=registration,
+        rehash=rehash, registered=known_names, registration=registration, as_of=as_of,
     )  # fmt: skip
 
 

@@ -223,6 +223,43 @@ def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
                  xaxis={"tickprefix": "$", "nticks": 5})  # fmt: skip
 
 
+def curves(by_run: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> dict[str, Chart]:
+    """Figures by step: a chart for each stage and kind of figure, such as all losses; several runs have a colour each.
+
+    Args:
+        by_run: by name of the run (empty where there is one), figures by `node.figure`.
+    """
+    charts: dict[str, list[dict[str, Any]]] = {}
+    dashes = ("solid", "dot", "dash", "dashdot")
+    for place, (run, found) in enumerate(by_run.items()):
+        own: dict[str, int] = {}
+        for name, points in found.items():
+            node, _, figure = name.rpartition(".")
+            if len(points) < 2:
+                continue
+            unit = "step" if len(points) != len(epochs := _epochs(points)) or epochs[0] != 1 else "epoch"
+            title = f"{node}: {figure.rsplit('_', 1)[-1]} by {unit}" if node else figure
+            number = own[title] = own.get(title, -1) + 1
+            charts.setdefault(title, []).append({
+                "type": "scatter", "mode": "lines", "name": f"{run}: {figure}" if run else figure,
+                "x": [step for step, _ in points], "y": [_finite(value) for _, value in points],
+                "line": {"width": 2, "color": COLOURS[(place if len(by_run) > 1 else number) % len(COLOURS)],
+                         "dash": dashes[number % len(dashes)] if len(by_run) > 1 else "solid"},
+                "hovertemplate": "%{fullData.name}, step %{x}: %{y:.5g}<extra></extra>",
+            })  # fmt: skip
+    return {
+        title: chart(traces, 240 + 18 * (len(traces) > 3) * len(by_run), showlegend=len(traces) > 1,
+                     xaxis={"nticks": 6}, yaxis={"nticks": 6})
+        for title, traces in charts.items()
+    }  # fmt: skip
+
+
+def _epochs(points: Sequence[tuple[int, float]]) -> list[int]:
+    """Steps that follow each other without a gap, as those of whole parts of the work do."""
+    steps = [step for step, _ in points]
+    return steps if steps == list(range(steps[0], steps[0] + len(steps))) else [0]
+
+
 def _moment(time: Any) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
 

@@ -37,6 +37,7 @@ from superworkflow.infra.orchestration import SERVER_RETRIES
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
+from superworkflow.infra.storage.warehouse.address import TableAddress
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
     check_targets(options.notify)
 
-    schedule = make_schedule(options.cron, _seconds(options.interval), options.timezone)
+    schedule = make_schedule(options.cron, seconds_of(options.interval), options.timezone)
     if options.when_changed and schedule is None:
         raise UserError("needs a schedule on which to check the sources", where="--when-changed",
                         remedy="Give --interval 10m, or --cron")  # fmt: skip
@@ -162,11 +163,15 @@ def _parameters(
     prices = options.prices or profile.prices
     load_prices(prices)
     store = Store(options.store)
+    tables = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
     for name, uri in {**sources, "store": store.uri}.items():
-        _check_visible(name, Location.of(uri), profile, kind)
+        if name not in tables:
+            _check_visible(name, Location.of(uri), profile, kind)
     if kind == "process":
         store.check_writable()
-    values: dict[str, Any] = {name: Location.of(uri).uri for name, uri in sources.items()}
+    values: dict[str, Any] = {
+        name: tables[name].text if name in tables else Location.of(uri).uri for name, uri in sources.items()
+    }
     values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
     registration = registration_from(options, superworkflow, options.register)
     values[REGISTRATION] = registration.model_dump(mode="json", exclude_defaults=True)
@@ -199,23 +204,29 @@ def _check_visible(name: str, place: Location, profile: Profile, kind: str) -> N
 
 def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict[str, Any]:
     """Values for the variables of the work pool's template."""
-    values: dict[str, Any] = {"env": {}}
-    if kind == "kubernetes":
-        if profile.launcher != "kubernetes":
-            raise UserError(
-                "a flow in a Kubernetes pool starts its stages as Jobs", where="--profile", value=options.profile,
-                remedy="Choose a profile with `launcher: kubernetes`",
-            )  # fmt: skip
-        values = flow_pod_variables(profile.kubernetes, options.image)
-    elif options.image:
+    if kind == "kubernetes" and profile.launcher != "kubernetes":
+        raise UserError(
+            "a flow in a Kubernetes pool starts its stages as Jobs", where="--profile", value=options.profile,
+            remedy="Choose a profile with `launcher: kubernetes`",
+        )  # fmt: skip
+    if kind != "kubernetes" and options.image:
         raise UserError("only for --type kubernetes", where="--image", value=options.image)
-    values["env"] = {**SERVER_RETRIES, **values["env"], **_tracking(kind)}
+    values = deployed_environment(profile, kind, options.image)
     for text in options.variable:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise UserError("not of the form NAME=VALUE", where="--variable", value=text)
         values[name] = yaml.safe_load(value)
     return {name: value for name, value in values.items() if value != {}}
+
+
+def deployed_environment(profile: Profile, kind: str, image: str | None = None) -> dict[str, Any]:
+    """Variables of the work pool's template that every deployed flow needs: environment and, in a pod, its place."""
+    values: dict[str, Any] = {"env": {}}
+    if kind == "kubernetes":
+        values = flow_pod_variables(profile.kubernetes, image)
+    values["env"] = {**SERVER_RETRIES, **values["env"], **_tracking(kind)}
+    return values
 
 
 def _tracking(kind: str) -> Mapping[str, str]:
@@ -237,7 +248,8 @@ def _tracking(kind: str) -> Mapping[str, str]:
     return {"MLFLOW_TRACKING_URI": uri}
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds_of(text: str | None) -> float | None:
+    """Seconds of a duration such as `6h`; None where none is given."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)

@@ -27,7 +27,7 @@ from superworkflow.tasks.embed._lanes import (
     sum_lanes,
 )
 from superworkflow.tasks.embed._words import WORD, round_factors, words_along, words_of
-from superworkflow.tasks.lib.kernels.prefetch import hint
+from superworkflow.tasks.lib.kernels.prefetch import LEVEL, hint
 
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""
@@ -194,6 +194,7 @@ def add_row(typing_context: Any, table: Any, place: Any, length: Any, step: Any,
     return signature, generate
 
 
+@LEVEL.marks
 @intrinsic
 def prefetch_row(typing_context: Any, table: Any, place: Any, length: Any) -> Any:
     """The hint for each cache line of table[place:place+length]."""

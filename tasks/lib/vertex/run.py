@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba.core.errors import NumbaError
@@ -58,6 +58,15 @@ class Coloured:
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
 
 
+class Restartable(Protocol):
+    """Values of an earlier run that a run starts from; see `earlier.Earlier`."""
+
+    changed: NDArray[np.bool_]
+
+    def set_messages(self, messages: Fields) -> None:
+        """Give edges their earlier messages."""
+
+
 @dataclass
 class ProgramOutcome:
     """Result of a run.
@@ -66,13 +75,15 @@ class ProgramOutcome:
         fields: by name, [vertices] or [vertices, length].
         globals: values of the syncs at the end.
         trace: of each step its number, updates, arcs, residual and globals.
-        ended: empty, steps, or tolerance.
+        ended: empty, steps, tolerance, or sweeps.
+        messages: by name, [2 * edges] or [2 * edges, length].
     """
 
     fields: Fields
     globals: dict[str, float]
     trace: list[dict[str, float]] = field(default_factory=list)
     ended: str = "empty"
+    messages: Fields = field(default_factory=dict)
 
 
 class ChromaticEngine:
@@ -85,6 +96,7 @@ class ChromaticEngine:
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
         given: values of fields from a table.
+        earlier: an earlier run to start from.
 
     Attributes:
         numbering: places of the vertices.
@@ -95,9 +107,11 @@ class ChromaticEngine:
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
+        earlier: Restartable | None = None,
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
+        self._earlier = earlier
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
@@ -154,10 +168,13 @@ class ChromaticEngine:
     def _run(self, progress: Progress | None) -> ProgramOutcome:
         params, vertices = self._params, len(self._queue)
         self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
+        if self._earlier is not None:
+            self._restart(self._earlier)
         self._fold(0)
-        if not self._largest.any():
+        if self._earlier is None and not self._largest.any():
             self._signals[:] = self._largest[:] = _ONE
         trace: list[dict[str, float]] = []
+        most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
             queue = self._shuffled(step) if self._program.shuffled else everything
@@ -181,6 +198,9 @@ class ChromaticEngine:
                 progress.update(step, 0, "steps", vertices=len(queue.vertices), residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
+            updates += len(queue.vertices)
+            if 0 < most <= updates:
+                return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
 
     def _shuffled(self, step: int) -> Queue:
@@ -197,7 +217,18 @@ class ChromaticEngine:
         self._fold(_END)
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
         fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        return ProgramOutcome(fields, values, trace, ended)
+        return ProgramOutcome(fields, values, trace, ended, self.messages)
+
+    def _restart(self, earlier: Restartable) -> None:
+        """Set what an earlier run has left, and signal what has changed alone."""
+        assert self._program.restart is not None
+        values = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        self._program.restart(values, earlier)
+        for name, each in values.items():
+            self.fields[name][:] = self.numbering.by_place(each)
+        earlier.set_messages(self.messages)
+        self._signals[:] = np.where(self.numbering.by_place(earlier.changed), _ONE, 0)
+        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
 
     def _step(self, step: int, queue: Queue) -> float:
         """Update the vertices of a step; returns the sum of their residuals."""

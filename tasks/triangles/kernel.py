@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
-import numpy as np
 
 from superworkflow.tasks.lib.kernels.atomic import fetch_add
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast

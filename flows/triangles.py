@@ -21,7 +21,8 @@ SUPERWORKFLOW = Superworkflow(
     help="triangles and clustering coefficient of each node",
     stages=(index.STAGE, triangles.STAGE, publish_fields.STAGE),
     sources={
-        "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part files"
+        "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
+        "files",
     },
     diagram=diagram,
     options=StageParams,

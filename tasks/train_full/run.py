@@ -38,6 +38,7 @@ from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Pipeline
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
@@ -130,7 +131,9 @@ def whole_network(
     dropout = Dropout(params.concrete(1).dropout, params.seed)
     tail = IntervalLoss(network, task, whole.intervals)
     layers = layers_of(shape, whole, params.precision)
-    return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
+    return WholeNetwork(
+        whole, layers, as_inputs(inputs), tail, dropout, shape.model == "gat", bool(len(task.items("validation")))
+    )
 
 
 def train(

@@ -40,7 +40,7 @@ class RunIndex:
         self._read = float("-inf")
         self._whole = float("-inf")
         self._scan: threading.Thread | None = None
-        self.complete = False
+        self.complete = True
 
     def __call__(self) -> list[DetailedRun]:
         """The runs that have been read, with those that are new or were still running."""

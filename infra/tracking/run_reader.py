@@ -276,20 +276,20 @@ class RunReader:
         )  # fmt: skip
 
 
-def as_detailed(run: RunRecord, page: str, now: datetime | None = None) -> DetailedRun:
-    """A run that ends well now, as it will be read."""
-    ended = now or datetime.now(UTC)
+def as_detailed(run: RunRecord, page: str) -> DetailedRun:
+    """A closed run that ends well, as it will be read."""
+    started = datetime.fromtimestamp(run.began, UTC)
     figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
     figures |= {f"promotion/{name}": value for each in run.decisions for name, value in each.figures.items()}
     return DetailedRun(
         run_id=run.run_id, name=run.name, superworkflow=run.superworkflow, status="FINISHED",
-        started=ended - timedelta(seconds=run.wall_s),
+        started=started,
         params={f"{each.name}.{name}": str(value) for each in run.stages for name, value in each.params.items()},
         metrics=run.metrics, stages={each.name: {**each.took, "cached": float(each.state == "cached")}
                                      for each in run.stages},
         totals=run.totals(), declared=run.declared,
         sources={each.name: each.digest[:DIGEST_LENGTH] for each in run.sources},
-        outcome=run.decisions[-1].verdict if run.decisions else "", ended=ended,
+        outcome=run.decisions[-1].verdict if run.decisions else "", ended=started + timedelta(seconds=run.wall_s),
         tags={"superworkflow.decision": str(run.decisions[-1])} if run.decisions else {}, figures=figures, page=page,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from superworkflow.infra.tracking.tags import UNCHANGED
 
 RUN_COLUMNS = (
     "run_id", "name", "superworkflow", "deployment", "trial", "status", "outcome", "started", "day", "cost_usd",
-    "saved_usd", "wall_s", "metric", "quality", "spread",
+    "saved_usd", "wall_s",
 )  # fmt: skip
 COST_COLUMNS = ("day", "superworkflow", "stage", "run_id", "cost_usd")
 DRIFT = "drift/"
@@ -25,16 +25,13 @@ DRIFT = "drift/"
 
 
 def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
-    """A row for each run, `RUN_COLUMNS`: USD, seconds, quality by its first headline."""
-    rows = []
-    for run in runs:
-        first = headline(run)
-        rows.append((
-            run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
-            run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
-            run.totals.get("wall_seconds", 0.0), first.name if first else "", first.value if first else float("nan"),
-            first.spread if first and first.spread is not None else float("nan"),
-        ))  # fmt: skip
+    """A row for each run, `RUN_COLUMNS`, in USD and seconds."""
+    rows = [
+        (run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
+         run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
+         run.totals.get("wall_seconds", 0.0))
+        for run in runs
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
@@ -51,8 +48,11 @@ def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 def headline(run: DetailedRun) -> Figure | None:
     """The first headline metric that a run reported, with its spread."""
-    first = headlines(run.metrics, run.declared)
-    return next((each for each in figures(run.metrics, run.declared) if first and each.name == first[0].name), None)
+    first = next(iter(headlines(run.metrics, run.declared)), None)
+    if first is None:
+        return None
+    own = [each for each in run.declared if each.covers(first.name)]  # those of all figures would take a millisecond
+    return next((each for each in figures(run.metrics, own) if each.name == first.name), None)
 
 
 def since(runs: Sequence[DetailedRun], days: int, today: date) -> list[DetailedRun]:

@@ -16,8 +16,10 @@ _log = logging.getLogger(__name__)
 
 RUNS = 20_000
 """Latest runs that pages show."""
-FIRST, PAGE = 100, 500
+FIRST, PAGE = 100, 200
 """Runs that the first page waits for, and runs of one search in the background."""
+PAUSE = 1.0
+"""Pause after a search in the background, by the time that the search took: pages come first."""
 FRESH_SECONDS = 5.0
 """Lifetime of what pages have read."""
 WHOLE_SECONDS = 900.0
@@ -82,12 +84,15 @@ class RunIndex:
         begun, seen, token = datetime.now(UTC), set[str](), None
         try:
             while len(seen) < RUNS:
+                started = time.monotonic()
                 found, token = self._reader.page(PAGE, token)
+                taken = time.monotonic() - started
                 seen |= {run.run_id for run in found}
                 with self._turn:
                     self._put({run.run_id: run for run in found})
                 if token is None:
                     break
+                time.sleep(PAUSE * taken)
         except Exception as error:  # a server that is down for a while: the next scan will read them
             _log.warning("older runs cannot be read: %s", error)
             return

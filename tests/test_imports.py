@@ -38,7 +38,7 @@ LIB = (
     "distributed", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
-GNN = ("sampler", "model", "objective", "distributed")
+GNN = ("whole_graph", "sampler", "model", "objective", "distributed")
 """Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
 HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}

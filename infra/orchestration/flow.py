@@ -39,9 +39,10 @@ from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
-from superworkflow.infra.orchestration.run_node import run_node, used_sources
+from superworkflow.infra.orchestration.run_node import run_node, used_datasets, used_sources
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.holds import holding
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.links import dashboard_page
@@ -93,12 +94,14 @@ def make_flow(
         except Stopped as error:
             return Cancelled(message=str(error))
 
-    vars(run)["__signature__"] = flow_signature(superworkflow)
+    if request is None:
+        vars(run)["__signature__"] = flow_signature(superworkflow)
     made = flow(
         name=superworkflow.name, flow_run_name=run_name, description=superworkflow.help,
         validate_parameters=False, persist_result=False,
     )(run)  # fmt: skip
-    made.parameters = flow_schema(superworkflow)
+    if request is None:  # a form for people; it takes longer to make than a run of cached stages
+        made.parameters = flow_schema(superworkflow)
     return made
 
 
@@ -134,7 +137,9 @@ def _execute(
     assert context is not None
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
-    tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
+    tags = {
+        f"superworkflow.source.{key}": request.origins.get(key, source.uri) for key, source in request.sources.items()
+    }
     if (code := request.superworkflow.code) is not None:
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
@@ -155,9 +160,10 @@ def _execute(
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
 
     def run_nodes(nodes: Sequence[Node]) -> None:
+        hold.add(used_datasets(nodes))
         _run_stages(nodes, request, launcher, tracker, listener, run)
 
-    with signs_of_life():
+    with signs_of_life(), holding(request.store.root, flow_run_id) as hold:
         try:
             tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))

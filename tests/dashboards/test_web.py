@@ -43,7 +43,8 @@ def _paths(recorded: Recorded) -> dict[str, str]:
     return {
         "overview": "/", "deployments": "/deployments", "run": f"/run/{recorded.nightly[-1].run_id}",
         "runs": "/compare", "compare": f"/compare?{both}", "sweeps": f"/sweeps?study={STUDY}", "models": "/models",
-        "data": f"/data/{next(iter(recorded.nightly[-1].sources.values()))}", "found": "/compare?text=nothing&outcome=failed",
+        "data": f"/data/{next(iter(recorded.nightly[-1].sources.values()))}",
+        "found": "/compare?text=nothing&outcome=failed",
     }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from superworkflow.dashboards.whole_table import TableColumn, print_whole
 
-COLUMNS = [TableColumn("trial", right=True), TableColumn("evaluate.macro_f1@0.5", right=True), TableColumn("paid", right=True),
-           *(TableColumn(f"walk.parameter_{number}", right=True) for number in range(8)), TableColumn("rest", drop=1)]  # fmt: skip
+_NAMES = ("trial", "evaluate.macro_f1@0.5", "paid", *(f"walk.parameter_{number}" for number in range(8)))
+COLUMNS = [*(TableColumn(name, right=True) for name in _NAMES), TableColumn("rest", drop=1)]
 ROWS = [[str(row), "0.98123", "$0.00123", *(f"{row}.12345" for _ in range(8)), "least"] for row in range(10, 16)]
 
 

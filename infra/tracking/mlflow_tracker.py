@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.links import MLFLOW_VARIABLE
 from superworkflow.infra.tracking.metric_keys import (
     CACHED_TAG,
+    TOTALS,
     course_key,
     drift_keys,
     quality_keys,
@@ -46,11 +47,13 @@ from superworkflow.infra.tracking.tags import (
     DEPLOYMENT_ID_TAG,
     DIGEST_TAG,
     INPUTS_TAG,
+    LAST_TAG,
     LOGS,
     OUTCOME_TAG,
     PANELS,
     PANELS_TAG,
     STATE_TAG,
+    TIMES_TAG,
     UNCHANGED,
     read_datasets,
 )
@@ -89,8 +92,6 @@ T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
-TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
-"""Tags that count this day's runs with nothing to do, and name the last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
@@ -322,10 +323,20 @@ class MlflowTracker(Tracker):
             run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
             self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
+            self._saved(run_id, tags[DEPLOYMENT_ID_TAG], int(times) + 1 if times.isdecimal() else 2)
             return
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
+        self._saved(run.info.run_id, tags[DEPLOYMENT_ID_TAG], 1)
         self._client.set_terminated(run.info.run_id)
+
+    def _saved(self, run_id: str, deployment: str, times: int) -> None:
+        """Record the cost that runs with nothing to do have saved: each time that of the last one with work to do."""
+        last = self._newest(f"attributes.status = 'FINISHED' and metrics.`{TOTALS['cost_usd']}` >= 0", deployment)
+        if last is not None:
+            costs = (last.data.metrics.get(TOTALS[name], 0.0) for name in ("cost_usd", "saved_by_cache_usd"))
+            saved = {TOTALS["saved_by_cache_usd"]: times * sum(costs)}
+            self._client.log_batch(run_id, metrics=as_metrics(saved))
 
     def _newest(self, which: str, deployment: str) -> Run | None:
         """Newest run of a deployment with its own parameters that passes this filter."""

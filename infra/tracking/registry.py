@@ -258,15 +258,17 @@ def _quiet(logger: str) -> Iterator[None]:
 
 
 def _signature(card: ModelCard) -> Any:
-    """Options of a request; False, so that MLflow infers nothing, where there are none.
+    """Columns of an answer and options of a request; False, so that MLflow infers nothing, where there are none.
 
-    The columns are in the model's metadata instead: MLflow would refuse values of another type than the column's, such
-    as whole numbers where names of nodes are text, and all lists, which have no names of columns.
+    The columns of a request are in the model's metadata instead: MLflow would refuse values of another type than the
+    column's, such as whole numbers where names of nodes are text, and all lists, which have no names of columns.
     """
     from mlflow.models import ModelSignature
 
     options = [{"name": name, "default": value, "type": _TYPES[type(value)]} for name, value in card.options.items()]
-    return ModelSignature.from_dict({"params": json.dumps(options)}) if options else False
+    declared = {"params": options, "outputs": [dict(column) for column in card.answer]}
+    found = {name: json.dumps(each) for name, each in declared.items() if each}
+    return ModelSignature.from_dict(found) if found else False
 
 
 def _place(dataset: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:

@@ -121,22 +121,39 @@ def skip_backlog() -> list[UUID]:
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
-    own, now = context.flow_run, datetime.now(UTC)
+    with get_client(sync_client=True) as client:
+        return skip_due(client, context.flow_run)
+
+
+def skip_due(client: SyncPrefectClient, own: FlowRun, later: bool = False) -> list[UUID]:
+    """Cancel runs of a run's deployment that are due and have not been started, and whose work it does; their ids.
+
+    Args:
+        client: of the server.
+        own: the run.
+        later: only those that are due after it, and those that a worker has claimed since as well: of a run that was
+            interrupted and keeps its place.
+    """
     if own.deployment_id is None:
         return []
+    now = datetime.now(UTC)
     due = FlowRunFilter(
-        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=_WAITING)),
+        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[*_WAITING, *(["Pending"] if later else [])])),
         expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
         deployment_id=FlowRunFilterDeploymentId(any_=[own.deployment_id]),
     )
-    with get_client(sync_client=True) as client:
-        found: list[FlowRun] = []
-        while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
-            found += page
-        skipped = [run.id for run in found if run.auto_scheduled and run.parameters == own.parameters]
-        message = f"{own.name}, which began at {now:%Y-%m-%d %H:%M} UTC, does its work"
-        for run in skipped:
-            client.set_flow_run_state(run, Cancelled(name=SKIPPED_STATE, message=message))
+    found: list[FlowRun] = []
+    while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
+        found += page
+    first = own.created or now
+    skipped = [
+        run.id for run in found
+        if run.auto_scheduled and run.parameters == own.parameters and run.id != own.id
+        and not (later and (run.expected_start_time or first) < (own.start_time or first))
+    ]  # fmt: skip
+    message = f"{own.name}, which began at {own.start_time or now:%Y-%m-%d %H:%M} UTC, does its work"
+    for run_id in skipped:
+        client.set_flow_run_state(run_id, Cancelled(name=SKIPPED_STATE, message=message))
     return skipped
 
 

@@ -28,6 +28,9 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.import_strings import imported, module_file
 from superworkflow.infra.contract.outcomes import Model, ModelCard
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.lock import exclusive
+from superworkflow.infra.storage.store import Place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -98,7 +101,7 @@ def register(
     marks = {DIGEST_TAG: dataset.digest, CODE_TAG: _sum(code)}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
-        with process_tracking_uri(tracking_uri):
+        with process_tracking_uri(tracking_uri), exclusive(_turn(dataset, name)):
             client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
             found = _registered(client, name, marks)
             number, model_id = found or _log(dataset, card, code, name, run_id, {**(tags or {}), **marks}, client)
@@ -130,6 +133,13 @@ def process_tracking_uri(uri: str) -> Iterator[None]:
         os.environ.pop("MLFLOW_TRACKING_URI", None)  # within another such block it is still there
         if before is not None:
             os.environ["MLFLOW_TRACKING_URI"] = before
+
+
+def _turn(dataset: Dataset, name: str) -> Location:
+    """Place in the store whose lock the registration under a name holds: runs that end at once make one version."""
+    folder = Place.of(dataset.uri).store.join(".models")
+    folder.make()
+    return folder.join(name)
 
 
 def _card(dataset: Dataset, model: Model) -> ModelCard:

@@ -6,8 +6,10 @@ from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import (
     colour,
@@ -21,6 +23,11 @@ from superworkflow.tasks import (
 )
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
+from superworkflow.tasks.lib.vertex.vertex_names import graph_before
+
+INITIAL = "folder of an earlier run's values, a dataset of this program, to start from; vertices are matched by name"
+
+GRAPH = Panel("index", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph")
 
 
 def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE) -> Superworkflow:
@@ -32,7 +39,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
         read: the index stage, perhaps with other defaults.
     """
 
-    def diagram(flow: Diagram, edges: Source, vertices: Source | None = None) -> None:
+    def diagram(flow: Diagram, edges: Source, vertices: Source | None = None, initial: Dataset | None = None) -> None:
         """Index, colour, fields from a table if the program has some, the program, publish_fields."""
         _check_distance(flow, program)
         for name in program.nodes:
@@ -41,12 +48,14 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
                                 remedy=f"Give one with --set {program.name}.{name}=NODE")  # fmt: skip
         graph = flow.stage(read, edges=edges)
         table = flow.stage(vertex_fields.STAGE, graph=graph, table=vertices) if vertices is not None else None
-        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph), table=table)
+        colours = flow.stage(colour.STAGE, graph=graph)
+        values = flow.stage(stage, graph=graph, colours=colours, table=table, initial=initial, before=_before(initial))
         flow.stage(publish_fields.STAGE, graph=graph, values=values)
 
     given = (vertex_fields.STAGE,) if program.given else ()
     table = {"vertices": f"a table of vertices with columns node, {', '.join(program.given)}: CSV or Parquet"}
     table = table if program.given else {}
+    initial = {"initial": INITIAL} if program.restart is not None else {}
     return Superworkflow(
         name=program.name,
         help=program.help or f"vertex program {program.name}",
@@ -55,12 +64,16 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
             "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
             "files",
             **table,
+            **initial,
         },
+        optional=frozenset(initial),
+        datasets=frozenset(initial),
         diagram=diagram,
         options=program.params,
         flags={"directed": Flag("index.directed", "edges have a direction")},
         in_memory=IN_MEMORY,
         outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
+        outcomes=(GRAPH,),
     )
 
 
@@ -73,8 +86,9 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
     """
 
     def diagram(
-        flow: Diagram, lattice: Source | None = None, factors: Source | None = None, evidence: Source | None = None
-    ) -> None:
+        flow: Diagram, lattice: Source | None = None, factors: Source | None = None, evidence: Source | None = None,
+        initial: Dataset | None = None,
+    ) -> None:  # fmt: skip
         """Grid or factor_graph, colour, the program, publish_lattice or publish_factors."""
         if (lattice is None) == (factors is None):
             raise UserError(f"{program.name} needs a lattice or factors", where="lattice, factors",
@@ -88,10 +102,12 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
             graph = flow.stage(grid.STAGE, lattice=lattice)
         else:
             graph = flow.stage(factor_graph.STAGE, factors=factors, evidence=evidence)
-        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+        colours = flow.stage(colour.STAGE, graph=graph)
+        values = flow.stage(stage, graph=graph, colours=colours, initial=initial, before=_before(initial))
         publish = publish_lattice.STAGE if lattice is not None else publish_factors.STAGE
         flow.stage(publish, graph=graph, values=values)
 
+    further = {"initial": INITIAL} if program.restart is not None else {}
     return Superworkflow(
         name=program.name,
         help=program.help,
@@ -100,8 +116,10 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
             "lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers, or a .png",
             "factors": "a model in the UAI format, MARKOV or BAYES, optionally gzipped",
             "evidence": "states of observed variables of such a model, in the UAI format",
+            **further,
         },
-        optional=frozenset({"lattice", "factors", "evidence"}),
+        optional=frozenset({"lattice", "factors", "evidence", *further}),
+        datasets=frozenset(further),
         diagram=diagram,
         options=program.params,
         in_memory=IN_MEMORY,
@@ -112,6 +130,11 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
             "trace": (program.name, "trace.parquet"),
         },
     )
+
+
+def _before(initial: Dataset | None) -> Dataset | None:
+    """Graph of an earlier run."""
+    return None if initial is None else graph_before(initial)
 
 
 def _check_distance(flow: Diagram, program: VertexProgram) -> None:

@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Flow[..., Any]:
     from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 
-    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, pictures=found.pictures))
+    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, outcomes=found.outcomes))
 
 
 def _tracker(request: Request) -> Tracker:

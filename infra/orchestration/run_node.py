@@ -95,7 +95,11 @@ def _used(name: str, given: Node | Given, request: Request) -> Used:
 
 def used_sources(request: Request) -> tuple[Used, ...]:
     """Sources of a run."""
-    return tuple(replace(_used(name, given, request), facts=_facts(given)) for name, given in request.sources.items())
+    found = []
+    for name, given in request.sources.items():
+        origin = {"origin": request.origins[name]} if name in request.origins else {}
+        found.append(replace(_used(name, given, request), facts=_facts(given) | origin))
+    return tuple(found)
 
 
 def used_datasets(nodes: Collection[Node]) -> set[str]:

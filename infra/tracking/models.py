@@ -29,8 +29,7 @@ from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
-from superworkflow.infra.tracking.registry import DIGEST_TAG
-from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, read_datasets
+from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, DIGEST_TAG, read_datasets
 
 CURRENT, CHALLENGER = "current", "challenger"
 HOLD_TAG = "superworkflow.hold"

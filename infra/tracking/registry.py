@@ -31,12 +31,11 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
 from superworkflow.infra.storage.store import Place
+from superworkflow.infra.tracking.tags import DIGEST_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DIGEST_TAG = "superworkflow.digest"
-"""Tag of a model version: the digest of the dataset in it."""
 CODE_TAG = "superworkflow.code"
 """Tag of a model version: SHA-256 of the code that serves it."""
 

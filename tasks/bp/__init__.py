@@ -2,7 +2,7 @@
 
 Fields of the dataset, whose files `VertexProgram.__call__` describes: `label` int32, the likeliest label or state;
 `belief` float32 [labels], of a factor graph float64 [states], marginals of sum-product, max-marginals of max-product,
-which add up to 1.
+which add up to 1; and the messages.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ def program_for(graph: Stats) -> VertexProgram:
     return FACTORS if "factors" in graph else PROGRAM
 
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.bp.run:run", of_graph=program_for)
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.bp.run:run", version="2", of_graph=program_for)

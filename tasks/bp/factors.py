@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.bp.program import BpParams
-from superworkflow.tasks.lib.vertex.program import VertexProgram
+from superworkflow.tasks.bp.program import MOST_SWEEPS, BpParams
+from superworkflow.tasks.lib.vertex.program import VertexProgram, keep_fields
 
 _TIES = 1e-6
 _FLOOR = 1e-12
@@ -127,5 +127,6 @@ PROGRAM = VertexProgram(
     name="bp", fields={"factor": "bool", "impossible": "bool", "belief": _STATES, "own": _STATES, "message": _STATES,
                        "zeros": ("int32", "states")},
     init=init, update=update, messages={"sent": _STATES}, graph_fields=("factor",), graph_rows={"table": "float64"},
-    finish=finish, params=BpParams, help="belief propagation on a factor graph",
+    finish=finish, params=BpParams, restart=keep_fields, defaults={"precision": 1e-9, "max_sweeps": MOST_SWEEPS},
+    help="belief propagation on a factor graph",
 )  # fmt: skip

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram, keep_fields
+
+MOST_SWEEPS = 500.0
 
 
 class PottsParams(ProgramParams):
@@ -42,6 +44,10 @@ class BpParams(PottsParams):
     damping: float = Field(
         default=0.0, ge=0, lt=1, description="Share of the old message that a new one keeps, 0 to below 1."
     )
+    max_sweeps: float | None = Field(
+        default=None, ge=0, description="Most updates, in sweeps of all vertices; 0: no bound. By default 500 where "
+        "the graph has cycles, on which messages may change for ever, else 0.",
+    )  # fmt: skip
     precision: float | None = Field(
         default=None, gt=0, lt=1, description="Largest change of a message that is not sent, above 0 and below 1; by "
         "default 0.001 on a lattice, 10⁻⁹, in proportion, on factors.",
@@ -107,5 +113,6 @@ def finish(fields: Mapping[str, Any], params: BpParams) -> dict[str, Any]:
 PROGRAM = VertexProgram(
     name="bp", fields={"observed": "int32", "belief": ("float32", "labels")}, init=init, update=update,
     messages={"message": ("float32", "labels")}, graph_fields=("observed",), finish=finish, params=BpParams,
+    restart=keep_fields, defaults={"precision": 1e-3, "max_sweeps": MOST_SWEEPS},
     help="belief propagation: labels of a noisy image or volume, or the variables of a model of factors",
 )  # fmt: skip

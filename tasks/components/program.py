@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
@@ -41,7 +43,20 @@ def is_first(scope: Any, params: Any) -> float:
     return 1.0 if scope.component == scope.vertex else 0.0
 
 
+def restart(values: Mapping[str, Any], earlier: Any) -> None:
+    """Earlier components, but those that have lost an edge: their vertices begin anew."""
+    component, there = earlier.fields["component"], earlier.number >= 0
+    broken = np.zeros(len(component), bool)
+    broken[component[earlier.rows[earlier.lost]]] = broken[component[~there]] = True
+    stays, reset = there & ~broken[component], there & broken[component]
+    first = np.full(len(component), len(earlier.kept), np.int64)
+    np.minimum.at(first, component[stays], earlier.number[stays])
+    values["component"][earlier.number[stays]] = first[component[stays]]
+    earlier.changed[earlier.number[reset]] = True
+
+
 PROGRAM = VertexProgram(
     name="components", fields={"component": "int64"}, init=init, update=update, params=ComponentsParams,
-    syncs={"components": Sync(is_first, every=0)}, help="connected component of each node",
+    syncs={"components": Sync(is_first, every=0)}, restart=restart,
+    help="connected component of each node",
 )  # fmt: skip

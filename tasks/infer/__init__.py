@@ -104,7 +104,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="infer",
-    version="4",
+    version="5",
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -43,11 +43,11 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
-from superworkflow.tasks.lib.gnn.edge_features import shown
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
-from superworkflow.tasks.lib.gnn.model.network import NetworkInputs, read_embeddings, read_network
+from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
+from superworkflow.tasks.lib.gnn.model.weights import read_embeddings, read_network
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -67,11 +67,6 @@ def run(job: StageRun[InferParams]) -> Output:
                         value=job.inputs["subgraphs"].uri, remedy="Set the engine of infer to in-process")  # fmt: skip
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
-    if shape.edge_columns:
-        raise UserError(
-            "the network reads features of edges, and the parts of workers have single numbers of edges",
-            where="infer", value=shown(shape.edge_columns), remedy="Set the engine to in-process",
-        )  # fmt: skip
     judged_by = splits_of(job)
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:
@@ -187,7 +182,8 @@ def _data_of(partition: WorkerPartition, store: KVStore, graph: HeteroGraph, sha
         (only,) = used
         counts = degrees_of(rows[only.number], weights.get(only.number))[:, None]
         degrees = partition.with_halo(store, only.receivers, counts)[:, 0]
-    return Data(rows, NetworkInputs({}, degrees, weights=weights))
+    of_edges = partition.edge_features(graph, shape)
+    return Data(rows, NetworkInputs({}, degrees, weights=weights, edge_features=of_edges))
 
 
 def _whole(

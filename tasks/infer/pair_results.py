@@ -30,7 +30,7 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, has_edge_labels, read_edge_labels
 from superworkflow.tasks.lib.gnn.objective.link_prediction import turned
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, is_directed, read_held_out, scores_of
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, read_triples, triple_scores
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
@@ -110,13 +110,21 @@ def _write_triples(output: FileWriter, graph: HeteroGraph, network: Network, row
 
 
 def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
-    """Write the rows of both ends' node sets, and the predictions of labelled edges; of a graph without, of all."""
+    """Write the rows of both ends' node sets, and the predictions of labelled edges; of a graph without, of all.
+
+    Of edges without direction each is written once, with the mean of the outputs of its two orders.
+    """
     head = network.shape.head
     labels = read_edge_labels(graph) if has_edge_labels(graph.dataset) else None
     edges = graph.edge_sets[labels.edges if labels else head.edges]
     pairs = labels.pairs if labels else _pairs_of(graph, edges)
     ids = _write_ends(output, graph, edges, rows[edges.source], rows[edges.target])
-    outputs = decoded(network, edges, rows, pairs)
+    if labels is None and not is_directed(graph, edges):
+        pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
+        orders = [decoded(network, edges, rows, each) for each in (pairs, pairs[:, ::-1])]
+        outputs = np.asarray((orders[0] + orders[1]) / 2, np.float32)
+    else:
+        outputs = decoded(network, edges, rows, pairs)
     columns = edge_columns(head, (ids[edges.source], ids[edges.target]), pairs, outputs, labels)
     if head.classes:
         write_probabilities(output, network.shape, outputs)

@@ -41,7 +41,8 @@ from superworkflow.tasks.lib.gnn.model.config import LINKS, REGRESSION, NetworkC
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.layers import SageLayer
-from superworkflow.tasks.lib.gnn.model.network import Network, read_network
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import read_network
 from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS

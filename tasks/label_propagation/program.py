@@ -6,8 +6,10 @@ node of the class before any other labelled one (Zhu, Ghahramani and Lafferty, I
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
@@ -55,9 +57,26 @@ def update(scope: Any, params: Any) -> float:
     return change
 
 
+def restart(values: Mapping[str, Any], earlier: Any) -> None:
+    """Earlier shares, but where no labelled node is reached any more; neighbours of other labels are looked at."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
+
+    label, share, graph = values["label"], values["share"], earlier.graph
+    given = share.copy()
+    earlier.keep(values, "share")
+    share[label >= 0] = given[label >= 0]
+    rows = sp.csr_array((np.ones(len(graph.indices), np.int8), graph.indices, graph.indptr), shape=(len(label),) * 2)
+    component = connected_components(rows, directed=False)[1]
+    share[~np.isin(component, component[label >= 0])] = 0.0
+    values["predicted"][:] = np.where(label >= 0, label, np.where(share.any(axis=1), share.argmax(axis=1), -1))
+    earlier.changed |= earlier.around(earlier.differs)
+
+
 PROGRAM = VertexProgram(
     name="label_propagation",
     fields={"label": "int32", "predicted": "int32", "share": ("float64", "label")},
     init=init, update=update, params=LabelPropagationParams, given=("label",), classes=("label",),
-    shown={"predicted": "label"}, help="class of each node from the classes of some",
+    shown={"predicted": "label"}, restart=restart,
+    help="class of each node from the classes of some",
 )  # fmt: skip

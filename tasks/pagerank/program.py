@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
@@ -58,7 +59,15 @@ def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:
     return {"rank": fields["rank"] / fields["rank"].sum()}
 
 
+def restart(values: Mapping[str, Any], earlier: Any) -> None:
+    """Earlier ranks, and of new vertices the mean."""
+    earlier.keep(values, "rank")
+    rank, out = values["rank"], np.diff(earlier.graph.indptr)
+    rank /= rank.sum()
+    values["share"][:] = np.where(out > 0, rank / np.maximum(out, 1), 0.0)
+
+
 PROGRAM = VertexProgram(
     name="pagerank", fields={"rank": "float64", "share": "float64"}, init=init, update=update, finish=finish,
-    params=PagerankParams, syncs={"jumping": Sync(jumps)}, help="PageRank of each node",
+    params=PagerankParams, syncs={"jumping": Sync(jumps)}, restart=restart, help="PageRank of each node",
 )  # fmt: skip

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.lib.vertex.stage import CLASSES, SHARD
+from superworkflow.tasks.lib.vertex.program import CLASSES
+from superworkflow.tasks.lib.vertex.stage import SHARD
 
 TABLE = "vertices.parquet"
 

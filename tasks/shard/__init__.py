@@ -12,9 +12,9 @@ and of edge set j
 
 - `edges-<j>-indptr.npy` int64 [nodes + 1] and `edges-<j>-indices.npy`, the rows in new numbers;
 - `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph;
-- `edges-<j>-weights-<k>.npy` float32 [edges], or int64 of whole numbers, of each feature that is one number for each
-  edge, in the order of the rows; `shards.json` has their names. Which of them is a weight or a time, and whether it can
-  be one, training says.
+- `edges-<j>-feature-<k>.npy` float32 [edges, width], or int64 of whole numbers of width 1, of each feature of numbers,
+  in the order of the rows; `shards.json` has their names and widths. Which of them is a weight or a time, or is read by
+  layers, training says.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="shard",
-    version="4",
+    version="5",
     params=ShardParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),

@@ -16,12 +16,12 @@ from superworkflow.tasks.lib.distributed.shards import (
     ShardedEdges,
     ShardedNodes,
     document_of,
+    feature_file,
     folder_of,
-    weights_file,
 )
 from superworkflow.tasks.lib.gnn.features import features_of
-from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, index_dtype
-from superworkflow.tasks.lib.graph.stat_names import is_single
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, index_dtype
+from superworkflow.tasks.lib.graph.stat_names import is_matrix, is_single
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.shard import ShardParams
@@ -48,8 +48,16 @@ def run(job: StageRun[ShardParams]) -> Output:
     widths = {name: 0 if values is None else values.shape[1] for name, values in features.items()}
     nodes = [ShardedNodes(name, each.count, widths[name]) for name, each in graph.node_sets.items()]
     edge_sets = [
-        ShardedEdges(e.name, e.source, e.target, e.count, tuple(_weights_of(e)), tuple(_whole_of(e)))
-        for e in graph.edge_sets.values()
+        ShardedEdges(
+            each.name,
+            each.source,
+            each.target,
+            each.count,
+            tuple(feature.name for feature in _matrices(each)),
+            tuple(feature.width for feature in _matrices(each)),
+            tuple(_whole_of(each)),
+        )
+        for each in graph.edge_sets.values()
     ]
     job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets))
     counts = {"nodes": sum(each.count for each in nodes), "edges": sum(each.count for each in edge_sets)}
@@ -85,7 +93,7 @@ def _write_part(
         output.array(f"{folder}/edges-{number}-indptr.npy", starts)
         output.array(f"{folder}/edges-{number}-indices.npy", out)
         output.array(f"{folder}/edges-{number}-first.npy", firsts)
-        _write_weights(output, folder, graph, number, edges, firsts, starts)
+        _write_edge_features(output, folder, graph, number, edges, firsts, starts)
     for number, name in enumerate(graph.node_sets):
         halo = np.sort(np.concatenate([*met[name], np.empty(0, np.int64)]))
         kind = index_dtype(graph.node_sets[name].count)
@@ -97,9 +105,9 @@ def _write_part(
             output.array(f"{folder}/nodes-{number}-features.npy", np.ascontiguousarray(values[owned[name]], np.float32))
 
 
-def _weights_of(edges: EdgeSet) -> list[str]:
-    """Features of edges that can be weights; which of them is one, or whether any is, training says."""
-    return [feature.name for feature in edges.features if is_single(feature)]
+def _matrices(edges: EdgeSet) -> list[Feature]:
+    """Features of numbers; which of them is a weight or a time, or is read by layers, training says."""
+    return [each for each in edges.features if is_matrix(each)]
 
 
 def _whole_of(edges: EdgeSet) -> list[str]:
@@ -107,21 +115,22 @@ def _whole_of(edges: EdgeSet) -> list[str]:
     return [each.name for each in edges.features if is_single(each) and "int" in each.dtype]
 
 
-def _write_weights(
+def _write_edge_features(
     output: DatasetWriter, folder: str, graph: HeteroGraph, number: int, edges: EdgeSet, firsts: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> None:  # fmt: skip
     """Features of a part's edges, of rows that begin at `firsts` in the whole graph and at `starts` in the part."""
-    names = _weights_of(edges)
-    if not names:
+    features = _matrices(edges)
+    if not features:
         return
     positions = np.repeat(firsts - starts[:-1], np.diff(starts))
     positions += np.arange(len(positions))
     origin = graph.origin(edges.name)
     if origin is not None:  # where the set has them that this one reverses, so that they stay mapped
         positions = origin[positions]
-    for place, name in enumerate(names):
-        values = graph.edge_feature(edges.reversed_of or edges.name, name)[positions]
+    whole = _whole_of(edges)
+    for place, feature in enumerate(features):
+        values = np.asarray(graph.edge_feature(edges.reversed_of or edges.name, feature.name)[positions])
         with np.errstate(over="ignore"):  # training refuses what becomes infinite
-            kind = np.int64 if values.dtype.kind in "iu" else np.float32
-            output.array(f"{folder}/{weights_file(number, place)}", values.astype(kind).reshape(-1))
+            kind = np.int64 if feature.name in whole else np.float32
+            output.array(f"{folder}/{feature_file(number, place)}", values.astype(kind).reshape(-1, feature.width))

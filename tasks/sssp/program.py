@@ -5,6 +5,7 @@ With the scheduler priority, vertices near the source are updated first, as Δ-s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -55,7 +56,30 @@ def is_reached(scope: Any, params: Any) -> float:
     return 1.0 if scope.distance < np.inf else 0.0
 
 
+def restart(values: Mapping[str, Any], earlier: Any) -> None:
+    """Earlier distances, but of vertices whose shortest path may have led over an edge that is gone or longer."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import breadth_first_order
+
+    distance, rows, heads = earlier.fields["distance"], earlier.rows, earlier.indices
+    weights = np.ones(len(heads), np.float32) if earlier.weights is None else earlier.weights
+    shortest = np.isfinite(distance[rows]) & (distance[rows] + weights == distance[heads])
+    size = len(distance)
+    first = np.unique(heads[shortest & earlier.lost])
+    tails = np.concatenate([rows[shortest], np.full(len(first), size)])
+    ends = np.concatenate([heads[shortest], first])
+    tree = sp.csr_array((np.ones(len(ends), np.int8), (tails, ends)), shape=(size + 1, size + 1))
+    doubtful = np.zeros(size + 1, bool)
+    doubtful[breadth_first_order(tree, size, return_predecessors=False)] = True
+    there = earlier.number >= 0
+    stays, reset = (earlier.number[there & (doubtful[:size] == each)] for each in (False, True))
+    values["distance"][stays] = distance[there & ~doubtful[:size]]
+    values["distance"][reset] = np.inf
+    earlier.changed[reset] = True
+
+
 PROGRAM = VertexProgram(
     name="sssp", fields={"distance": "float64"}, init=init, update=update, params=SsspParams, nodes=("source",),
-    syncs={"reached": Sync(is_reached, every=0)}, help="shortest distance of each node from one node",
+    syncs={"reached": Sync(is_reached, every=0)}, restart=restart,
+    help="shortest distance of each node from one node",
 )  # fmt: skip

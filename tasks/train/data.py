@@ -60,21 +60,6 @@ def edge_columns(graph: HeteroGraph, relations: Iterable[Relation], params: Trai
     return chosen_edge_columns(graph, relations, params.edge_features, (WEIGHT, params.weight, params.time))
 
 
-def check_without_edge_features(graph: HeteroGraph, params: TrainParams) -> None:
-    """Refuse, for workers, a network that reads features of edges.
-
-    Raises:
-        UserError: names the features.
-    """
-    found = edge_columns(graph, relations_of(graph), params) if params.model in READS_EDGES else {}
-    if found:
-        raise UserError(
-            "layers read features of edges in process alone: the parts of workers have single numbers of edges",
-            where="train.edge_features", value=shown(found),
-            remedy=f"Set train.edge_features={NONE} to leave them unused, or the engine to in-process",
-        )  # fmt: skip
-
-
 def unused_edge_features(graph: HeteroGraph, params: TrainParams) -> list[InputWarning]:
     """The warning that a model does not read the edges' features; none where it does or there are none."""
     found = {} if params.model in READS_EDGES else edge_columns(graph, relations_of(graph), params)

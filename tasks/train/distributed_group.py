@@ -19,7 +19,8 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchInputs, DistNeighborSampler
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
-from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, table_name
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
+from superworkflow.tasks.lib.gnn.model.weights import table_name
 from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
     STATE,

@@ -45,7 +45,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train.data import check_without_edge_features, shape_of, unused_edge_features
+from superworkflow.tasks.train.data import shape_of, unused_edge_features
 from superworkflow.tasks.train.distributed_batches import DistributedBatches
 from superworkflow.tasks.train.distributed_group import DistributedGroup, GroupProgress
 from superworkflow.tasks.train.params import TrainParams
@@ -73,7 +73,6 @@ def run(job: StageRun[TrainParams]) -> Output:
             where="train.norm", value=job.params.norm, remedy="Set train.norm=layer, or the engine to in-process",
         )  # fmt: skip
     graph, shards = job.inputs["graph"], shards_of(job)
-    check_without_edge_features(HeteroGraph.open(graph), job.params)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])
@@ -218,6 +217,7 @@ def sampler_of(
     store = KVStore(partition.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
+    used["edge_features"] = partition.edge_features(graph, shape)
     if latest or params.seed_time:
         used["times"] = partition.times(graph, first.relations, params.time)
     sampler = DistNeighborSampler(piece, store, draws, sums, scaled, gathered, learned, shape.numbers(), **used)

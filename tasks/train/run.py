@@ -24,7 +24,8 @@ from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import left_out
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
-from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.edge_labels import has_edge_labels, read_edge_labels
 from superworkflow.tasks.lib.gnn.objective.edge_prediction import SHARE as EDGE_SHARE

@@ -85,15 +85,16 @@ def test_one_order_serves_every_number_of_workers(graph: Dataset, method: str, t
 
 
 def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
-    """Whatever range of parts is read: rows in their order, where they begin, features and weights, in old numbers."""
+    """Whatever range of parts is read: rows in their order, where they begin, and all features, in old numbers."""
     typed = HeteroGraph.open(graph)
     parts = divided(graph, tmp_path / "parts")
     shards = Shards(sharded(graph, parts, tmp_path / "shards"))
     orders = NodePartition.open(parts, typed).orders
-    single = {"writes": ("order", "weight"), "written": ("order", "weight")}
-    assert {each.name: each.weights for each in shards.edge_sets} == {
-        name: single.get(name, ()) for name in typed.edge_sets
+    numbers_of = {
+        name: {each.name: each.width for each in edges.features if each.dtype != "string" and not each.is_ragged}
+        for name, edges in typed.edge_sets.items()
     }
+    assert {each.name: dict(zip(each.features, each.widths, strict=True)) for each in shards.edge_sets} == numbers_of
     for workers in (1, 3, 4):
         seen = dict.fromkeys(typed.node_sets, 0)
         for first, last in pairwise(shards.bounds(workers).tolist()):
@@ -112,9 +113,9 @@ def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
                 for row, old in enumerate(mine):
                     near = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
                     assert (orders[target][near] == indices[indptr[old] : indptr[old + 1]]).all()
-                for name in single.get(edges.name, ()):
-                    found = shards.weights(number, name, first, last, rows.indptr)
-                    whole = typed.edge_feature(edges.name, name).reshape(-1)
+                for name, width in numbers_of[edges.name].items():
+                    found = shards.edge_feature(number, name, first, last, rows.indptr)
+                    whole = typed.edge_feature(edges.name, name).reshape(-1, width)
                     wanted = [whole[indptr[old] : indptr[old + 1]] for old in mine]
                     assert found.dtype == np.float32
                     assert (found == np.concatenate(wanted).astype(np.float32)).all()
@@ -296,22 +297,26 @@ def test_refuses_damaged_parts_and_shards(tmp_path: Path):
             Shards(made)
 
 
-def test_refuses_damaged_weights(tmp_path: Path):
+def test_refuses_damaged_features_of_edges(tmp_path: Path):
     graph = one_kind(tmp_path / "graph", weights=True)
     made = sharded(graph, divided(graph, tmp_path / "parts"), tmp_path / "shards")
-    name, document = "part-0001/edges-0-weights-0.npy", made.json(SHARDS_FILE)
+    name, document = "part-0001/edges-0-feature-0.npy", made.json(SHARDS_FILE)
     indptr = Shards(made).piece(0, 4).rows[0].indptr
-    assert len(Shards(made).weights(0, "weight", 0, 4, indptr)) == indptr[-1]
+    assert len(Shards(made).edge_feature(0, "weight", 0, 4, indptr)) == indptr[-1]
     with pytest.raises(DatasetDamaged, match="no such feature"):
-        Shards(made).weights(0, "length", 0, 4, indptr)
+        Shards(made).edge_feature(0, "length", 0, 4, indptr)
     values = made.array(name)
-    for other in (values[:-1], values.astype(np.float64), values[:, None]):
+    for other in (values[:-1], values.astype(np.float64), values[:, 0]):
         with pytest.raises(DatasetDamaged, match="do not fit each other"):
-            Shards(_with(made, name, other, tmp_path / "bad")).weights(0, "weight", 0, 4, indptr)
+            Shards(_with(made, name, other, tmp_path / "bad")).edge_feature(0, "weight", 0, 4, indptr)
     for lie in (None, "weight", [1], ["weight", "weight"]):
         (edges,) = document["edge_sets"]
-        lying = {**document, "edge_sets": [{**edges, "weights": lie}]}
+        lying = {**document, "edge_sets": [{**edges, "features": lie}]}
         with pytest.raises(DatasetDamaged, match="features of edges have no names"):
+            Shards(_with(made, SHARDS_FILE, lying, tmp_path / "bad"))
+    for lie in (None, [], ["1"], [0], [1, 1], [True, 2]):
+        lying = {**document, "edge_sets": [{**edges, "widths": lie}]}
+        with pytest.raises(DatasetDamaged):
             Shards(_with(made, SHARDS_FILE, lying, tmp_path / "bad"))
 
 

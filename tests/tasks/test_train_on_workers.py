@@ -34,7 +34,7 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
-from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
+from superworkflow.tasks import aggregate, infer, partition, shard
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.distributed import buffer_sizes
@@ -55,9 +55,11 @@ from superworkflow.tasks.train.on_workers import train, trainer_of
 from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats, slow_one
 from superworkflow.tasks.train.trainer import Trainer
+from tests.tasks import edge_feature_graphs
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
+from tests.tasks.worker_graphs import Made, linked
 
 PARAMS = {"hidden": 16, "epochs": 3, "lookahead": 2}
 FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
@@ -65,6 +67,8 @@ FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
         "gcn": {"model": "gcn", "fanouts": "2,all", "batch": "all"},
         "gat": {"model": "gat", "heads": 4, "fanouts": "3,3", "sampler": "labor", "batch": 7},
         "embeddings": {"fanouts": "all,2", "batch": 8, "clip_norm": 0.05},
+        "gatv2, features of edges": {"model": "gatv2", "heads": 2, "fanouts": "3,2", "batch": 7},
+        "rgat, features of edges": {"model": "rgat", "fanouts": "2,all", "batch": 7, "heads": 2},
         "typed": {"label": "paper.venue", "model": "rgcn", "fanouts": "4,3", "batch": 7, "embeddings_by": "adagrad"},
         "numbers": {"label": "paper.venue", "task": "regression", "fanouts": "4,3", "batch": 7},
         "course": {"fanouts": "3,3", "batch": 7, "class_weights": "balanced", "label_smoothing": 0.1, "clip_norm": 0.3,
@@ -72,20 +76,6 @@ FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
         "links": {"fanouts": "4,all", "batch": 40, "negatives": 2},
         "links, gcn": {"model": "gcn", "fanouts": "4,3", "batch": 40, "decoder": "distmult"},
         "links, typed": {"fanouts": "3,3", "batch": 9, "negatives_by": "degree"}}  # fmt: skip
-
-
-class Made:
-    """A graph, its means, and its shards."""
-
-    def __init__(self, folder: Path, make: Any, **given: Any):
-        self.graph = make(folder / f"graph-{folder.name}", **given)
-        inputs = {"graph": str(self.graph.location.local_path)}
-        self.sums = run_stage(aggregate.STAGE, {}, inputs, folder / "sums")
-        parts = run_stage(partition.STAGE, {"parts": 4}, inputs, folder / "parts")
-        self.shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, folder / "shards")
-
-    def inputs(self, **more: Dataset) -> dict[str, str]:
-        return {"graph": self.graph.uri} | {name: each.uri for name, each in more.items()}
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +86,9 @@ def made(tmp_path_factory) -> dict[str, Made]:
         "two": Made(folder / "two", two_kinds), "links": Made(folder / "links", linked),
         "rare": Made(folder / "rare", one_kind, rare=True),
         "typed links": Made(folder / "typed-links", linked, base=two_kinds, edges="writes"),
+        "edges": Made(folder / "edges", edge_feature_graphs.graph_of, typed=True),
+        "one edge set": Made(folder / "one-edge-set", edge_feature_graphs.graph_of),
     }  # fmt: skip
-
-
-def linked(folder: Path, base: Any = one_kind, **params: Any) -> Dataset:
-    """A graph of which links were held out."""
-    whole = base(folder.with_name(f"{folder.name}-whole"))
-    given = {"graph": str(whole.location.local_path)}
-    return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
 
 def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, steps: list[list[Any]]) -> list[Any]:
@@ -203,6 +188,8 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     names = {
         "embeddings": "bare",
         "course": "rare",
+        "gatv2, features of edges": "one edge set",
+        "rgat, features of edges": "edges",
         "typed": "two",
         "numbers": "two",
         "links": "links",
@@ -416,12 +403,13 @@ def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
     assert results == {case: [[False, False], [False, False], True] for case in cases}
 
 
-@pytest.mark.parametrize("kind", ["one", "two", "numbers", "typed links"])
+@pytest.mark.parametrize("kind", ["one", "two", "numbers", "typed links", "edges"])
 def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
     """GCN, and a typed graph whose authors have learned embeddings; means are bit-equal."""
     source = made["two" if kind == "numbers" else kind]
     model = {
         "one": {"model": "gcn"}, "two": {"label": "paper.venue"}, "typed links": {"batch": 9},
+        "edges": {"model": "rgat", "heads": 2},
         "numbers": {"label": "paper.venue", "task": "regression"},
     }[kind]  # fmt: skip
     network = run_stage(
@@ -436,7 +424,7 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
     assert {entry["path"] for entry in results["files"]} == {entry.path for entry in alone.manifest.files}
     assert results["stats"] == {name: alone.stats[name] for name in results["stats"]}
     inner = [entry.path for entry in alone.manifest.files if entry.path.startswith("rows-")]
-    assert len(inner) == {"one": 0, "two": 1, "numbers": 1, "typed links": 2}[kind]
+    assert len(inner) == {"one": 0, "two": 1, "numbers": 1, "typed links": 2, "edges": 0}[kind]
     for entry in alone.manifest.files:
         if entry.path in (*inner, "probabilities.npy"):
             assert np.load(tmp_path / "together" / entry.path) == pytest.approx(alone.array(entry.path), abs=1e-5)

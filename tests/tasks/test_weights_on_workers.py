@@ -42,7 +42,7 @@ from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
-from tests.tasks.test_train_on_workers import Made
+from tests.tasks.worker_graphs import Made
 
 WORKERS = (1, 2, 4)
 PARAMS = {"hidden": 16, "epochs": 2, "lookahead": 2, "dropout": 0.3, "weight": "weight"}

@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.distributed.partition import book_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, index_dtype
 from superworkflow.tasks.lib.graph.integrity import check_rows, damaged
 
-FORMAT = 4
+FORMAT = 5
 SHARDS_FILE = "shards.json"
 
 
@@ -29,13 +29,21 @@ class ShardedNodes(NamedTuple):
 
 
 class ShardedEdges(NamedTuple):
-    """An edge set; `weights` are the names of features that can be weights, of which `whole` are whole numbers."""
+    """An edge set.
+
+    Args:
+        name, source, target, count: the set, the node sets of its ends, and the number of its edges.
+        features: names of the features of numbers.
+        widths: numbers of an edge, by feature.
+        whole: names of the features that are one whole number for each edge.
+    """
 
     name: str
     source: str
     target: str
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
-    weights: tuple[str, ...]
+    features: tuple[str, ...]
+    widths: tuple[int, ...]
     whole: tuple[str, ...]
 
 
@@ -44,9 +52,9 @@ def folder_of(part: int) -> str:
     return f"part-{part:04}"
 
 
-def weights_file(edge_set: int, place: int) -> str:
-    """File in a part's folder of the feature at index `place` of `ShardedEdges.weights`."""
-    return f"edges-{edge_set}-weights-{place}.npy"
+def feature_file(edge_set: int, place: int) -> str:
+    """File in a part's folder of the feature at index `place` of `ShardedEdges.features`."""
+    return f"edges-{edge_set}-feature-{place}.npy"
 
 
 def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges]) -> dict[str, Any]:
@@ -102,7 +110,7 @@ class Shards:
                 raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
             self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
             self.edge_sets = [
-                ShardedEdges(**each | {name: _names(each, name) for name in ("weights", "whole")})
+                ShardedEdges(**each | {name: _names(each, name) for name in ("features", "whole")} | _widths(each))
                 for each in document["edge_sets"]
             ]
             sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
@@ -182,10 +190,12 @@ class Shards:
             rows[j], firsts[j] = self._rows(j, edges, first, last)
         return LocalPartition(low, high, numbers, halo, halo_numbers, rows, firsts, features)
 
-    def weights(
+    def edge_feature(
         self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
     ) -> NDArray[np.float32]:  # fmt: skip
-        """A feature of the edges of the parts from `first` to below `last`, float32 [edges]; values are not checked.
+        """A feature of the edges of the parts from `first` to below `last`; values are not checked.
+
+        Returns float32 [edges, width].
 
         Args:
             edge_set: number of the edge set.
@@ -201,23 +211,24 @@ class Shards:
     def times(
         self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
     ) -> NDArray[np.int64]:  # fmt: skip
-        """A feature of whole numbers, int64 [edges]; see `weights`.
+        """A feature of whole numbers, int64 [edges]; see `edge_feature`.
 
         Raises:
             DatasetDamaged: there is no such feature, or files contradict each other.
         """
         if name not in self.edge_sets[edge_set].whole:
             raise damaged(self.dataset, SHARDS_FILE, "edges have no such feature of whole numbers", name)
-        return self._values(edge_set, name, first, last, indptr)
+        return self._values(edge_set, name, first, last, indptr)[:, 0]
 
     def _values(self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]) -> NDArray[Any]:
         edges = self.edge_sets[edge_set]
-        if name not in edges.weights:
+        if name not in edges.features:
             raise damaged(self.dataset, SHARDS_FILE, f"edges of {edges.name} have no such feature", name)
-        file, book = weights_file(edge_set, edges.weights.index(name)), self._book_of(edges.source)[first : last + 1]
+        place, book = edges.features.index(name), self._book_of(edges.source)[first : last + 1]
+        file, width = feature_file(edge_set, place), edges.widths[place]
         counts, kind = np.diff(indptr[book - book[0]]).tolist(), np.int64 if name in edges.whole else np.float32
         return np.concatenate([
-            self._array(f"{folder_of(part)}/{file}", np.dtype(kind), (count,))
+            self._array(f"{folder_of(part)}/{file}", np.dtype(kind), (count, width))
             for part, count in zip(range(first, last), counts, strict=True)
         ])  # fmt: skip
 
@@ -263,3 +274,14 @@ def _names(edges: dict[str, Any], kind: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise ValueError("features of edges have no names")
     return tuple(names)
+
+
+def _widths(edges: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Widths of the features. Raises ValueError unless each feature has one, which is 1 for whole numbers."""
+    widths, names = edges["widths"], edges["features"]
+    if len(widths) != len(names) or not all(isinstance(width, int) and 0 < width < 2**31 for width in widths):
+        raise ValueError("features of edges have no widths")
+    width_of = dict(zip(names, widths, strict=True))
+    if any(width_of.get(name) != 1 for name in edges["whole"]):
+        raise ValueError("whole numbers of edges are not single")
+    return {"widths": tuple(widths)}

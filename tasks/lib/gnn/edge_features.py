@@ -5,7 +5,7 @@ Both directions of an edge share them: a set that reverses another one has that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.relations import Relation
-from superworkflow.tasks.lib.graph.dtypes import STRING, is_read
+from superworkflow.tasks.lib.graph.dtypes import is_read
 from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.stat_names import is_matrix
 
 AUTO, NONE = "auto", "none"
 WHERE = "train.edge_features"
@@ -43,7 +44,7 @@ def chosen_edge_columns(
     if chosen != AUTO:
         _check_there(features, names)
     for name, there in features.items():
-        read = [each for each in there if _is_matrix(each)]
+        read = [each for each in there if is_matrix(each)]
         if chosen == AUTO:
             read = [each for each in read if is_read(each.dtype, each.width) and each.name not in left]
         else:
@@ -67,19 +68,36 @@ def edge_features_of(
     Raises:
         UserError: a value is not a finite number; names the edge set and the feature.
     """
-    whole = np.empty((graph.edge_sets[edge_set].count, sum(width for _, width in columns)), np.float32)
-    column = 0
-    for name, width in columns:
-        with np.errstate(over="ignore"):  # infinite values are refused below
-            whole[:, column : column + width] = np.asarray(graph.edge_feature(edge_set, name)).reshape(-1, width)
-        column += width
-        bad = ~np.isfinite(whole[:, column - width : column]).all(axis=1)
+    with np.errstate(over="ignore"):  # infinite values are refused below
+        read = [
+            np.asarray(graph.edge_feature(edge_set, name), np.float32).reshape(-1, width) for name, width in columns
+        ]
+    return joined_features(graph, edge_set, columns, read, scaling)
+
+
+def joined_features(
+    graph: HeteroGraph, edge_set: str, columns: Columns, read: Sequence[NDArray[np.float32]],
+    scaling: Mapping[str, Any] | None, position: Callable[[int], int] = int,
+) -> NDArray[np.float32]:  # fmt: skip
+    """Features of all or some edges of a set in one matrix, float32 [edges, values].
+
+    Args:
+        graph, edge_set, columns, scaling: see `edge_features_of`.
+        read: the features, each float32 [edges, width].
+        position: maps a row of these to a position in the set.
+
+    Raises:
+        UserError: see `edge_features_of`.
+    """
+    for (name, _), values in zip(columns, read, strict=True):
+        bad = ~np.isfinite(values).all(axis=1)
         if bad.any():
-            row = int(graph.table_rows(edge_set)[int(np.flatnonzero(bad)[0])])
+            row = int(graph.table_rows(edge_set)[position(int(np.flatnonzero(bad)[0]))])
             raise UserError("a feature of an edge is not a finite number",
                             where=f"{graph.dataset.uri}, {edge_set}.{name}, row {row + 1} of its table",
                             value=f"{int(bad.sum())} edges", remedy="Correct it, or leave the feature out with "
                             f"{WHERE}")  # fmt: skip
+    whole = np.concatenate(read, axis=1)
     return whole if scaling is None else scaled(whole, scaling)
 
 
@@ -100,7 +118,7 @@ def check_edge_columns(graph: HeteroGraph, columns: Mapping[str, Columns], where
         UserError: names the features.
     """
     for edge_set, wanted in columns.items():
-        there = {each.name: each.width for each in graph.edge_sets[edge_set].features if _is_matrix(each)}
+        there = {each.name: each.width for each in graph.edge_sets[edge_set].features if is_matrix(each)}
         lacking = [f"{name} ({width} values)" for name, width in wanted if there.get(name) != width]
         if lacking:
             raise UserError(
@@ -114,12 +132,8 @@ def shown(columns: Mapping[str, Columns]) -> str:
     return "; ".join(f"{name}: {', '.join(each for each, _ in found)}" for name, found in columns.items())[:500]
 
 
-def _is_matrix(feature: Feature) -> bool:
-    return not feature.is_ragged and feature.dtype != STRING and feature.width > 0
-
-
 def _check_there(features: Mapping[str, tuple[Feature, ...]], names: Iterable[str]) -> None:
-    there = {each.name for found in features.values() for each in found if _is_matrix(each)}
+    there = {each.name for found in features.values() for each in found if is_matrix(each)}
     for name in names:
         if name not in there:
             raise UserError("edges have no such feature of numbers", where=WHERE, value=name,

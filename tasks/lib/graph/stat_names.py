@@ -21,8 +21,7 @@ def stat_name(name: str, number: int) -> str:
 def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
 
-    Also `values.<kind>.<set>`: numbers of a node that a network reads; of edges how many features
-    are one number.
+    Also `values.<kind>.<set>`: numbers of a node that a network reads; of an edge all numbers.
 
     Args:
         kind: `nodes` or `edges`.
@@ -44,7 +43,7 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
                 if None not in each.shape and is_read(each.dtype, math.prod(each.shape))
             )
             if kind == "nodes"
-            else sum(map(is_single, items.features))
+            else sum(math.prod(each.shape) for each in items.features if is_matrix(each))
         )
     return found
 
@@ -58,6 +57,11 @@ def end_stats(edge_sets: Iterable[Any]) -> dict[str, str]:
     }
 
 
+def is_matrix(feature: Any) -> bool:
+    """True if a feature is the same count of numbers for each item, at least one."""
+    return feature.dtype != STRING and None not in feature.shape and math.prod(feature.shape) > 0
+
+
 def is_single(feature: Any) -> bool:
     """True if a feature is one number for each item."""
-    return feature.dtype != STRING and None not in feature.shape and math.prod(feature.shape) == 1
+    return is_matrix(feature) and math.prod(feature.shape) == 1

@@ -46,6 +46,10 @@ FieldKind = str | tuple[str, int | str]
 """NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph."""
 Consistency = Literal["vertex", "edge", "full"]
 _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
+CLASSES = "classes.json"
+"""File of a program's dataset with the names of classes."""
+SIDE = "side"
+"""Field of a graph of two node sets."""
 DISTANCES: Mapping[str, int] = {"vertex": 0, "edge": 1, "full": 2}
 """Distance within which two vertices of one colour never lie, by consistency."""
 
@@ -87,6 +91,11 @@ class Sync:
     finalize: Callable[[float, int, int], float] | None = None
 
 
+def keep_fields(values: Mapping[str, Any], earlier: Any) -> None:
+    """A `restart` by which vertices begin with all that the earlier run has left of them."""
+    earlier.keep(values, *earlier.fields)
+
+
 @dataclass(frozen=True)
 class VertexProgram:
     """A vertex program.
@@ -117,6 +126,11 @@ class VertexProgram:
             of two node sets: 0 of sources, 1 of targets.
         graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
             gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
+        restart: plain function by which a run starts from an earlier one; without it none does. It gets the fields by
+            name after `init`, [vertices] each, to write, and what the earlier run left, an `earlier.Earlier`; it
+            marks further vertices there as changed. `keep_fields` is one for programs that end at one fixed point.
+        defaults: values of parameters that are None.
+        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
     name: str
@@ -136,12 +150,16 @@ class VertexProgram:
     messages: Mapping[str, FieldKind] = field(default_factory=dict)
     graph_fields: tuple[str, ...] = ()
     graph_rows: Mapping[str, str] = field(default_factory=dict)
+    restart: Callable[[Mapping[str, Any], Any], None] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.
 
         Files: `<field>-<number>.npy`, 2²⁰ vertices each; `globals.json`; `trace.parquet` with columns `step`,
-        `updates`, `arcs`, `residual`, and one for each sync.
+        `updates`, `arcs`, `residual`, and one for each sync. Of a program with `restart` also its messages,
+        `<message>-<number>.npy`, in the order of `slots.edge_slots`.
 
         Raises:
             UserError: the program cannot be compiled, breaks its consistency, or diverges; or the colours are of

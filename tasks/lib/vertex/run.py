@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba.core.errors import NumbaError
@@ -21,6 +21,7 @@ from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
+from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
@@ -44,6 +45,7 @@ class Coloured:
         directed: edges have a direction.
         given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
         sizes: lengths of vectors that the program leaves to the graph, by name.
+        blocks: int64 [blocks + 1], where each block begins in the order; None if each vertex is one.
         rows: by name, `indptr` int64 [vertices + 1] and values of vectors whose length is each vertex's own.
     """
 
@@ -56,6 +58,16 @@ class Coloured:
     given: Fields = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
+    blocks: NDArray[np.int64] | None = None
+
+
+class Restartable(Protocol):
+    """Values of an earlier run that a run starts from; see `earlier.Earlier`."""
+
+    changed: NDArray[np.bool_]
+
+    def set_messages(self, messages: Fields) -> None:
+        """Give edges their earlier messages."""
 
 
 @dataclass
@@ -66,13 +78,15 @@ class ProgramOutcome:
         fields: by name, [vertices] or [vertices, length].
         globals: values of the syncs at the end.
         trace: of each step its number, updates, arcs, residual and globals.
-        ended: empty, steps, or tolerance.
+        ended: empty, steps, tolerance, or sweeps.
+        messages: by name, [2 * edges] or [2 * edges, length].
     """
 
     fields: Fields
     globals: dict[str, float]
     trace: list[dict[str, float]] = field(default_factory=list)
     ended: str = "empty"
+    messages: Fields = field(default_factory=dict)
 
 
 class ChromaticEngine:
@@ -85,6 +99,7 @@ class ChromaticEngine:
         threads: how many update; results do not depend on them.
         nodes: numbers of the nodes that parameters name.
         given: values of fields from a table.
+        earlier: an earlier run to start from.
 
     Attributes:
         numbering: places of the vertices.
@@ -95,9 +110,11 @@ class ChromaticEngine:
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
+        earlier: Restartable | None = None,
     ):  # fmt: skip
         vertices = len(graph.indptr) - 1
         self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
+        self._earlier = earlier
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
         self._functions = functions_of(program, self._schema, params, nodes)
@@ -109,7 +126,7 @@ class ChromaticEngine:
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
         self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
-        self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
+        self.numbering = Numbering(graph.order, graph.bounds, self._degrees, graph.blocks is not None)
         self._degrees = self.numbering.by_place(self._degrees)
         for name, values in {**graph.given, **given.values}.items():
             self.fields[name][:] = self.numbering.by_place(values)
@@ -134,6 +151,11 @@ class ChromaticEngine:
         self._order = np.arange(vertices, dtype=np.int32)
         self._queue = np.empty(vertices, np.int32)
         self._compiled = False
+        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
+        if self._splash is not None and params.execution == "synchronous":
+            raise UserError("blocks need consistent execution: their updates see each other",
+                            where=f"{program.name}.execution", value=params.execution,
+                            remedy="Set it to consistent, or colour.block=1")  # fmt: skip
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def run(self, progress: Progress | None = None) -> ProgramOutcome:
@@ -154,56 +176,88 @@ class ChromaticEngine:
     def _run(self, progress: Progress | None) -> ProgramOutcome:
         params, vertices = self._params, len(self._queue)
         self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
+        if self._earlier is not None:
+            self._restart(self._earlier)
         self._fold(0)
-        if not self._largest.any():
+        if self._earlier is None and not self._largest.any():
             self._signals[:] = self._largest[:] = _ONE
         trace: list[dict[str, float]] = []
+        most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            queue = everything
-            if params.scheduler != "sweep":
+            queue = self._shuffled(step) if self._program.shuffled else everything
+            if self._splash is not None:
+                queue = self._splash.queue(self._signals, params.scheduler)
+            elif params.scheduler != "sweep":
                 queue = signalled(
                     self._bounds, self._signals, self._largest, self._degrees,
                     params.scheduler == "priority", self._queue,
                 )  # fmt: skip
-            if not len(queue.vertices):
+            if not queue.updates:
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
             self._fold(step)
             syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
             values = {name: value for (name, sync), value in syncs if sync.every}
-            trace.append(
-                {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
-            )
+            trace.append({"step": step, "updates": queue.updates, "arcs": queue.arcs, "residual": residual, **values})
             if not np.isfinite(residual):
                 raise self._not_finite(step)
             if progress is not None:
-                progress.update(step, 0, "steps", vertices=len(queue.vertices), residual=residual)
+                progress.update(step, 0, "steps", updates=queue.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
+            updates += queue.updates
+            if 0 < most <= updates:
+                return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
+
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, colours in an order that seed and step draw."""
+        drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
+        colours = np.argsort(drawn, kind="stable")
+        sizes = np.diff(self._bounds)[colours]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
+        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
+        return Queue(vertices, starts, int(self._degrees.sum()))
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._fold(_END)
         values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
         fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        return ProgramOutcome(fields, values, trace, ended)
+        return ProgramOutcome(fields, values, trace, ended, self.messages)
+
+    def _restart(self, earlier: Restartable) -> None:
+        """Set what an earlier run has left, and signal what has changed alone."""
+        assert self._program.restart is not None
+        values = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        self._program.restart(values, earlier)
+        for name, each in values.items():
+            self.fields[name][:] = self.numbering.by_place(each)
+        earlier.set_messages(self.messages)
+        self._signals[:] = np.where(self.numbering.by_place(earlier.changed), _ONE, 0)
+        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
 
     def _step(self, step: int, queue: Queue) -> float:
         """Update the vertices of a step; returns the sum of their residuals."""
-        block = self._functions.steps.BLOCK
+        block = self._functions.steps.BLOCK if self._splash is None else 1
         blocks = int((-(-np.diff(queue.starts) // block)).sum())
         residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
-        # The first step is taken by one thread, which compiles.
-        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
+        # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
         self._compiled = True
 
         def share(_: int) -> None:
             try:
-                self._functions.steps.run_share(
-                    state, queue.vertices, queue.starts, self._functions.settings, residuals, claims, arrived, threads
-                )
+                shared = self._functions.settings, residuals, claims, arrived, threads
+                if self._splash is not None:
+                    self._functions.steps.run_splashes(
+                        state, queue.vertices, queue.starts, self._splash.starts, self._splash.path, self._splash.seen,
+                        *shared,
+                    )  # fmt: skip
+                else:
+                    self._functions.steps.run_share(state, queue.vertices, queue.starts, *shared)
             except BaseException:  # others that wait for this thread are released, and end
                 claims[:] = arrived[:] = 1 << 40
                 raise

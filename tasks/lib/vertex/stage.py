@@ -13,18 +13,17 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.vertex.program import DISTANCES, FieldKind, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import CLASSES, DISTANCES, SIDE, FieldKind, ProgramParams, VertexProgram
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset
+    from superworkflow.tasks.lib.vertex.earlier import Earlier
     from superworkflow.tasks.lib.vertex.given import GivenFields
     from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
 
 SHARD = 1 << 20
 """Vertices of a file of a field."""
-TRACE, GLOBALS, CLASSES = "trace.parquet", "globals.json", "classes.json"
-SIDE = "side"
-"""Field of a graph of two node sets."""
+TRACE, GLOBALS = "trace.parquet", "globals.json"
 _PROCESS_BYTES = 230 << 20
 _ARC_S = 3e-9
 _START_S = 3.0
@@ -58,12 +57,15 @@ def program_stage(
         chosen = of_graph(inputs.get("graph", {})) if of_graph else program
         return _estimate(chosen, params, inputs, arc_s(params))
 
-    table = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
+    further = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
+    if program.restart is not None:
+        further["initial"] = Input(f"{program.name} dataset of an earlier run, to start from", optional=True)
+        further["before"] = Input("the graph of that run", optional=True, affects_result=False)
     return Stage(
         name=program.name,
         version=version,
         params=program.params,
-        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **table},
+        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **further},
         run=run,
         estimate=estimate,
         metrics=metrics,
@@ -75,19 +77,33 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     """The work of a program's stage; see `VertexProgram.__call__`."""
     from superworkflow.tasks.lib.vertex.run import ChromaticEngine
 
+    params = job.params.model_copy(
+        update={name: value for name, value in program.defaults.items() if getattr(job.params, name) is None}
+    )
     graph = coloured_graph(job.inputs["graph"], job.inputs["colours"], program)
     given, nodes = _given(program, job, len(graph.indptr) - 1), numbers_of(program, job.params, job.inputs["graph"])
-    engine = ChromaticEngine(program, job.params, graph, job.threads, nodes, given)
+    earlier = _earlier(program, job, graph, given) if "initial" in job.inputs else None
+    engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     outcome = engine.run(job.progress)
-    written = program.finish(outcome.fields, job.params) if program.finish else outcome.fields
+    written = program.finish(outcome.fields, params) if program.finish else outcome.fields
     names = {
         field: given.classes[name]
         for field, name in {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}.items()
     }
     if names:
         job.output.json(CLASSES, names)
-    return write_outcome(job, written, outcome, len(graph.indptr) - 1)
+    return write_outcome(job, written, outcome, len(graph.indptr) - 1, program.restart is not None)
+
+
+def _earlier(program: VertexProgram, job: StageRun[Any], graph: Coloured, given: GivenFields) -> Earlier:
+    from superworkflow.tasks.lib.vertex.earlier import earlier_of
+
+    earlier = earlier_of(program, job.params, job.inputs["initial"], job.inputs["before"], job.inputs["graph"], graph,
+                         given)  # fmt: skip
+    job.progress.log(f"starts from {job.inputs['initial'].uri}: {int(earlier.kept.sum())} of {len(earlier.kept)} "
+                     f"vertices were there, {int(earlier.changed.sum())} have changed")  # fmt: skip
+    return earlier
 
 
 def _given(program: VertexProgram, job: StageRun[Any], vertices: int) -> GivenFields:
@@ -137,6 +153,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
         UserError: the colours are of another graph or distance, or conflict, or a file is damaged.
     """
     from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
+    from superworkflow.tasks.lib.vertex.blocks import conflict as conflict_of_blocks
     from superworkflow.tasks.lib.vertex.colours import conflict
     from superworkflow.tasks.lib.vertex.run import Coloured
     from superworkflow.tasks.lib.vertex.transpose import in_edges
@@ -157,7 +174,17 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
     directed = bool(graph.stats["directed"])
     in_indptr, in_indices = in_edges(indptr, indices, directed)
-    if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
+    if (updated := graph.stats.get("updated_side")) is not None:
+        colour[(sides(graph, program.name) > 0) != (updated == 1)] = -1
+    blocks, block = None, np.arange(vertices, dtype=np.int32)
+    if "blocks.npy" in colours:
+        blocks = colours.array("blocks.npy", mmap=False)
+        if not _blocks_fit(blocks, bounds):
+            raise UserError("the blocks are damaged", where=colours.uri, remedy="Delete the dataset and run again")
+        block[order] = np.repeat(np.arange(len(blocks) - 1, dtype=np.int32), np.diff(blocks))
+    around = indptr, indices, in_indptr, in_indices, needed, colour
+    vertex = conflict(*around) if blocks is None else conflict_of_blocks(*around, block)
+    if vertex >= 0:
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
     given = {
@@ -173,11 +200,11 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
         if not ends or (np.diff(starts) < 0).any():
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
-    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows)
+    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks)
 
 
 def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
-    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets.
+    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets; or as the dataset's `side.npy` says.
 
     Args:
         graph: index dataset.
@@ -191,10 +218,20 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
     if not graph.stats.get("bipartite"):
         raise UserError("the program needs a graph of two node sets", where=f"program {program}", value=graph.uri,
                         remedy="Index the edge list with bipartite=true")  # fmt: skip
+    if f"{SIDE}.npy" in graph:
+        given: NDArray[np.int32] = graph.array(f"{SIDE}.npy", mmap=False)
+        return given
     found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
     with graph.parquet("vertices.parquet") as file:
         found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
     return found
+
+
+def _blocks_fit(blocks: NDArray[Any], bounds: NDArray[np.int64]) -> bool:
+    """True if blocks divide the order, none of them two colours."""
+    if blocks.dtype != np.int64 or blocks.ndim != 1 or len(blocks) < 1 or (np.diff(blocks) <= 0).any():
+        return False
+    return bool(np.isin(bounds, blocks).all() and blocks[0] == bounds[0] and blocks[-1] == bounds[-1])
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
@@ -206,13 +243,15 @@ def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
     return bool((np.sort(order) == np.arange(vertices)).all())
 
 
-def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: ProgramOutcome, vertices: int) -> Output:
-    """Write what a run left; see `run_program`."""
+def write_outcome(
+    job: StageRun[Any], fields: Mapping[str, Any], outcome: ProgramOutcome, vertices: int, messages: bool = False
+) -> Output:
+    """Write what a run left, its messages too if a later one can start from it; see `run_program`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for name, values in fields.items():
-        for number, low in enumerate(range(0, max(1, vertices), SHARD)):
+    for name, values in {**fields, **(outcome.messages if messages else {})}.items():
+        for number, low in enumerate(range(0, max(1, len(values)), SHARD)):
             job.output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(values[low : low + SHARD]))
     job.output.json(GLOBALS, outcome.globals)
     columns = list(outcome.trace[0]) if outcome.trace else ["step", "updates", "arcs", "residual"]
@@ -223,6 +262,7 @@ def write_outcome(job: StageRun[Any], fields: Mapping[str, Any], outcome: Progra
     how = {
         "empty": "no vertex is active",
         "tolerance": "the residual is within the tolerance",
+        "sweeps": "warning: max_sweeps is reached, and vertices are still active",
         "steps": "as many as max_steps" if sweeps else "warning: max_steps is reached, and vertices are still active",
     }
     job.progress.log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")

@@ -90,6 +90,7 @@ class DistNeighborSampler:
         numbers: numbers of the node sets in random streams.
         weights: by number of the edge set, float32 weights of the owned edges that multiply messages; they are sent
             with drawn edges.
+        edge_features: likewise, features that layers read, float32 [edges, values], which are sent with drawn edges.
         drawn_by: likewise, weights in proportion to which edges are drawn; they are not sent.
         times: likewise, int64 times of edges.
         spent: seconds by stage of the pipeline.
@@ -104,6 +105,7 @@ class DistNeighborSampler:
     learned: tuple[str, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    edge_features: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     times: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     spent: PipelineTimer = field(default_factory=PipelineTimer)
@@ -170,8 +172,12 @@ class DistNeighborSampler:
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(requests):
             edge_set = relations[number % len(relations)].number
-            kinds = _COLUMNS[:1] if self._is_direct(hop, edge_set) else _COLUMNS[: 2 + (edge_set in self.weights)]
-            hops[number // len(relations)][edge_set] = _joined(each.route, found, begins, kinds, exchange.array)
+            kinds, width = _COLUMNS[: 2 + (edge_set in self.weights)], 0
+            if self._is_direct(hop, edge_set):
+                kinds = _COLUMNS[:1]
+            elif edge_set in self.edge_features:
+                width = self.edge_features[edge_set].shape[1]
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, begins, kinds, width, exchange.array)
         return hops
 
     def _routed(self, name: str, receivers: NDArray[np.int64], copies: TimeCopies | None) -> RoutedNodes:
@@ -186,7 +192,7 @@ class DistNeighborSampler:
         self, relation: Relation, hop: int, batch: BatchRequest, nodes: NDArray[np.int64], copies: TimeCopies | None
     ) -> list[NDArray[np.int64]]:
         """Counts and degrees of some receivers, senders of their drawn edges and, unless the edge set is direct,
-        positions and any weights."""
+        positions and any weights and features."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, exchange = self.store.book, self.store.exchange
         limits = np.full(len(nodes), NO_LIMIT)
@@ -211,16 +217,18 @@ class DistNeighborSampler:
             count_draws(indptr, indices, rows, *how)
             positions = exchange.array((int(starts[-1]),), np.int64)
             draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        senders, weights = exchange.array((len(positions),), np.int64), []
+        senders = exchange.array((len(positions),), np.int64)
         place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
-        if relation.number in self.weights:
-            weights = [_packed(self.weights[relation.number][senders])]
+        of_edges = [
+            _packed(table[relation.number][senders].reshape(-1))
+            for table in (self.weights, self.edge_features) if relation.number in table
+        ]  # fmt: skip
         rename(indices, senders)
         columns = [np.diff(starts), degrees, senders]
         if self._is_direct(hop, relation.number):
             return columns
         rename(whole.order, senders)
-        return [*columns, positions, *weights]
+        return [*columns, positions, *of_edges]
 
     def _is_direct(self, hop: int, number: int) -> bool:
         """True if the first layer reads means of an edge set's neighbours, which the owners sum."""
@@ -360,16 +368,17 @@ class _Flat:
         return self._table[nodes][:, 0]
 
 
-def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Two weights in each integer."""
-    words = np.zeros(len(weights) + len(weights) % 2, np.float32)
-    words[: len(weights)] = weights
+def _packed(values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Two numbers in each integer."""
+    words = np.zeros(len(values) + len(values) % 2, np.float32)
+    words[: len(values)] = values
     return words.view(np.int64)
 
 
 def _joined(
-    route: Route, found: Sequence[NDArray[np.int64]], begins: list[int], kinds: Sequence[Any], array: NewArray
-) -> Hop:
+    route: Route, found: Sequence[NDArray[np.int64]], begins: list[int], kinds: Sequence[Any], width: int,
+    array: NewArray,
+) -> Hop:  # fmt: skip
     """Edges of some receivers in their order, from the responses of their owners.
 
     Args:
@@ -377,10 +386,11 @@ def _joined(
         found: responses by rank.
         begins: offset of the edges of these receivers in each response; advanced to their end.
         kinds: the first of `_COLUMNS` that the responses have.
+        width: values of an edge's features, which come after these.
         array: makes the arrays of edges.
     """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
-    receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
+    receivers, given, features = np.split(route.order, np.cumsum(route.counts)[:-1]), [], []
     for rank, places in enumerate(receivers):
         begin = begins[rank] + 2 * len(places)
         counts, degrees[places] = found[rank][begins[rank] : begin].reshape(2, -1)
@@ -391,11 +401,27 @@ def _joined(
             columns.append(np.ascontiguousarray(found[rank][begin:end]).view(kind)[:edges])
             begin = end
         given.append(columns)
-        begins[rank] = begin
+        end = begin + -(-edges * width // 2)
+        features.append(np.ascontiguousarray(found[rank][begin:end]).view(np.float32)[: edges * width])
+        begins[rank] = end
     np.cumsum(starts, out=starts)
     made = [array((int(starts[-1]),), kind) for kind in kinds]
     for places, columns in zip(receivers, given, strict=True):
         for values, out in zip(columns, made, strict=True):
             place_edges(places, starts, read_only(values), out)
     positions, weights = made[1] if len(made) > 1 else _NONE, made[2] if len(made) > 2 else None
-    return Hop(starts, made[0], positions, degrees, weights)
+    rows = _in_order(receivers, starts, features, width) if width else None
+    return Hop(starts, made[0], positions, degrees, weights, rows)
+
+
+def _in_order(
+    receivers: Sequence[NDArray[np.int64]], starts: NDArray[np.int64], features: Sequence[NDArray[np.float32]],
+    width: int,
+) -> NDArray[np.float32]:  # fmt: skip
+    """Features of edges in the order of their receivers, from those of each rank."""
+    order, before = np.empty(int(starts[-1]), np.int64), 0
+    for places, values in zip(receivers, features, strict=True):
+        after = before + len(values) // width
+        place_edges(places, starts, read_only(np.arange(before, after)), order)
+        before = after
+    return np.asarray(np.concatenate(features).reshape(-1, width)[order])

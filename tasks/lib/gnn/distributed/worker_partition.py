@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.partition_book import PartitionBook
 from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.gnn.edge_features import joined_features
 from superworkflow.tasks.lib.gnn.edge_weights import check_weights, weighted_sets
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.time_draws import timed_sets
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -114,14 +117,31 @@ class WorkerPartition:
         """
         found = {}
         for relation in weighted_sets(graph, relations, name):
-            number = relation.number
-            indptr, first = self.piece.rows[number].indptr, self.piece.first[number]
-            values = self._shards.weights(number, name, *self._range, indptr)
-
-            def position(place: int, indptr: NDArray[np.int64] = indptr, first: NDArray[np.int64] = first) -> int:
-                row = int(np.searchsorted(indptr, place, "right")) - 1
-                return int(first[row]) + place - int(indptr[row])
-
-            check_weights(graph, relation, name, values, position)
-            found[number] = values
+            values = self._edge_feature(relation.number, name)[:, 0]
+            check_weights(graph, relation, name, values, partial(self._position, relation.number))
+            found[relation.number] = values
         return found
+
+    def edge_features(self, graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDArray[np.float32]]:
+        """Features of the edges of its rows that layers read, float32 [edges, values] by number of the edge set.
+
+        Raises:
+            UserError: see `edge_features.edge_features_of`.
+            DatasetDamaged: the parts lack a feature.
+        """
+        return {
+            each.number: joined_features(
+                graph, each.name, columns, [self._edge_feature(each.number, name) for name, _ in columns],
+                shape.edge_scaling.get(each.name), partial(self._position, each.number),
+            )
+            for each in shape.levels()[0].relations if (columns := shape.edge_columns.get(each.name))
+        }  # fmt: skip
+
+    def _edge_feature(self, number: int, name: str) -> NDArray[np.float32]:
+        return self._shards.edge_feature(number, name, *self._range, self.piece.rows[number].indptr)
+
+    def _position(self, number: int, place: int) -> int:
+        """Position in its set of the edge at a place among those of this worker's rows."""
+        indptr, first = self.piece.rows[number].indptr, self.piece.first[number]
+        row = int(np.searchsorted(indptr, place, "right")) - 1
+        return int(first[row]) + place - int(indptr[row])

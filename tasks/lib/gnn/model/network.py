@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from superworkflow.infra.base.errors import DatasetDamaged
-from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
 from superworkflow.tasks.lib.gnn.model.attention import GatLayer, Gatv2Layer, RgatLayer
@@ -32,7 +28,6 @@ from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 
-WEIGHTS_FILE = "model.safetensors"
 _LAYERS: Mapping[str, Callable[..., nn.Module]] = {
     "sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gin": GinLayer, "gat": GatLayer, "gatv2": Gatv2Layer,
     "rgat": RgatLayer,
@@ -245,10 +240,7 @@ class Network(nn.Module):
             },
             edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
             messages=_messages(block, inputs, device), precision=self.precision,
-            edge_features={
-                each: torch.from_numpy(table[block.hops[each].positions]).to(device)
-                for each, table in inputs.edge_features.items() if each in given
-            },
+            edge_features=_edge_features(given, inputs, device),
         )  # fmt: skip
 
     def _tables(
@@ -329,6 +321,15 @@ def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) 
     return WeightedEdges(starts, senders, torch.from_numpy(own), device)
 
 
+def _edge_features(
+    hops: Mapping[int, Hop], inputs: NetworkInputs, device: torch.device
+) -> dict[int, torch.Tensor]:  # fmt: skip
+    """Features of drawn edges: from those of the whole set, or sent with the edges."""
+    found = {number: hop.features for number, hop in hops.items() if hop.features is not None}
+    found |= {each: table[hops[each].positions] for each, table in inputs.edge_features.items() if each in hops}
+    return {number: torch.from_numpy(values).to(device) for number, values in found.items()}
+
+
 def _messages(block: Block, inputs: NetworkInputs, device: torch.device) -> dict[int, torch.Tensor]:
     """Means of products; see `NetworkInputs.products`."""
     found = {}
@@ -393,57 +394,3 @@ class _Masks:
             lambda share: self.rows(share, positions, 2, random_streams.ATTENTION, *key),
             lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION, *key),
         )
-
-
-def table_name(key: str) -> str:
-    """Name of the embeddings among the weights, by their key in `Network.embedded`."""
-    return f"embeddings.{key}.weight"
-
-
-def write_weights(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Write weights as safetensors; see `Network.arrays`."""
-    write_tensors(path, weights, {"format": "pt"})
-
-
-def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) -> Network:
-    """Read the trained network of a dataset of stage train.
-
-    Args:
-        dataset: the dataset.
-        shape: configuration of the network.
-        tables: hold the embeddings of nodes without features.
-
-    Raises:
-        DatasetDamaged: the weights are another network's.
-    """
-    network = Network(shape, 0, tables)
-    left = () if tables else set(map(table_name, network.embedded.values()))
-    try:
-        arrays = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)
-        network.load_arrays({name: values for name, values in arrays.items() if name not in left})
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise _unreadable(dataset, error) from None
-    return network
-
-
-def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
-    """Trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
-
-    Raises:
-        DatasetDamaged: the embeddings are another network's.
-    """
-    found = {}
-    for key, name in enumerate(shape.embedded()):
-        try:
-            values = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)[table_name(str(key))]
-            if values.shape != (max(1, shape.nodes[name]), shape.hidden) or values.dtype != np.float32:
-                raise ValueError("embeddings of another network")
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise _unreadable(dataset, error) from None
-        found[name] = values[: shape.nodes[name]]
-    return found
-
-
-def _unreadable(dataset: Dataset, error: Exception) -> DatasetDamaged:
-    return DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
-                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

@@ -23,6 +23,7 @@ class Hop(NamedTuple):
         degrees: all edges of each receiver, drawn or not, int64 [receivers].
         weights: weights that were sent with the edges, float32 [edges]; None if edges have none, or the reader has
             those of the whole set.
+        features: likewise, features that layers read, float32 [edges, values].
     """
 
     starts: NDArray[np.int64]
@@ -30,6 +31,7 @@ class Hop(NamedTuple):
     positions: NDArray[np.int64]
     degrees: NDArray[np.int64]
     weights: NDArray[np.float32] | None = None
+    features: NDArray[np.float32] | None = None
 
 
 class Lost(NamedTuple):

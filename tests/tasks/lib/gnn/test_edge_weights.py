@@ -13,7 +13,8 @@ from superworkflow.tasks import aggregate, heterograph, infer
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
-from superworkflow.tasks.lib.gnn.model.network import Network, read_network
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import read_network
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph

@@ -19,6 +19,7 @@ from superworkflow.dashboards.web.access import Access
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, attachments, run_content
 from superworkflow.dashboards.web.panels import MOST_BYTES, read_panel
 from superworkflow.dashboards.web.plotly_js import plotly_js
+from superworkflow.dashboards.web.storage_size import StorageSize
 from superworkflow.infra.tracking.lineage import lineage
 from superworkflow.infra.tracking.models import CURRENT
 from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
@@ -105,6 +106,7 @@ def make_app(sources: Sources, host: str = "127.0.0.1", access: Access = Access(
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals["store"] = sources.store
     app.extensions |= {"sources": sources, "runs": _Fresh(sources.runs), "host": host, "access": access}
+    app.extensions["storage"] = StorageSize(sources.store)
     app.register_blueprint(pages)
     app.wsgi_app = access.guard(app.wsgi_app)  # type: ignore[method-assign]
     return app
@@ -167,7 +169,7 @@ def overview() -> str:
     return render_template(
         "overview.html", at="overview", days=days, periods=PERIODS, chosen=chosen, names=names,
         summary=frames.summary(table), month=month, budget=_sources().budget_usd, charts=charts, runs=recent[:15],
-        costs=len(costs), headline=frames.headline,
+        costs=len(costs), headline=frames.headline, storage=current_app.extensions["storage"].read(),
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from superworkflow.version import __version__
+
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
     from superworkflow.tasks.lib.vertex.program import keep_fields as keep_fields
 
-__version__ = "0.1.0"
+__all__ = ["__version__"]
 
 _MODULES = {
     "pydantic": ("Field",),

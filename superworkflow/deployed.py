@@ -10,10 +10,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from superworkflow import __version__
 from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.code_file import VARIABLE
+from superworkflow.version import __version__
 
 if TYPE_CHECKING:
     from prefect import Flow

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from superworkflow import __version__
 from superworkflow.arguments import (
     add_promotion_arguments,
     add_request_arguments,
@@ -38,6 +37,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
 from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.version import __version__
 
 if TYPE_CHECKING:
     from superworkflow.infra.orchestration.deployment import Deployment, Registered

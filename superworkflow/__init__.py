@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from superworkflow.calls import deploy as deploy
     from superworkflow.calls import predict as predict
     from superworkflow.calls import sweep as sweep
+    from superworkflow.cells import define as define
+    from superworkflow.cells import stage as stage
     from superworkflow.infra.base.errors import UserError as UserError
     from superworkflow.infra.contract.diagram import Diagram as Diagram
     from superworkflow.infra.contract.diagram import Node as Node
@@ -79,6 +81,7 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.cells": ("define", "stage"),
     "superworkflow.calls": ("deploy", "predict", "sweep"),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
     "superworkflow.results": ("Result", "Run", "Sweep"),
@@ -92,6 +95,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext superworkflow`: the cell magic of `superworkflow.cells`."""
+    importlib.import_module("superworkflow.cells").load_magic(shell)
 
 
 def __dir__() -> list[str]:

@@ -114,7 +114,7 @@ def predict(
 
 def _name(superworkflow: Superworkflow) -> str:
     """By which the command loads it."""
-    return superworkflow.code.uri if superworkflow.code is not None else superworkflow.name
+    return str(superworkflow.code.path) if superworkflow.code is not None else superworkflow.name
 
 
 def _options(

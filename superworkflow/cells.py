@@ -1,6 +1,6 @@
 """Superworkflows defined in a notebook's cell: `%load_ext superworkflow`, then `%%superworkflow` above the definition.
 
-The cell is a file (`docs/your-own.md`): its text is in the digests of its stages, and processes and pods of stages run a
+The cell is a file (`docs/your-own.md`): its text is in the digests of its stages, and processes and pods of these run a
 copy of it. So all that its stages use is in the cell, or in installed packages.
 """
 

@@ -21,6 +21,7 @@ from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
+from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _FOLD_BLOCK = 1 << 16
@@ -44,6 +45,7 @@ class Coloured:
         directed: edges have a direction.
         given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
         sizes: lengths of vectors that the program leaves to the graph, by name.
+        blocks: int64 [blocks + 1], where each block begins in the order; None if each vertex is one.
         rows: by name, `indptr` int64 [vertices + 1] and values of vectors whose length is each vertex's own.
     """
 
@@ -56,6 +58,7 @@ class Coloured:
     given: Fields = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
+    blocks: NDArray[np.int64] | None = None
 
 
 class Restartable(Protocol):
@@ -123,7 +126,7 @@ class ChromaticEngine:
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
         self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
-        self.numbering = Numbering(graph.order, graph.bounds, self._degrees)
+        self.numbering = Numbering(graph.order, graph.bounds, self._degrees, graph.blocks is not None)
         self._degrees = self.numbering.by_place(self._degrees)
         for name, values in {**graph.given, **given.values}.items():
             self.fields[name][:] = self.numbering.by_place(values)
@@ -148,6 +151,11 @@ class ChromaticEngine:
         self._order = np.arange(vertices, dtype=np.int32)
         self._queue = np.empty(vertices, np.int32)
         self._compiled = False
+        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
+        if self._splash is not None and params.execution == "synchronous":
+            raise UserError("blocks need consistent execution: their updates see each other",
+                            where=f"{program.name}.execution", value=params.execution,
+                            remedy="Set it to consistent, or colour.block=1")  # fmt: skip
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def run(self, progress: Progress | None = None) -> ProgramOutcome:
@@ -177,31 +185,41 @@ class ChromaticEngine:
         most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            queue = everything
-            if params.scheduler != "sweep":
+            queue = self._shuffled(step) if self._program.shuffled else everything
+            if self._splash is not None:
+                queue = self._splash.queue(self._signals, params.scheduler)
+            elif params.scheduler != "sweep":
                 queue = signalled(
                     self._bounds, self._signals, self._largest, self._degrees,
                     params.scheduler == "priority", self._queue,
                 )  # fmt: skip
-            if not len(queue.vertices):
+            if not queue.updates:
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
             self._fold(step)
             syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
             values = {name: value for (name, sync), value in syncs if sync.every}
-            trace.append(
-                {"step": step, "updates": len(queue.vertices), "arcs": queue.arcs, "residual": residual, **values}
-            )
+            trace.append({"step": step, "updates": queue.updates, "arcs": queue.arcs, "residual": residual, **values})
             if not np.isfinite(residual):
                 raise self._not_finite(step)
             if progress is not None:
-                progress.update(step, 0, "steps", vertices=len(queue.vertices), residual=residual)
+                progress.update(step, 0, "steps", updates=queue.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(trace, "tolerance")
-            updates += len(queue.vertices)
+            updates += queue.updates
             if 0 < most <= updates:
                 return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
+
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, colours in an order that seed and step draw."""
+        drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
+        colours = np.argsort(drawn, kind="stable")
+        sizes = np.diff(self._bounds)[colours]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
+        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
+        return Queue(vertices, starts, int(self._degrees.sum()))
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._fold(_END)
@@ -222,19 +240,24 @@ class ChromaticEngine:
 
     def _step(self, step: int, queue: Queue) -> float:
         """Update the vertices of a step; returns the sum of their residuals."""
-        block = self._functions.steps.BLOCK
+        block = self._functions.steps.BLOCK if self._splash is None else 1
         blocks = int((-(-np.diff(queue.starts) // block)).sum())
         residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
-        # The first step is taken by one thread, which compiles.
-        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
+        # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
         self._compiled = True
 
         def share(_: int) -> None:
             try:
-                self._functions.steps.run_share(
-                    state, queue.vertices, queue.starts, self._functions.settings, residuals, claims, arrived, threads
-                )
+                shared = self._functions.settings, residuals, claims, arrived, threads
+                if self._splash is not None:
+                    self._functions.steps.run_splashes(
+                        state, queue.vertices, queue.starts, self._splash.starts, self._splash.path, self._splash.seen,
+                        *shared,
+                    )  # fmt: skip
+                else:
+                    self._functions.steps.run_share(state, queue.vertices, queue.starts, *shared)
             except BaseException:  # others that wait for this thread are released, and end
                 claims[:] = arrived[:] = 1 << 40
                 raise

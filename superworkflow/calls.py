@@ -19,7 +19,7 @@ from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.interface import Params, chosen_superworkflow, given_sources, open_store
 from superworkflow.parser import Parser
-from superworkflow.results import Run, Sweep
+from superworkflow.results import Run, Study
 
 if TYPE_CHECKING:
     from superworkflow.infra.orchestration.deployment import Registered
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def sweep(
     superworkflow: str | Superworkflow, *, trials: int | None = None, objective: str | None = None,
     params: Params | None = None, store: str | None = None, **sources_and_options: Any,
-) -> Sweep:  # fmt: skip
+) -> Study:  # fmt: skip
     """Run a study of a superworkflow as `superworkflow sweep` does, or resume the one that the same call began.
 
     Args:
@@ -51,7 +51,7 @@ def sweep(
     given = {"trials": trials, "objective": objective, **sources_and_options}
     options = _options(command, [_name(chosen)], chosen, params, store, given)
     last_words = "Finished trials are kept: the same call resumes from there."
-    return Sweep(command.carry_out(options, *command.new_study(options), last_words))
+    return Study(command.carry_out(options, *command.new_study(options), last_words))
 
 
 def deploy(

@@ -19,6 +19,6 @@ def test_notebook(name: str, tmp_path: Path, prefect_api: str, monkeypatch: pyte
     shutil.copy(EXAMPLES / "own_model.py", tmp_path)
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "outputs name paths of the machine that ran it"
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("text/html" in each for each in shown)

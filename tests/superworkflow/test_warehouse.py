@@ -48,7 +48,7 @@ def test_from_a_database_and_back(
         connection.execute("GRANT SELECT ON edges, labels TO guarded")
         connection.execute("GRANT CREATE ON SCHEMA public TO guarded")
     store = tmp_path / "store"
-    settings = dict(each.split("=") for each in SMALL)
+    settings = dict(each.split("=") for each in SMALL) | {"node2vec.link_prediction": False}
     target = f"{address}?table=embeddings"
     run = sw.run(
         "node2vec", edges=f"{address}?table=edges", labels=f"{address}?query=SELECT * FROM labels",
@@ -84,9 +84,9 @@ def test_from_a_database_and_back(
         with pytest.raises(UserError, match=words):
             run["embeddings"].export(address + wrong)
 
-    again = sw.run("node2vec", edges=f"{address}?table=edges", labels=str(graph_files[1]), params=settings,
-                   store=str(store))  # fmt: skip
-    assert again.stages.loc["index", "state"] == "cached"
+    again = sw.plan("node2vec", edges=f"{address}?table=edges", labels=str(graph_files[1]), params=settings,
+                    store=str(store))  # fmt: skip
+    assert again.loc["index", "state"] == "cached"
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert password.encode() not in kept
     assert b"?table=edges" in kept, "the record says where its rows are from"

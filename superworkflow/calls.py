@@ -144,7 +144,8 @@ def _options(
             parser = Parser(prog=command.__name__.rpartition(".")[2])
             parser.given = words
             command.add_arguments(parser, words)
-            return parser.parse_args(words)
+            options: argparse.Namespace = parser.parse_args(words)
+            return options
     except SystemExit:  # how the command line refuses a word
         raise UserError(said.getvalue().rpartition("error: ")[2].strip().rstrip(".")) from None
 

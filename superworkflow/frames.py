@@ -54,7 +54,7 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     if isinstance(content, np.ndarray):
         array = content
         return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, array, allow_pickle=False)), flags
-    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path) and None), flags
+    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path)), flags
 
 
 def content_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:

@@ -18,7 +18,7 @@ ROW_GROUP = 1 << 20
 """Rows that a file is written by, so that its bytes do not depend on how they arrived."""
 
 
-def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], None]) -> str:
+def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], object]) -> str:
     """Write a file into the store as `<store>/<folder>/<SHA-256><suffix>`, unless it is there; its URI.
 
     Args:

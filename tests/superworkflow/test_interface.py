@@ -11,6 +11,7 @@ import pytest
 import superworkflow as sw
 from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from tests.flows.command_line import SMALL, CommandLine
+from tests.flows.deployments import ask
 
 PARAMS = dict(each.split("=") for each in SMALL)
 
@@ -95,8 +96,18 @@ def test_options_and_deployments(
     with pytest.raises(sw.UserError, match=r"unrecognized arguments: --trails 3. Did you mean --trials\?"):
         sw.sweep("node2vec", trails=3, **given)
 
-    made = sw.deploy("node2vec", f"nightly-{tmp_path.name}", cron="0 2 * * *", type="process", pause=True, **given)
+    made = sw.deploy(
+        "node2vec",
+        f"nightly-{tmp_path.name}",
+        cron="0 2 * * *",
+        type="process",
+        pause=True,
+        export=[f"embeddings={tmp_path}/out.parquet"],
+        **given,
+    )
     assert made.created
+    kept = ask("GET", f"{prefect_api}/deployments/{made.id}").json()
+    assert kept["job_variables"]["env"]["SUPERWORKFLOW_EXPORTS"] == f"embeddings={tmp_path}/out.parquet"
     assert not sw.deploy("node2vec", f"nightly-{tmp_path.name}", type="process", **given).created
 
 

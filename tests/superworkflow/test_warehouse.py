@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ import pytest
 
 import superworkflow as sw
 from superworkflow.__main__ import main
+from superworkflow.deployed import EXPORTS, finish
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.decision import Decision
 from tests.flows.command_line import SMALL
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
@@ -83,6 +87,14 @@ def test_from_a_database_and_back(
     for wrong, words in (("?table=no.where", "does not exist"), ("?key=size&table=embeddings", "no such column")):
         with pytest.raises(UserError, match=words):
             run["embeddings"].export(address + wrong)
+
+    # A deployed run writes what its deployment names, unless its model was rejected.
+    monkeypatch.setenv(EXPORTS, f"embeddings={tmp_path}/night.parquet")
+    rejected = Decision("teams", 2, "rejected", "worse")
+    finish(run.superworkflow, replace(run.record, decisions=[rejected]), Tracker())
+    assert not (tmp_path / "night.parquet").exists()
+    finish(run.superworkflow, run.record, Tracker())
+    assert pq.read_table(tmp_path / "night.parquet").equals(run["embeddings"].to_arrow())
 
     again = sw.plan("node2vec", edges=f"{address}?table=edges", labels=str(graph_files[1]), params=settings,
                     store=str(store))  # fmt: skip

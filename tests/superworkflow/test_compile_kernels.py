@@ -24,6 +24,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
+from tests.kernels.aarch64 import arm_code, compiled_kernels, of_another_processor
 
 NODES = 150
 TRAINING = {"train": {"epochs": 2, "hidden": 8}}
@@ -44,6 +45,25 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wanted]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "compile", compile_)
         yield found
+
+
+STOOD_IN_FOR = {
+    "superworkflow.tasks.embed.kernel.train_walks": "floats instead of tiles and words",
+    "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
+    "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
+    "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
+}
+"""Kernels that ask for instructions of x86, and what they do on a processor without these."""
+
+
+def test_all_kernels_compile_for_arm(wanted: Wanted) -> None:
+    """Nothing is run: a kernel that asks for no instruction of x86 becomes an object file for 64-bit Arm."""
+    kernels = dict(compiled_kernels())
+    foreign = {name for name, library in kernels.items() if of_another_processor(library)}
+    assert foreign <= set(STOOD_IN_FOR)
+    for name in kernels.keys() - foreign:
+        assert arm_code(kernels[name]), name
+    assert len(kernels) > 100
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +139,14 @@ def test_gnn_and_gnn_predict(wanted: Wanted, files: Path, tmp_path: Path, cpu: i
     network = Store(str(tmp_path)).location("train", trained.digest).uri
     again = {"network": Path(network), "edges": given["edges"], "features": given["features"]}
     _run("gnn_predict", again, tmp_path, {}, cpu)
+    assert "\n".join(wanted) == ""
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_full_graph(wanted: Wanted, files: Path, tmp_path: Path, model: str) -> None:
+    given = {name: files / f"{name}.csv" for name in ("edges", "features", "labels")}
+    del wanted[:]
+    _run("full_graph", given, tmp_path, {"train_full": {"epochs": 2, "model": model, "precision": "bfloat16"}}, 2)
     assert "\n".join(wanted) == ""
 
 

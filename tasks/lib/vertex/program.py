@@ -72,6 +72,12 @@ class ProgramParams(StageParams):
         default=0.0, ge=0.0, description="Ends the run when the residuals of a step add up to this at most, 0 or more."
     )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of `scope.random`, 0 to 2147483647.")
+    snapshot_every: float = Field(
+        default=60.0, ge=0,
+        description="Seconds between snapshots from which a run that was killed resumes; 0 for none. They take a "
+        "20th of the time at most.",
+        json_schema_extra={"affects_result": False},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,11 +132,11 @@ class VertexProgram:
             of two node sets: 0 of sources, 1 of targets.
         graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
             gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
-        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
         restart: plain function by which a run starts from an earlier one; without it none does. It gets the fields by
             name after `init`, [vertices] each, to write, and what the earlier run left, an `earlier.Earlier`; it
             marks further vertices there as changed. `keep_fields` is one for programs that end at one fixed point.
         defaults: values of parameters that are None.
+        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
     name: str
@@ -150,9 +156,9 @@ class VertexProgram:
     messages: Mapping[str, FieldKind] = field(default_factory=dict)
     graph_fields: tuple[str, ...] = ()
     graph_rows: Mapping[str, str] = field(default_factory=dict)
-    shuffled: bool = False
     restart: Callable[[Mapping[str, Any], Any], None] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

@@ -78,20 +78,35 @@ class Numbering:
         order: int32 [vertices], by colour.
         bounds: int64 [colours + 1], where each colour begins.
         degrees: int64 [vertices].
+        as_ordered: vertices stay as they are in the order, in which blocks lie together.
 
     Attributes:
         numbers: int32 [vertices], the vertex at each place.
         places: int32 [vertices], the place of each vertex.
     """
 
-    def __init__(self, order: NDArray[np.int32], bounds: NDArray[np.int64], degrees: NDArray[np.int64]):
+    def __init__(
+        self, order: NDArray[np.int32], bounds: NDArray[np.int64], degrees: NDArray[np.int64], as_ordered: bool = False
+    ):
         self.numbers, self.places = np.empty_like(order), np.empty_like(order)
+        if as_ordered:
+            self.numbers[:] = order
+            self.places[order] = np.arange(len(order), dtype=np.int32)
+            return
         _numbers(order, bounds, degrees, np.empty_like(order), self.numbers, self.places)
 
-    def rows(self, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> list[NDArray[Any]]:
-        """Rows by place: their `indptr`, and places of the neighbours."""
-        made: list[NDArray[Any]] = [np.empty_like(indptr), np.empty_like(indices)]
-        _rows(indptr, indices, self.numbers, self.places, *made)
+    def rows(
+        self, indptr: NDArray[np.int64], indices: NDArray[np.int32], places: NDArray[np.int32] | None = None
+    ) -> list[NDArray[Any]]:
+        """Rows by place: their `indptr`, and places of the neighbours.
+
+        Args:
+            indptr: int64 [vertices + 1].
+            indices: int32 [arcs].
+            places: int32, by what `indices` has, where that is not the number of a vertex.
+        """
+        made: list[NDArray[Any]] = [np.empty_like(indptr), np.empty(len(indices), np.int32)]
+        _rows(indptr, indices, self.numbers, self.places if places is None else places, *made)
         return made
 
     def of_arcs(self, indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:

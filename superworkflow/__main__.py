@@ -30,6 +30,7 @@ COMMANDS = {
     "generate": "write a random graph of any size",
     "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
+    "note": "write a note and tags of a recorded run",
     "compare": "compare two runs side by side",
     "export": "write a table of a recorded run to a database or a file",
     "dashboard": "show runs, deployments and sweeps in a browser",

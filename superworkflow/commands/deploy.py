@@ -22,6 +22,7 @@ from superworkflow.arguments import (
 )
 from superworkflow.deployed import EXPORTS, PULL_STEP, entrypoint, watcher
 from superworkflow.flows import known_names, load_superworkflow
+from superworkflow.infra.base.dotenv import COMPOSE
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import has_password
 from superworkflow.infra.config.prices import load_prices
@@ -132,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
         print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
-    print(f"a worker     prefect worker start --pool {options.pool} --type {made.pool_type}")
+    print(f"a worker     {_worker(options.pool, made.pool_type, options.servers)}")
     return 0
 
 
@@ -177,6 +178,15 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
         watcher=watcher(superworkflow.name) if options.when_changed else "", notify=tuple(options.notify),
     )  # fmt: skip
     return made, register(made, update_pool=options.update_pool)
+
+
+def _worker(pool: str, kind: str, servers: str | None) -> str:
+    """Command that starts what serves a pool; the servers of docker-compose.yml have one."""
+    if kind == "kubernetes":
+        return f"prefect worker start --pool {pool} --type {kind}"
+    if servers == COMPOSE and pool == "superworkflow":
+        return "docker compose up -d worker"
+    return f"python -m superworkflow.worker {pool}"
 
 
 def _parameters(

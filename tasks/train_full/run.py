@@ -17,6 +17,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
@@ -30,7 +31,6 @@ from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import OneProcess

@@ -189,9 +189,9 @@ def read_tables(
     addresses = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
     if not addresses and not as_of:
         return dict(sources), {}
-    from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+    from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 
-    with Snapshots(store, rehash, as_of) as snapshots:
+    with TableSnapshots(store, rehash, as_of) as snapshots:
         taken = snapshots.take({name: replace(each, deployed=deployed) for name, each in addresses.items()})
     uris = {name: each.uri for name, each in taken.items()}
     return {**sources, **uris}, {name: each.origin for name, each in taken.items()}

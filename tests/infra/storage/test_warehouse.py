@@ -19,7 +19,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import read_tables
 from superworkflow.infra.storage.warehouse import snapshots as module
 from superworkflow.infra.storage.warehouse.address import TableAddress
-from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
 
@@ -125,7 +125,7 @@ def test_tables_of_one_run_are_of_one_state(server: Postgres, tmp_path: Path) ->
     try:
         addresses = {name: TableAddress.parse(f"{server.url}?table={name}") for name in ("here", "there")}
         for _ in range(3):
-            with Snapshots(str(tmp_path)) as snapshots:
+            with TableSnapshots(str(tmp_path)) as snapshots:
                 taken = snapshots.take({name: each for name, each in addresses.items() if each is not None})
             rows = [value for each in taken.values() for value in pq.read_table(each.uri)["n"].to_pylist()]
             assert sorted(rows) == list(range(20001))
@@ -184,7 +184,7 @@ def test_versions_of_delta(tmp_path: Path) -> None:
     assert sorted(read(str(lake), store)["source"].to_pylist()) == sorted(TABLE["source"].to_pylist())
     for old in (read(f"{lake}?as_of=0", store), read(f"delta://{lake}", store, as_of=between)):
         assert old.equals(TABLE.slice(0, 150))
-    with Snapshots(str(store)) as snapshots:
+    with TableSnapshots(str(store)) as snapshots:
         versions = [
             snapshots.state(found) for text in (f"{lake}", f"{lake}?as_of=0") if (found := TableAddress.parse(text))
         ]

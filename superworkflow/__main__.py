@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from superworkflow import __version__
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.masking import mask_tracebacks
 from superworkflow.infra.process.gc_pause import not_collecting
 from superworkflow.infra.process.kernel_cache import bring_kernels
 from superworkflow.infra.process.threads import sleep_soon
 from superworkflow.parser import Parser
+from superworkflow.version import __version__
 
 COMMANDS = {
     "run": "run a superworkflow",

@@ -14,10 +14,12 @@ from flask import Blueprint, Flask, Response, abort, current_app, render_templat
 from werkzeug.exceptions import HTTPException
 
 from superworkflow.dashboards.web import figures, frames
+from superworkflow.dashboards.web.access import Access
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, attachments, run_content
 from superworkflow.dashboards.web.panels import MOST_BYTES, read_panel
 from superworkflow.dashboards.web.plotly_js import plotly_js
 from superworkflow.dashboards.web.run_index import RunIndex
+from superworkflow.dashboards.web.storage_size import StorageSize
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.lineage import lineage
 from superworkflow.infra.tracking.models import CURRENT
@@ -72,21 +74,24 @@ class Sources:
 pages = Blueprint("pages", __name__)
 
 
-def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
+def make_app(sources: Sources, host: str = "127.0.0.1", access: Access = Access()) -> Flask:  # noqa: B008
     """The dashboard as a WSGI application.
 
     Args:
         sources: the data to show.
         host: address to listen on. If it is local, requests for other names are refused, which prevents DNS rebinding:
-            another site could otherwise point its own name here and read the pages.
+            another site could otherwise point its own name here and read the pages. A password prevents that as well.
+        access: conditions under which pages are shown.
     """
     app = Flask("superworkflow", static_folder=str(STATIC), template_folder=str(TEMPLATES))
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals["store"] = sources.store
     app.jinja_env.globals["complete"] = lambda: current_app.extensions["runs"].complete
-    app.extensions |= {"sources": sources, "runs": RunIndex(sources.runs), "host": host}
+    app.extensions |= {"sources": sources, "runs": RunIndex(sources.runs), "host": host, "access": access}
+    app.extensions["storage"] = StorageSize(sources.store)
     app.register_blueprint(pages)
+    app.wsgi_app = access.guard(app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 
@@ -103,7 +108,7 @@ def _runs() -> list[DetailedRun]:
 @pages.before_app_request
 def only_known_names() -> None:
     """Refuse requests for other names than this machine's if the application listens on a local address."""
-    local = current_app.extensions["host"] in (*LOCAL, "::1")
+    local = current_app.extensions["host"] in (*LOCAL, "::1") and not current_app.extensions["access"].is_guarded
     if local and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
         abort(403, "This page is shown on this machine's own names only.")
 
@@ -116,6 +121,8 @@ def guarded(answer: Response) -> Response:
     answer.headers["Referrer-Policy"] = "no-referrer"
     if not request.path.startswith(("/static", "/plotly")):
         answer.headers["Cache-Control"] = "no-store"
+    if answer.mimetype == "text/html":
+        answer.set_data(current_app.extensions["access"].linked(answer.get_data()))
     return answer
 
 
@@ -145,7 +152,7 @@ def overview() -> str:
     return render_template(
         "overview.html", at="overview", days=days, periods=PERIODS, chosen=chosen, names=names,
         summary=frames.summary(table), month=month, budget=_sources().budget_usd, charts=charts, runs=recent[:15],
-        costs=len(costs), headline=frames.headline,
+        costs=len(costs), headline=frames.headline, storage=current_app.extensions["storage"].read(),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from superworkflow.infra.config.request import DEFAULT_STORE, parameters_of
 from superworkflow.infra.contract.diagram import Diagram, Given, Node
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE, skip_backlog
+from superworkflow.infra.orchestration.deployed_run import skip_backlog
 from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.location import Location
@@ -41,7 +42,7 @@ from superworkflow.infra.storage.table_access import reach_of
 from superworkflow.infra.storage.warehouse.address import TableAddress
 from superworkflow.infra.storage.warehouse.snapshots import Snapshots
 
-STARTED_STATE, WAITS_STATE = "Started", "Waits"
+UNCHANGED_STATE, STARTED_STATE, WAITS_STATE = "Unchanged", "Started", "Waits"
 QUIET_S = 60.0
 """Seconds since the last write of a local file below which it may still be being copied."""
 _IN_PROGRESS = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
@@ -126,7 +127,7 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
         name: {path: state.fingerprint for path, state in sorted(members.items())} for name, members in states.items()
     }
     with Snapshots(given.get("store") or DEFAULT_STORE) as snapshots:
-        versions = {name: snapshots.state(address) for name, address in tables.items()}
+        versions = {name: snapshots.state(replace(address, deployed=True)) for name, address in tables.items()}
     identity = canonical_json(
         {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
     )

@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.links import MLFLOW_VARIABLE
 from superworkflow.infra.tracking.metric_keys import (
     CACHED_TAG,
+    TOTALS,
     course_key,
     drift_keys,
     quality_keys,
@@ -335,6 +336,18 @@ class MlflowTracker(Tracker):
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
         run = self._client.create_run(self._experiment_id, run_name=name, tags=with_short({**own, **tags}))
         self._client.set_terminated(run.info.run_id)
+
+    @_errors_explained
+    def spent(self, deployment: str, since: datetime) -> float:
+        """Sum of the costs on its runs; see `Tracker`."""
+        which = f"attributes.start_time >= {int(since.timestamp() * 1000)} "
+        which += f"and tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(deployment)}'"
+        found, token = 0.0, None
+        while True:
+            part = self._client.search_runs([self._experiment_id], which, page_token=token)
+            found += sum(run.data.metrics.get(TOTALS["cost_usd"], 0.0) for run in part)
+            if not (token := part.token):
+                return found
 
     def _newest(self, which: str, deployment: str) -> Run | None:
         """Newest run of a deployment with its own parameters that passes this filter."""

@@ -172,6 +172,7 @@ class Stage(Generic[P]):
             those of `Input.stats_of`, those of a dataset have its `bytes` too. By default in proportion to input bytes.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. An engine may have a kind
             of its own.
+        images: kinds of images on other engines, by engine, where they differ from that in process.
         estimates: predictions of the work on other engines, by engine, where it differs from that in process. Memory
             is that of each member that works, where the engine has them; what the engine itself takes is added.
         help: one line for people.
@@ -199,6 +200,7 @@ class Stage(Generic[P]):
     version: str = "1"
     estimate: Callable[[P, Mapping[str, Stats], Resources], Estimate] = estimate_from_bytes
     image: str = "cpu"
+    images: Mapping[str, str] = field(default_factory=dict)
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
     estimates: Mapping[str, Callable[[P, Mapping[str, Stats], Resources], Estimate]] = field(default_factory=dict)

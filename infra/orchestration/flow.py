@@ -147,7 +147,7 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
     deployed: DeployedRun | None,
 ) -> RunRecord:
-    started = time.monotonic()
+    started, began = time.monotonic(), time.time()
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
@@ -169,6 +169,7 @@ def _execute(
     run = RunRecord(
         run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
         sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
+        began=began,
     )  # fmt: skip
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")

@@ -49,12 +49,14 @@ from superworkflow.infra.tracking.tags import (
     DIGEST_TAG,
     IN_PROGRESS,
     INPUTS_TAG,
+    LAST_TAG,
     LOGS,
     OUTCOME_TAG,
     PANELS,
     PANELS_TAG,
     SHORT,
     STATE_TAG,
+    TIMES_TAG,
     UNCHANGED,
     read_datasets,
     with_short,
@@ -94,8 +96,6 @@ T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
-TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
-"""Tags that count this day's runs with nothing to do, and name the last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
@@ -332,9 +332,11 @@ class MlflowTracker(Tracker):
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
             for key, text in with_short({BEHIND: tags[BEHIND]} if BEHIND in tags else {}).items():
                 self._client.set_tag(run_id, key, text[:5000])
+            self._saved(run_id, tags[DEPLOYMENT_ID_TAG], int(times) + 1 if times.isdecimal() else 2)
             return
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
         run = self._client.create_run(self._experiment_id, run_name=name, tags=with_short({**own, **tags}))
+        self._saved(run.info.run_id, tags[DEPLOYMENT_ID_TAG], 1)
         self._client.set_terminated(run.info.run_id)
 
     @_errors_explained
@@ -348,6 +350,14 @@ class MlflowTracker(Tracker):
             found += sum(run.data.metrics.get(TOTALS["cost_usd"], 0.0) for run in part)
             if not (token := part.token):
                 return found
+
+    def _saved(self, run_id: str, deployment: str, times: int) -> None:
+        """Record the cost that runs with nothing to do have saved: each time that of the last one with work to do."""
+        last = self._newest(f"attributes.status = 'FINISHED' and metrics.`{TOTALS['cost_usd']}` >= 0", deployment)
+        if last is not None:
+            costs = (last.data.metrics.get(TOTALS[name], 0.0) for name in ("cost_usd", "saved_by_cache_usd"))
+            saved = {TOTALS["saved_by_cache_usd"]: times * sum(costs)}
+            self._client.log_batch(run_id, metrics=as_metrics(saved))
 
     def _newest(self, which: str, deployment: str) -> Run | None:
         """Newest run of a deployment with its own parameters that passes this filter."""

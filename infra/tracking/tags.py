@@ -15,6 +15,10 @@ OUTCOME_TAG = "superworkflow.outcome"
 UNCHANGED = "unchanged"
 
 
+TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
+"""Tags that count a day's runs with nothing to do, and name the time of the last."""
+
+
 DEPLOYMENT_TAG, DEPLOYMENT_ID_TAG = "superworkflow.deployment", "superworkflow.deployment_id"
 """Tags of a run: name and id of the deployment that it is of."""
 

@@ -16,7 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
-from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import AT_REST, ProgramParams, Sync, SyncRun, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
 from superworkflow.tasks.lib.vertex.scope import State
@@ -83,7 +83,7 @@ class ProgramOutcome:
     """
 
     fields: Fields
-    globals: dict[str, float]
+    globals: dict[str, Any]
     trace: list[dict[str, float]] = field(default_factory=list)
     ended: str = "empty"
     messages: Fields = field(default_factory=dict)
@@ -117,11 +117,14 @@ class ChromaticEngine:
         self._earlier = earlier
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
-        self._functions = functions_of(program, self._schema, params, nodes)
+        ints = {name: value for name, value in params.model_dump().items() if type(value) is int}
+        self._sizes = {**sizes, **ints, "vertices": vertices}
+        self._lengths = [sync.sizes_of(self._sizes)[0] for sync in program.syncs.values()]
+        self._functions = functions_of(program, self._schema, params, nodes, self._lengths)
         self.fields = _zeros(self._schema.fields, vertices)
         self._signals = np.zeros(vertices, np.int32)
         self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
-        self.globals = np.zeros(len(program.syncs))
+        self.globals = np.zeros(sum(max(1, size) for size in self._schema.sizes))
         rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
@@ -185,20 +188,15 @@ class ChromaticEngine:
         most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            queue = everything
-            if self._splash is not None:
-                queue = self._splash.queue(self._signals, params.scheduler)
-            elif params.scheduler != "sweep":
-                queue = signalled(
-                    self._bounds, self._signals, self._largest, self._degrees,
-                    params.scheduler == "priority", self._queue,
-                )  # fmt: skip
+            queue = self._active(everything)
+            if not queue.updates and self._at_rest(step):
+                queue = self._active(everything)
             if not queue.updates:
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
             self._fold(step)
-            syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
-            values = {name: value for (name, sync), value in syncs if sync.every}
+            every = {name for name, sync in self._program.syncs.items() if sync.every}
+            values = {name: value for name, value in self._values().items() if name in every}
             trace.append({"step": step, "updates": queue.updates, "arcs": queue.arcs, "residual": residual, **values})
             if not np.isfinite(residual):
                 raise self._not_finite(step)
@@ -213,9 +211,37 @@ class ChromaticEngine:
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._fold(_END)
-        values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
         fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        return ProgramOutcome(fields, values, trace, ended, self.messages)
+        return ProgramOutcome(fields, self._values(True), trace, ended, self.messages)
+
+    def _active(self, everything: Queue) -> Queue:
+        """Vertices, or blocks, of the next step."""
+        if self._splash is not None:
+            return self._splash.queue(self._signals, self._params.scheduler)
+        if self._params.scheduler == "sweep":
+            return everything
+        by_priority = self._params.scheduler == "priority"
+        return signalled(self._bounds, self._signals, self._largest, self._degrees, by_priority, self._queue)
+
+    def _at_rest(self, step: int) -> bool:
+        """Compute the syncs that wait for this; if one has another value now, all vertices are signalled."""
+        before = self.globals.copy()
+        for number, sync in enumerate(self._program.syncs.values()):
+            if sync.every == AT_REST:
+                self._fold_one(number, sync, step)
+        changed = not np.array_equal(before, self.globals)
+        if changed:
+            self._signals[:] = self._largest[:] = _ONE
+        return changed
+
+    def _values(self, vectors: bool = False) -> dict[str, Any]:
+        """Values of the syncs, by name; vectors as lists."""
+        found: dict[str, Any] = {}
+        for name, size in zip(self._program.syncs, self._schema.sizes, strict=True):
+            begin, _ = self._schema.sync(name)
+            if vectors or not size:
+                found[name] = self.globals[begin : begin + size].tolist() if size else float(self.globals[begin])
+        return found
 
     def _restart(self, earlier: Restartable) -> None:
         """Set what an earlier run has left, and signal what has changed alone."""
@@ -272,18 +298,29 @@ class ChromaticEngine:
 
     def _fold(self, step: int) -> None:
         """Compute the syncs whose turn it is."""
+        for number, sync in enumerate(self._program.syncs.values()):
+            if (step == _END and not sync.every) or (step == 0 and sync.every) or _due(sync, step):
+                self._fold_one(number, sync, step)
+
+    def _fold_one(self, number: int, sync: Sync, step: int) -> None:
+        """Compute one sync."""
         vertices = len(self._queue)
         blocks = -(-vertices // _FOLD_BLOCK)
-        for number, sync in enumerate(self._program.syncs.values()):
-            if step == _END if not sync.every else step >= 0 and step % sync.every == 0:
-                totals = np.zeros(blocks)
-                self._functions.folds[number].fold_blocks(
-                    self._state(step), self._functions.settings, _FOLD_BLOCK, totals
-                )
-                total = float(totals.max(initial=0.0) if sync.merge == "max" else totals.sum())
-                if sync.finalize is not None:
-                    total = sync.finalize(total, vertices, int(self._degrees.sum()))
-                self.globals[number] = total
+        begin, size = self._schema.sync(self._schema.syncs[number])
+        fold = self._functions.folds[number]
+        if size:
+            totals = np.zeros((blocks, self._lengths[number]))
+            fold.fold_vectors(self._state(step), self._functions.settings, _FOLD_BLOCK, totals)
+            value = self.globals[begin : begin + size]
+            run = SyncRun(value.copy(), step, self._sizes, self._params)
+            value[:] = sync.finalize(totals.sum(axis=0), run) if sync.finalize else totals.sum(axis=0)
+            return
+        of_blocks = np.zeros(blocks)
+        fold.fold_blocks(self._state(step), self._functions.settings, _FOLD_BLOCK, of_blocks)
+        total = float(of_blocks.max(initial=0.0) if sync.merge == "max" else of_blocks.sum())
+        if sync.finalize is not None:
+            total = sync.finalize(total, vertices, int(self._degrees.sum()))
+        self.globals[begin] = total
 
     def _not_finite(self, step: int) -> UserError:
         program = f"program {self._program.name}"
@@ -301,6 +338,10 @@ class ChromaticEngine:
             )  # fmt: skip
         return UserError("the residual is not a finite number", where=f"{program}, step {step}",
                          remedy="Return a finite number from update")  # fmt: skip
+
+
+def _due(sync: Sync, step: int) -> bool:
+    return sync.every > 0 and step > 0 and step % sync.every == 0
 
 
 def _zeros(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,15 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.vertex.program import CLASSES, DISTANCES, SIDE, FieldKind, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import (
+    CLASSES,
+    DISTANCES,
+    LEVEL,
+    SIDE,
+    FieldKind,
+    ProgramParams,
+    VertexProgram,
+)
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset
@@ -86,6 +94,8 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     outcome = engine.run(job.progress)
+    if program.report is not None:
+        outcome.globals = program.report(outcome.globals, params)
     written = program.finish(outcome.fields, params) if program.finish else outcome.fields
     names = {
         field: given.classes[name]
@@ -186,7 +196,11 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
         raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
                         value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
     given = {
-        name: sides(graph, program.name) if name == SIDE else graph.array(f"{name}.npy")
+        name: sides(graph, program.name)
+        if name == SIDE
+        else shares_of_levels(graph)
+        if name == LEVEL
+        else graph.array(f"{name}.npy")
         for name in program.graph_fields
     }
     for name, values in given.items():
@@ -220,6 +234,23 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
     with graph.parquet("vertices.parquet") as file:
         found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
     return found
+
+
+def shares_of_levels(graph: Dataset) -> NDArray[np.float32]:
+    """Value that each vertex of a lattice has observed, from 0 for the least to 1 for the largest.
+
+    Args:
+        graph: grid dataset.
+
+    Raises:
+        UserError: it is no lattice.
+    """
+    if "levels.npy" not in graph:
+        raise UserError("the program needs a lattice", where=graph.uri, remedy="Give one with --lattice")
+    levels = graph.array("levels.npy").astype(np.float64)
+    shares: NDArray[np.float32] = ((levels - levels[0]) / (levels[-1] - levels[0])).astype(np.float32)
+    observed: NDArray[np.int32] = graph.array("observed.npy")
+    return shares.take(observed)
 
 
 def _blocks_fit(blocks: NDArray[Any], bounds: NDArray[np.int64]) -> bool:
@@ -264,7 +295,7 @@ def write_outcome(
     stats: dict[str, Stat] = {
         "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,
         "ended": outcome.ended, "saved_share": 1 - updates / max(1, vertices * len(outcome.trace)),
-        **{f"global.{name}": value for name, value in outcome.globals.items()},
+        **{f"global.{name}": value for name, value in outcome.globals.items() if isinstance(value, float)},
     }  # fmt: skip
     return Output(rows=vertices, stats=stats)
 

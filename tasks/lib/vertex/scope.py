@@ -100,7 +100,7 @@ class Schema(NamedTuple):
     sizes: tuple[int, ...] = ()
 
     def sync(self, name: str) -> tuple[int, int]:
-        """Where a sync's value begins in `State.globals`, and its length, 0 of a single number."""
+        """Place at which a sync's value begins in `State.globals`, and its length, 0 of a single number."""
         number = self.syncs.index(name)
         return sum(max(1, size) for size in self.sizes[:number]), self.sizes[number]
 

@@ -25,7 +25,7 @@ _FLOWS: Registry[Superworkflow] = Registry(
     __path__,
     "SUPERWORKFLOW",
     "superworkflow.flows",
-    ("user_file", "vertex_program"),
+    ("user_file", "vertex_program", "linear_model"),
 )
 
 
@@ -65,7 +65,8 @@ def load_superworkflow(name: str) -> Superworkflow:
     """The superworkflow of this name, or the one that a file defines.
 
     Args:
-        name: of an installed one, the path of a file, or a reference to one (`infra.contract.code_file.read_code`).
+        name: of an installed one, also with - between its words; the path of a file, or a reference to one
+            (`infra.contract.code_file.read_code`).
 
     Raises:
         UserError: none exists (the message names the nearest one), several packages define it, or its definition is
@@ -75,6 +76,7 @@ def load_superworkflow(name: str) -> Superworkflow:
         return _of_file(read_code(name))
     if name not in superworkflow_names() and Path(f"{name}.py").is_file():
         raise UserError("no such superworkflow", where=name, remedy=f"Did you mean {name}.py?")
+    name = name.replace("-", "_")
     found = _FLOWS.load(name)
     if name not in _FLOWS.shipped():
         check_stages(found, *_FLOWS.origins(name))

@@ -11,6 +11,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model, Rescoring
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.superworkflow import Export, Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
@@ -247,6 +248,16 @@ SUPERWORKFLOW = Superworkflow(
             for name in ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
             for split in ("validation", "test")
         ),
+        Panel("score", "superworkflow.tasks.score.panels:classes", "classes", title="Predictions", others=("infer",),
+              optional=True),
+        Panel("score_links", "superworkflow.tasks.score_links.panels:links", "links", title="Links",
+              others=("infer",), optional=True),
+        Panel(
+            "infer", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",
+            others=("heterograph",),
+        ),
+        Panel("heterograph", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph",
+              others=("node_labels",)),
         Model(
             "publish_predictions", code="superworkflow.tasks.publish.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",

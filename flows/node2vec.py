@@ -9,6 +9,7 @@ from pydantic import Field
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Drift, Model, Picture, Rescoring
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.superworkflow import Export, Flag, Query, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
@@ -143,6 +144,15 @@ SUPERWORKFLOW = Superworkflow(
         ),
         Metric("evaluate", "link_auc@hadamard", headline=True, optional=True),
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
+        Panel(
+            "embed", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",
+            others=("index", "label", "evaluate"),
+        ),
+        Panel(
+            "evaluate", "superworkflow.tasks.evaluate.panels:judged", "evaluation", title="Evaluation", optional=True
+        ),
+        Panel("index", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph",
+              others=("label",)),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
             name="node2vec-embeddings", warm_start={"initial": "embed"},

@@ -8,6 +8,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Drift, Picture
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
@@ -76,5 +77,7 @@ SUPERWORKFLOW = Superworkflow(
         Metric("probe", "macro_f1@test", optional=True),
         Picture("sample", "superworkflow.tasks.sample.picture:draw", "spec"),
         Picture("sample", "superworkflow.tasks.sample.drawn:draw", "subgraph"),
+        Panel("sample", "superworkflow.tasks.sample.panels:sizes", "sizes", title="Subgraphs", others=("heterograph",)),
+        Panel("heterograph", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph"),
     ),
 )  # fmt: skip

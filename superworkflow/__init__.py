@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
+    from superworkflow.calls import deploy as deploy
+    from superworkflow.calls import predict as predict
+    from superworkflow.calls import sweep as sweep
     from superworkflow.infra.base.errors import UserError as UserError
     from superworkflow.infra.contract.diagram import Diagram as Diagram
     from superworkflow.infra.contract.diagram import Node as Node
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
     from superworkflow.infra.contract.outcomes import ModelCard as ModelCard
     from superworkflow.infra.contract.outcomes import Picture as Picture
     from superworkflow.infra.contract.outcomes import Rescoring as Rescoring
+    from superworkflow.infra.contract.panel import Panel as Panel
+    from superworkflow.infra.contract.panel import packed as packed
+    from superworkflow.infra.contract.panel import plot as plot
+    from superworkflow.infra.contract.panel import points as points
+    from superworkflow.infra.contract.panel import table as table
     from superworkflow.infra.contract.params import StageParams as StageParams
     from superworkflow.infra.contract.resources import Resources as Resources
     from superworkflow.infra.contract.stage import Input as Input
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from superworkflow.interface import runs as runs
     from superworkflow.results import Result as Result
     from superworkflow.results import Run as Run
+    from superworkflow.results import Sweep as Sweep
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
@@ -61,14 +70,16 @@ _MODULES = {
     "superworkflow.infra.contract.estimate": ("Estimate",),
     "superworkflow.infra.contract.metrics": ("Metric",),
     "superworkflow.infra.contract.outcomes": ("Drift", "Model", "ModelCard", "Picture", "Rescoring"),
+    "superworkflow.infra.contract.panel": ("Panel", "packed", "plot", "points", "table"),
     "superworkflow.infra.contract.params": ("StageParams",),
     "superworkflow.infra.contract.resources": ("Resources",),
     "superworkflow.infra.contract.stage": ("Input", "Output", "Stage", "StageRun"),
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.calls": ("deploy", "predict", "sweep"),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
-    "superworkflow.results": ("Result", "Run"),
+    "superworkflow.results": ("Result", "Run", "Sweep"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "keep_fields"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

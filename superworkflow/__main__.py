@@ -31,8 +31,10 @@ COMMANDS = {
     "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
     "compare": "compare two runs side by side",
+    "export": "write a table of a recorded run to a database or a file",
     "dashboard": "show runs, deployments and sweeps in a browser",
     "models": "list registered models: which version is in use, and why",
+    "prune": "remove datasets, checkpoints and records that nothing kept refers to",
     "promote": "put a version of a model into use",
     "rollback": "return to an earlier version of a model, and keep it until the next `promote`",
 }

@@ -113,6 +113,10 @@ def add_settings_arguments(parser: argparse.ArgumentParser, chosen: Superworkflo
         )  # fmt: skip
     if reads:
         parser.add_argument(
+            "--as-of", metavar="VERSION|TIME", default="",
+            help="read tables of Delta Lake and Iceberg as they were in this version, or at this time (ISO, UTC)",
+        )  # fmt: skip
+        parser.add_argument(
             "--rehash", action="store_true", help="read all sources again, even those that seem unchanged"
         )
 
@@ -126,7 +130,7 @@ def _which(command: str) -> UserError:
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
     """The first name or file, preferring one that is not an option's value."""
-    found = [place for place, text in enumerate(given) if text in names or is_code_file(text)]
+    found = [place for place, text in enumerate(given) if text.replace("-", "_") in names or is_code_file(text)]
     free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
     return given[(free or found)[0]] if found else None
 
@@ -149,7 +153,7 @@ def request_from(
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
         registered=known_names, registration=registration(superworkflow) if registration is not None else None,
-        tables_from=tables_from(options),
+        tables_from=tables_from(options), as_of=getattr(options, "as_of", ""),
     )  # fmt: skip
     return superworkflow, request
 

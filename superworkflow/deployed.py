@@ -45,6 +45,10 @@ def watcher(superworkflow: str) -> str:
 PULL_STEP = f"{__name__}.installed"
 
 
+PRUNING = f"{__name__}.prune_store"
+"""Import path of the flow that prunes a store."""
+
+
 def installed() -> dict[str, str]:
     """Pull step of Prefect: the code is installed already; the result names its version."""
     return {"version": __version__}
@@ -53,6 +57,10 @@ def installed() -> dict[str, str]:
 def __getattr__(name: str) -> Flow[..., Any]:
     if name.startswith("_"):
         raise AttributeError(name)
+    if name == PRUNING.rpartition(".")[2]:
+        from superworkflow.infra.orchestration.pruning_flow import make_pruning_flow
+
+        return make_pruning_flow()
     file = os.environ.get(VARIABLE)
     found = load_superworkflow(file) if file else None
     title = name
@@ -69,7 +77,7 @@ def __getattr__(name: str) -> Flow[..., Any]:
     from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 
-    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, pictures=found.pictures))
+    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, outcomes=found.outcomes))
 
 
 def _tracker(request: Request) -> Tracker:

@@ -7,21 +7,16 @@ else a source takes, its superworkflow says (`Superworkflow.in_memory`).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.content_files import keep_content, plain_table, write_parquet
 from superworkflow.infra.storage.store import Store
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FOLDER = "frames"
 _REMEDY = "Give a path, a URI, a frame (pandas, polars, Arrow), or what the superworkflow's page names besides"
@@ -47,23 +42,10 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     if isinstance(value, str | os.PathLike):
         return os.fspath(value), ()
     content, flags = table_of(superworkflow, name, value)
-    frames = store.root.join(_FOLDER)
-    if (local := frames.local_path) is not None:
-        local.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".frame-", dir=local) as folder:
-        path = Path(folder) / ("array.npy" if isinstance(content, np.ndarray) else "table.parquet")
-        if isinstance(content, np.ndarray):
-            np.save(path, content, allow_pickle=False)
-        else:
-            import pyarrow.parquet as pq
-
-            pq.write_table(content, path, store_schema=False)
-        target = frames.join(f"{file_sha256(path)}{path.suffix}")
-        if (final := target.local_path) is None:
-            target.upload(path, create=True)
-        elif not final.exists():
-            path.replace(final)
-    return target.uri, flags
+    if isinstance(content, np.ndarray):
+        array = content
+        return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, array, allow_pickle=False)), flags
+    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path) and None), flags
 
 
 def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
@@ -89,7 +71,7 @@ def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, 
         raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
     if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:
         raise _twice(name, twice)
-    return pa.table({field.name: _plain(table[field.name], field.type) for field in table.schema}), flags
+    return plain_table(table), flags
 
 
 def _columns(name: str, value: Any) -> Any:
@@ -112,20 +94,3 @@ def _columns(name: str, value: Any) -> Any:
 def _twice(name: str, columns: set[str]) -> UserError:
     return UserError("two columns have one name", where=name, value=", ".join(sorted(columns)),
                      remedy="Rename one of them")  # fmt: skip
-
-
-def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """The column in one piece, without categories and large offsets, which are the library's and not the data's."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        chunks = [
-            _plain(pa.chunked_array([each.dictionary]), kind.value_type).take(each.indices) for each in column.chunks
-        ]
-        return pa.concat_arrays(chunks)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        column = column.cast(pa.string())
-    elif pa.types.is_large_list(kind):
-        column = column.cast(pa.list_(kind.value_type))
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)

@@ -35,10 +35,10 @@ INFRA = (
 """Packages of `infra/` from the ground up: each imports itself and those before it."""
 LIB = (
     "kernels", "formats", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "vertex",
-    "distributed", "gnn",
+    "distributed", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
-GNN = ("sampler", "model", "objective", "distributed")
+GNN = ("whole_graph", "sampler", "model", "objective", "distributed")
 """Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
 HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}

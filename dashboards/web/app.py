@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,9 +15,13 @@ from flask import Blueprint, Flask, Response, abort, current_app, render_templat
 from werkzeug.exceptions import HTTPException
 
 from superworkflow.dashboards.web import figures, frames
-from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
+from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, attachments, run_content
+from superworkflow.dashboards.web.panels import MOST_BYTES, read_panel
 from superworkflow.dashboards.web.plotly_js import plotly_js
+from superworkflow.infra.tracking.lineage import lineage
+from superworkflow.infra.tracking.models import CURRENT
 from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
+from superworkflow.infra.tracking.tags import LOGS, PANELS
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -30,6 +36,7 @@ PERIODS = (7, 30, 90, 365)
 COMPARED = 8
 """Most runs that a page compares."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -180,8 +187,48 @@ def run(run_id: str) -> str:
     found = _sources().runs.run(run_id)
     if found is None:
         abort(404, "No run of this id is recorded here.")
-    content = run_content(found, _sources().runs.stages(found), _prefect_page(_sources(), found))
-    return render_template("run.html", at="", **content)
+    reader = _sources().runs
+    stages = reader.stages(found)
+    content = run_content(found, stages, _prefect_page(_sources(), found), reader.curves(found, stages))
+    return render_template("run.html", at="", linked=True, **content, **attachments(reader, found))
+
+
+@pages.get("/run/<run_id>/panel/<name>")
+def panel(run_id: str, name: str) -> Response:
+    """One panel of a run, as its page draws it."""
+    found = read_panel(_file(run_id, f"{PANELS}/{name}.json", name))
+    if found is None:
+        abort(404, "The run has no such panel.")
+    return Response(json.dumps(found), mimetype="application/json")
+
+
+@pages.get("/run/<run_id>/picture/<name>.png")
+def picture(run_id: str, name: str) -> Response:
+    """One picture of a run."""
+    return Response(_file(run_id, f"pictures/{name}.png", name), mimetype="image/png")
+
+
+@pages.get("/run/<run_id>/log/<name>")
+def log(run_id: str, name: str) -> str:
+    """Log of one stage of a run."""
+    found = _sources().runs.run(run_id)
+    if found is None:
+        abort(404, "No run of this id is recorded here.")
+    text = _file(run_id, f"{LOGS}/{name}.txt", name).decode(errors="replace")
+    return render_template("log.html", at="", run=found, name=name, text=text)
+
+
+def _file(run_id: str, path: str, name: str) -> bytes:
+    """A file of a run of a superworkflow.
+
+    Raises:
+        NotFound: there is none.
+    """
+    reader = _sources().runs
+    found = reader.file(run_id, path) if _NAME.fullmatch(name) and reader.run(run_id) is not None else None
+    if found is None or len(found) > MOST_BYTES:
+        abort(404, "The run has no such file.")
+    return found
 
 
 @pages.get("/compare")
@@ -209,6 +256,34 @@ def compare() -> str:
     )  # fmt: skip
 
 
+@pages.get("/models")
+def models() -> str:
+    """Registered models: versions, moves of the alias, gates, drift."""
+    reader, by_id = _sources().runs, {each.run_id: each for each in _runs()}
+    found = reader.models()
+    holds = {name: hold for name in found if (hold := reader.hold(name)) is not None}
+    for version in (each for versions in found.values() for each in versions):
+        if version.run_id not in by_id and (older := reader.run(version.run_id)) is not None:
+            by_id[version.run_id] = older
+    moves = {name: frames.moves(versions) for name, versions in found.items()}
+    champions = {name: next((each for each in rows if CURRENT in each.aliases), None) for name, rows in found.items()}
+    charts = {name: figures.versions(rows) for name, rows in found.items() if len(rows) > 1}
+    return render_template(
+        "models.html", at="models", found=found, holds=holds, moves=moves, by_id=by_id, gates=frames.gates,
+        drift=frames.drift_of, charts=charts, champions=champions,
+    )  # fmt: skip
+
+
+@pages.get("/data/<digest>")
+def data(digest: str) -> str:
+    """A source or dataset: what made it, and what was made of it."""
+    reader = _sources().runs
+    found = lineage(reader.client, digest, reader.versions())
+    if found is None:
+        abort(404, "No run has recorded data of this digest.")
+    return render_template("data.html", at="", found=found, names={each.run_id: each.name for each in _runs()})
+
+
 @pages.get("/sweeps")
 def sweeps() -> str:
     """One study of a sweep."""
@@ -221,7 +296,7 @@ def sweeps() -> str:
     if study is not None:
         from superworkflow.dashboards.web.sweep_figures import sweep_figures
 
-        content = {"report": study[1], "figures": sweep_figures(*study)}
+        content = {"linked": True, "report": study[1], "figures": sweep_figures(*study)}
     return render_template("sweeps.html", at="sweeps", names=names, name=name, **content)
 
 

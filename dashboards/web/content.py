@@ -12,23 +12,35 @@ from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_pri
 from superworkflow.infra.contract.metrics import figures as quality_figures
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun
+from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun, RunReader
+from superworkflow.infra.tracking.tags import CHANGED_TAG, LOGS, PANELS_TAG, read_names, read_texts
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
+COSTS = "stages"
+"""Picture of runtimes and costs, which the page has as a table."""
 PRICES_TAG = "superworkflow.prices"
 
 _STATES = {"FINISHED": "completed", "FAILED": "failed", "RUNNING": "running", "KILLED": "stopped"}
 
 
-def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: str = "") -> dict[str, Any]:
+Courses = Mapping[str, Sequence[tuple[int, float]]]
+"""Figures by step, by `node.figure`."""
+
+
+def run_content(
+    run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: str = "", curves: Courses | None = None
+) -> dict[str, Any]:
     """Content of the template of a run.
 
     Args:
         run: the run.
         stages: its stages.
         prefect: address of its page in Prefect; empty if there is none.
+        curves: figures by step; by default those of the stages.
     """
+    if curves is None:
+        curves = {f"{each.name}.{name}": points for each in stages for name, points in each.course.items()}
     prices = shipped_prices(run.tags.get(PRICES_TAG, ""))
     phases, fit = timeline(stages, run.started), fits(stages, prices)
     quality = quality_figures(run.metrics, run.declared)
@@ -41,8 +53,28 @@ def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: s
         "run": run, "stages": stages, "phases": {each.stage.name: each for each in phases}, "fits": fit,
         "lines": profile_lines(fit), "saves_usd": saved, "prices": prices, "charts": charts, "prefect": prefect,
         "quality": sorted(quality, key=lambda each: order.get(each.name, len(order))),
-        "headlines": order,
+        "headlines": order, "curves": figures.curves({"": curves}), "params": parameters(run),
+        "logs": {each.name: "\n".join(each.log) for each in stages if each.log},
     }  # fmt: skip
+
+
+def attachments(reader: RunReader, run: DetailedRun) -> dict[str, Any]:
+    """Panels, pictures and logs of a run by their addresses."""
+    place, names = f"/run/{run.run_id}", read_texts(run.tags.get(PANELS_TAG, ""))
+    panels = [{"name": name, "title": title, "source": f"{place}/panel/{name}"} for name, title in names.items()]
+    pictures = [each.removesuffix(".png") for each in reader.files(run.run_id, "pictures") if each.endswith(".png")]
+    logs = [each.removesuffix(".txt") for each in reader.files(run.run_id, LOGS)]
+    return {
+        "panels": panels, "log_pages": {each: f"{place}/log/{each}" for each in logs},
+        "pictures": {each: f"{place}/picture/{each}.png" for each in pictures if each != COSTS},
+    }  # fmt: skip
+
+
+def parameters(run: DetailedRun) -> tuple[dict[str, str], dict[str, str]]:
+    """Parameters that are not the defaults, and all others; of runs that do not say so, none and all."""
+    names = set(read_names(run.tags.get(CHANGED_TAG, "")) or ())
+    changed = {name: value for name, value in run.params.items() if name in names}
+    return changed, {name: value for name, value in run.params.items() if name not in names}
 
 
 def state_of(run: DetailedRun) -> str:

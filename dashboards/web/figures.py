@@ -14,6 +14,7 @@ import pandas as pd
 from superworkflow.dashboards.web.frames import DeploymentHistory, Month
 from superworkflow.dashboards.web.stages import Fit, Phases
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.tracking.models import Version
 
 COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
 """Colours readable on white and on black."""
@@ -177,6 +178,23 @@ def history(found: DeploymentHistory) -> Chart:
                  xaxis={"type": "date", "nticks": 6}, yaxis={"title": {"text": found.metric}, "nticks": 6})  # fmt: skip
 
 
+def versions(found: Sequence[Version]) -> Chart:
+    """Quality of the versions of a model, with the moves of the alias."""
+    rows = sorted(found, key=lambda each: each.version)
+    names = list(dict.fromkeys(name for each in rows for name in each.quality))
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines+markers", "name": name, "x": [each.version for each in rows],
+         "y": [_finite(each.quality.get(name, math.nan)) for each in rows],
+         "line": {"color": COLOURS[place % len(COLOURS)], "width": 1.5},
+         "marker": {"size": [13 if "current" in each.aliases else 7 for each in rows],
+                    "symbol": ["star" if "current" in each.aliases else "circle" for each in rows]},
+         "hovertemplate": "version %{x}: %{y:.4f}<extra>%{fullData.name}</extra>"}
+        for place, name in enumerate(names)
+    ]  # fmt: skip
+    return chart(traces, 240, showlegend=len(names) > 1, yaxis={"nticks": 6},
+                 xaxis={"title": {"text": "version (star: in use)"}, "dtick": max(1, len(rows) // 12)})  # fmt: skip
+
+
 def lines(table: pd.DataFrame) -> Chart:
     """A line for each column over time."""
     traces = [
@@ -221,6 +239,43 @@ def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
     return chart(traces, 130 + 42 * len(by_run), barmode="stack", showlegend=True,
                  yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
                  xaxis={"tickprefix": "$", "nticks": 5})  # fmt: skip
+
+
+def curves(by_run: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> dict[str, Chart]:
+    """Figures by step: a chart for each stage and kind of figure, such as all losses; several runs have a colour each.
+
+    Args:
+        by_run: by name of the run (empty where there is one), figures by `node.figure`.
+    """
+    charts: dict[str, list[dict[str, Any]]] = {}
+    dashes = ("solid", "dot", "dash", "dashdot")
+    for place, (run, found) in enumerate(by_run.items()):
+        own: dict[str, int] = {}
+        for name, points in found.items():
+            node, _, figure = name.rpartition(".")
+            if len(points) < 2:
+                continue
+            unit = "step" if len(points) != len(epochs := _epochs(points)) or epochs[0] != 1 else "epoch"
+            title = f"{node}: {figure.rsplit('_', 1)[-1]} by {unit}" if node else figure
+            number = own[title] = own.get(title, -1) + 1
+            charts.setdefault(title, []).append({
+                "type": "scatter", "mode": "lines", "name": f"{run}: {figure}" if run else figure,
+                "x": [step for step, _ in points], "y": [_finite(value) for _, value in points],
+                "line": {"width": 2, "color": COLOURS[(place if len(by_run) > 1 else number) % len(COLOURS)],
+                         "dash": dashes[number % len(dashes)] if len(by_run) > 1 else "solid"},
+                "hovertemplate": "%{fullData.name}, step %{x}: %{y:.5g}<extra></extra>",
+            })  # fmt: skip
+    return {
+        title: chart(traces, 240 + 18 * (len(traces) > 3) * len(by_run), showlegend=len(traces) > 1,
+                     xaxis={"nticks": 6}, yaxis={"nticks": 6})
+        for title, traces in charts.items()
+    }  # fmt: skip
+
+
+def _epochs(points: Sequence[tuple[int, float]]) -> list[int]:
+    """Steps that follow each other without a gap, as those of whole parts of the work do."""
+    steps = [step for step, _ in points]
+    return steps if steps == list(range(steps[0], steps[0] + len(steps))) else [0]
 
 
 def _moment(time: Any) -> str:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
+from superworkflow.dashboards.web.panels import drawn
 from superworkflow.dashboards.web.plotly_js import packed_plotly_js
 from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun
 
@@ -20,9 +21,21 @@ RUN_REPORT, SWEEP_REPORT = "report.html", "sweep.html"
 """Names of the files."""
 
 
-def write_run_report(run: DetailedRun, stages: Sequence[RecordedStageRun], path: Path, prefect: str = "") -> None:
-    """The page of a run; see `run_content`."""
-    _write(path, run.name, "run_content.html", run_content(run, stages, prefect))
+def write_run_report(
+    run: DetailedRun, stages: Sequence[RecordedStageRun], path: Path, prefect: str = "",
+    panels: Sequence[Mapping[str, Any]] = (),
+) -> None:  # fmt: skip
+    """The page of a run; see `run_content`.
+
+    Args:
+        run: the run.
+        stages: its stages.
+        path: of the file.
+        prefect: address of its page in Prefect; empty if there is none.
+        panels: documents of its panels.
+    """
+    content = run_content(run, stages, prefect)
+    _write(path, run.name, "run_content.html", content | {"panels": [drawn(each) for each in panels]})
 
 
 def write_sweep_report(study: Study, report: Mapping[str, Any], path: Path) -> None:
@@ -37,8 +50,9 @@ def _write(path: Path, title: str, content: str, values: Mapping[str, Any]) -> N
     pages = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pages.filters.update(FILTERS)
     own = {name: Markup((STATIC / file).read_text()) for name, file in (
-        ("style", "style.css"), ("unpack", "unpack.js"), ("page", "page.js"))}  # fmt: skip
+        ("style", "style.css"), ("unpack", "unpack.js"), ("page", "page.js"), ("points", "points.js"),
+        ("panels_js", "panels.js"))}  # fmt: skip
     text = pages.get_template("report.html").render(
-        title=title, content=content, plotly=packed_plotly_js(), **own, **values
+        title=title, content=content, linked=False, plotly=packed_plotly_js(), **own, **values
     )
     path.write_text(text, encoding="utf-8")

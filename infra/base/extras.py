@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, str] = {
     "optuna": "sweep", "optuna_dashboard": "sweep", "sqlalchemy": "sweep",
     "flask": "dashboard", "werkzeug": "dashboard",
     "psycopg": "postgres",
+    "adbc_driver_postgresql": "tables", "adbc_driver_sqlite": "tables", "deltalake": "tables", "pyiceberg": "tables",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
     "fugue_spark": "spark", "py4j": "spark", "pyspark": "spark", "zmq": "workers",
 }  # fmt: skip

@@ -53,6 +53,7 @@ class PriceTable(BaseModel):
     vcpu_hour: float = Field(ge=0)
     gib_hour: float = Field(ge=0)
     gpu_hour: dict[str, float] = Field(default_factory=dict)
+    storage_gib_month: float = Field(default=0.0, ge=0, description="USD for one GiB in the store for a month.")
 
     functions: FunctionPrices | None = None
 
@@ -74,6 +75,10 @@ class PriceTable(BaseModel):
             self._function(each) if each.requests else self._rate(each.resources) * each.count * each.seconds / 3600
             for each in holdings
         )
+
+    def storage_cost(self, size: float) -> float:
+        """USD for keeping this many bytes for a month."""
+        return self.storage_gib_month * size / GIB
 
     def cost(self, resources: Resources, seconds: float) -> float:
         """USD for holding `resources`, members included, for `seconds`."""

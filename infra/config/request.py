@@ -26,6 +26,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import reach_of
+from superworkflow.infra.storage.warehouse.address import TableAddress
 
 DEFAULT_STORE = "superworkflow-store"
 STORE_VARIABLE = "SUPERWORKFLOW_STORE"
@@ -39,7 +40,10 @@ def default_store() -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """A validated request; `diagram` names every dataset it will need, `registration` what becomes of its models."""
+    """A validated request; `diagram` names every dataset it will need, `registration` what becomes of its models.
+
+    `origins` are the addresses of those sources that were read from databases and lakehouses.
+    """
 
     superworkflow: Superworkflow
     sources: Mapping[str, Given]
@@ -49,6 +53,7 @@ class Request:
     profile: Profile
     prices: PriceTable
     registration: Registration = field(default_factory=Registration)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def missing_stages(self) -> list[str]:
         """Installed stages of the datasets that are not in the store yet, in the diagram's order."""
@@ -85,6 +90,16 @@ class Request:
             for name, value in model.model_dump(mode="json").items()
         }
 
+    def changed_params(self) -> list[str]:
+        """Dotted names of those that are not the defaults."""
+        defaults = {
+            f"{prefix}.{name}": value
+            for prefix, model in self.superworkflow.models().items()
+            for name, value in model.model_construct().model_dump(mode="json", warnings=False).items()
+        }
+        flat = self.flat_params()
+        return [name for name, value in flat.items() if name not in defaults or value != defaults[name]]
+
 
 def build_request(
     superworkflow: Superworkflow,
@@ -101,12 +116,14 @@ def build_request(
     registration: Registration | None = None,
     tables_from: Sequence[str] = (),
     deployed: bool = False,
+    as_of: str = "",
 ) -> Request:
-    """Validate all that a user gave, cheapest checks first; nothing is written.
+    """Validate all that a user gave, cheapest checks first; nothing is written but snapshots of tables.
 
     Args:
         superworkflow: which pipeline.
-        sources: path or URI of each source or dataset by name.
+        sources: path or URI of each source or dataset by name, or address of a table
+            (`infra.storage.warehouse.address`).
         config: path of a YAML configuration file.
         assignments: `prefix.parameter=value` texts, stronger than the file.
         parameters: values by prefix and parameter, stronger than the file and weaker than `assignments`.
@@ -118,6 +135,7 @@ def build_request(
         registration: what becomes of its models; nothing by default.
         tables_from: prefixes below which any description may name tables.
         deployed: sources come from a deployment's caller, not from a user of this machine.
+        as_of: version or time at which tables of lakehouses are read.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -128,22 +146,52 @@ def build_request(
         check_limits(registration.max_drift, superworkflow.drift_names)
     chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
+    check_placements(superworkflow, chosen, profile, registered)
+    uris, origins = read_tables({name: uri for name, uri in sources.items() if name not in superworkflow.datasets},
+                                store, rehash, as_of)  # fmt: skip
     opened: dict[str, Given] = {}
-    for name, uri in sources.items():
+    for name, uri in {**sources, **uris}.items():
         if name in superworkflow.datasets:
             opened[name] = Dataset.open(Location.of(uri))
         else:
             reach = reach_of(uri, tables_from, chosen=not deployed, store=store)
             opened[name] = Source.of(uri, rehash=rehash, reach=reach)
-    check_placements(superworkflow, chosen, profile, registered)
     diagram = superworkflow.build(settings, opened)
     for node in diagram.nodes.values():
         name = chosen.placement(node.name, node.stage.name).engine
         node.stage.check_engine(name, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
     return Request(
         superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
-        profile=chosen, prices=table, registration=registration or Registration(),
+        profile=chosen, prices=table, registration=registration or Registration(), origins=origins,
     )  # fmt: skip
+
+
+def read_tables(
+    sources: Mapping[str, str], store: str, rehash: bool = False, as_of: str = ""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Read sources that are tables of databases and lakehouses into the store.
+
+    Args:
+        sources: URI or address of each by name.
+        store: where snapshots are kept.
+        rehash: read tables again that seem unchanged.
+        as_of: version or time at which tables of lakehouses are read.
+
+    Returns:
+        URIs of all sources, and origins of those that were read.
+
+    Raises:
+        UserError: a table cannot be read.
+    """
+    addresses = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
+    if not addresses and not as_of:
+        return dict(sources), {}
+    from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+
+    with Snapshots(store, rehash, as_of) as snapshots:
+        taken = snapshots.take(addresses)
+    uris = {name: each.uri for name, each in taken.items()}
+    return {**sources, **uris}, {name: each.origin for name, each in taken.items()}
 
 
 def check_machine(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes of a superworkflow: metrics by which runs are judged, models to register, pictures to draw.
+"""Outcomes of a superworkflow: metrics by which runs are judged, models to register, pictures and panels to draw.
 
     outcomes=(
         Metric("fit", "rmse", "minimize", headline=True, uncertainty="rmse_std"),
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.panel import Panel
 
 if TYPE_CHECKING:
     from superworkflow.infra.contract.diagram import Diagram, Node
@@ -137,4 +138,4 @@ class Picture:
     optional: bool = False
 
 
-Outcome = Metric | Model | Picture
+Outcome = Metric | Model | Picture | Panel

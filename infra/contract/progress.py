@@ -6,7 +6,9 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import IO, Any
 
 EVENT_PREFIX = "@superworkflow "
@@ -15,6 +17,8 @@ EVENT_PREFIX = "@superworkflow "
 INTERVAL_SECONDS = 0.5
 MOST_POINTS = 500
 """Most points kept of one figure of a stage's progress."""
+FIRST_LINES, LAST_LINES = 200, 800
+"""Lines kept of a stage's log."""
 
 
 class Progress:
@@ -110,6 +114,30 @@ class Course:
     def points(self) -> dict[str, tuple[tuple[int, float], ...]]:
         """`(step, value)` by name, in order; a step is what the stage counts as done."""
         return {name: tuple(sorted(points.items())) for name, points in self._points.items()}
+
+
+class LogLines:
+    """Lines of a stage's log with their times (UTC); of a long log the first and the last ones."""
+
+    def __init__(self) -> None:
+        self._first: list[str] = []
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._all = 0
+
+    def add(self, message: str) -> None:
+        """Take a line, cut after 2,000 characters."""
+        line = f"{datetime.now(UTC):%H:%M:%S}  {message[:2000]}"
+        self._all += 1
+        if len(self._first) < FIRST_LINES:
+            self._first.append(line)
+        else:
+            self._last.append(line)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        missing = self._all - len(self._first) - len(self._last)
+        gap = [f"… {missing:,} lines …"] if missing else []
+        return (*self._first, *gap, *self._last)
 
 
 def progress_text(fields: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from superworkflow.infra.contract.code_file import CodeFile
 from superworkflow.infra.contract.diagram import Diagram, Given, NoOptions
 from superworkflow.infra.contract.metrics import DIRECTIONS, Metric
 from superworkflow.infra.contract.outcomes import Drift, Model, Outcome, Picture
+from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.registration import MODEL_NAME
 from superworkflow.infra.contract.stage import Stage
@@ -82,7 +83,8 @@ class Superworkflow:
         flags: command-line flags of its own, by name.
         outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset).
         exports: formats that `--export` can write, by name.
-        outcomes: metrics by which runs are judged, the preferred first, models to register and pictures to draw.
+        outcomes: metrics by which runs are judged, the preferred first, models to register, pictures and
+            panels to draw.
         prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
             `Diagram.stage(…, params=prefix)`.
         variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
@@ -154,6 +156,10 @@ class Superworkflow:
     def pictures(self) -> tuple[Picture, ...]:
         return tuple(each for each in self.outcomes if isinstance(each, Picture))
 
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Panel))
+
     def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.
 
@@ -215,9 +221,11 @@ def check_declarations(
                 _check_metric(outcome, superworkflow, nodes, params, where)
             case Model():
                 _check_model(outcome, superworkflow, where)
-            case Picture():
+            case Picture() | Panel():
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
+                for other in outcome.others if isinstance(outcome, Panel) else ():
+                    _check_node(other, declared, where)
     for source in superworkflow.applies:
         if source not in superworkflow.datasets:
             raise UserError("no source that is a dataset", where=f"{prefix}: applies", value=source,
@@ -229,6 +237,7 @@ def check_declarations(
         ("metric", [each.full_name for each in superworkflow.metrics]),
         ("output or model", titles),
         ("picture", [each.name for each in superworkflow.pictures]),
+        ("panel", [each.name for each in superworkflow.panels]),
         ("figure of drift", superworkflow.drift_names),
     ):
         _check_once(names, f"{prefix}: {kind}")
@@ -247,7 +256,7 @@ def _title(outcome: Outcome) -> str:
             return f"metric {outcome.full_name}"
         case Model():
             return outcome.title if outcome.title == "model" else f"model {outcome.title}"
-    return f"picture {outcome.name}"
+    return f"{'panel' if isinstance(outcome, Panel) else 'picture'} {outcome.name}"
 
 
 def _check_node(node: str, nodes: Collection[str], where: str, more: str = "") -> None:

@@ -164,8 +164,8 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
     Raises:
         UserError: no server, a pool of another type, or what the server refuses.
     """
-    with _server() as client:
-        pool, pool_created = _ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
+    with reached_server() as client:
+        pool, pool_created = ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
         _check_variables(pool, deployment.job_variables)
         existing = _find(client, deployment.superworkflow.name, deployment.name)
         schedules = []
@@ -237,7 +237,7 @@ def remove(superworkflow: str, name: str) -> bool:
     Raises:
         UserError: no server.
     """
-    with _server() as client:
+    with reached_server() as client:
         existing = _find(client, superworkflow, name)
         watcher = _find(client, watching_flow_name(superworkflow), name)
         for each in (existing, watcher):
@@ -249,7 +249,12 @@ def remove(superworkflow: str, name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[SyncPrefectClient]:
+def reached_server() -> Iterator[SyncPrefectClient]:
+    """A client of the server that `PREFECT_API_URL` names.
+
+    Raises:
+        UserError: none is named, it cannot be reached, or it refuses.
+    """
     url = get_current_settings().api.url
     if not url:
         raise UserError(
@@ -273,7 +278,8 @@ def _detail(error: PrefectHTTPStatusError) -> str:
     return str(error).splitlines()[0]
 
 
-def _ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: bool) -> tuple[WorkPool, bool]:
+def ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: bool) -> tuple[WorkPool, bool]:
+    """The work pool of this name, made where there is none; whether it was made."""
     template = pool_template() if kind == "kubernetes" else ProcessWorker.get_default_base_job_template()
     try:
         pool = client.read_work_pool(name)

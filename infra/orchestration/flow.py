@@ -28,7 +28,7 @@ from superworkflow.infra.config.request import Request, check_machine
 from superworkflow.infra.contract.code_file import INPUT
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.metrics import METRICS_TAG, drift_texts, figures, metrics_text
-from superworkflow.infra.contract.progress import Course, progress_text
+from superworkflow.infra.contract.progress import Course, LogLines, progress_text
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
@@ -39,14 +39,15 @@ from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
-from superworkflow.infra.orchestration.run_node import run_node, used_sources
+from superworkflow.infra.orchestration.run_node import run_node, used_datasets, used_sources
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.holds import holding
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.links import dashboard_page
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
-from superworkflow.infra.tracking.tags import DATASETS_TAG
+from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG
 
 REJECTED_STATE = "Rejected"
 Listener = Callable[[str, Event], None]
@@ -93,12 +94,14 @@ def make_flow(
         except Stopped as error:
             return Cancelled(message=str(error))
 
-    vars(run)["__signature__"] = flow_signature(superworkflow)
+    if request is None:
+        vars(run)["__signature__"] = flow_signature(superworkflow)
     made = flow(
         name=superworkflow.name, flow_run_name=run_name, description=superworkflow.help,
         validate_parameters=False, persist_result=False,
     )(run)  # fmt: skip
-    made.parameters = flow_schema(superworkflow)
+    if request is None:  # a form for people; it takes longer to make than a run of cached stages
+        made.parameters = flow_schema(superworkflow)
     return made
 
 
@@ -134,7 +137,9 @@ def _execute(
     assert context is not None
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
-    tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
+    tags = {
+        f"superworkflow.source.{key}": request.origins.get(key, source.uri) for key, source in request.sources.items()
+    }
     if (code := request.superworkflow.code) is not None:
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
@@ -142,6 +147,7 @@ def _execute(
     tags |= deployed.tags() if deployed is not None else {}
     if compared := dataset_digests(request):
         tags[DATASETS_TAG] = json.dumps(compared)
+    tags[CHANGED_TAG] = json.dumps(request.changed_params())
     declared = request.superworkflow.metrics
     tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
@@ -153,9 +159,10 @@ def _execute(
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
 
     def run_nodes(nodes: Sequence[Node]) -> None:
+        hold.add(used_datasets(nodes))
         _run_stages(nodes, request, launcher, tracker, listener, run)
 
-    with signs_of_life():
+    with signs_of_life(), holding(request.store.root, flow_run_id) as hold:
         try:
             tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))
@@ -242,11 +249,12 @@ def _stage_task(
         if failed:
             return Cancelled(message="not started: another stage failed")
         logger = get_run_logger()
-        artifact, course = ProgressArtifact(node.name), Course()
+        artifact, course, lines = ProgressArtifact(node.name), Course(), LogLines()
 
         def on_event(event: Event) -> None:
             if event["event"] == "log":
                 event = {**event, "message": masked(str(event["message"]))}
+                lines.add(event["message"])
             listener(node.name, event)
             if node.stage.steps is not None:
                 course.add(event)
@@ -259,13 +267,14 @@ def _stage_task(
         listener(node.name, {"event": "begin"})
         try:
             record = run_node(node, request, launcher, on_event, {"flow-run": run.flow_run_id})
-            record = replace(record, course=course.points)
+            record = replace(record, course=course.points, log=lines.kept)
             artifact.close()
             run.stages.append(record)
             tracker.stage(record)
         except BaseException as error:
             failed.append(error)
             if isinstance(error, SuperworkflowError) and error.record is not None:
+                error.record = replace(error.record, log=(*lines.kept, masked(str(error))))
                 run.stages.append(error.record)
                 listener(node.name, {"event": "failed", "record": error.record})
                 tracker.stage(error.record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from superworkflow.infra.base.errors import SuperworkflowError
@@ -15,6 +15,7 @@ from superworkflow.infra.engines import image_kind
 from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
 from superworkflow.infra.planning.autosize import placed
 from superworkflow.infra.planning.launch_history import remember
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.tracking.records import StageRecord, Used, failed_record, stage_record
@@ -94,7 +95,18 @@ def _used(name: str, given: Node | Given, request: Request) -> Used:
 
 def used_sources(request: Request) -> tuple[Used, ...]:
     """Sources of a run."""
-    return tuple(replace(_used(name, given, request), facts=_facts(given)) for name, given in request.sources.items())
+    found = []
+    for name, given in request.sources.items():
+        origin = {"origin": request.origins[name]} if name in request.origins else {}
+        found.append(replace(_used(name, given, request), facts=_facts(given) | origin))
+    return tuple(found)
+
+
+def used_datasets(nodes: Collection[Node]) -> set[str]:
+    """Datasets that these nodes read or make, by `<stage>/<digest>`."""
+    made = {f"{node.stage.name}/{node.digest}" for node in nodes}
+    given = [each for node in nodes for each in node.inputs.values() if isinstance(each, Dataset)]
+    return made | {f"{each.manifest.stage}/{each.digest}" for each in given}
 
 
 def _facts(given: Given) -> dict[str, Stat]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import get_current_settings
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.contract.resources import format_seconds
 from superworkflow.infra.orchestration.server import page
@@ -78,3 +80,24 @@ def _words(schedule: object) -> str:
     if isinstance(schedule, IntervalSchedule):
         return f"every {format_seconds(schedule.interval.total_seconds())}"
     return str(schedule)
+
+
+def deployment_texts() -> list[str]:
+    """Parameters and variables of all deployments, as JSON; none where no server is named.
+
+    Raises:
+        UserError: the server cannot be reached.
+    """
+    if not get_current_settings().api.url:
+        return []
+    found: list[Any] = []
+    try:
+        with get_client(sync_client=True) as client:
+            while page_of := client.read_deployments(limit=MOST, offset=len(found)):
+                found += page_of
+    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+        raise UserError(
+            f"Prefect cannot be reached: {type(error).__name__}", where="PREFECT_API_URL",
+            remedy="Start the server, or unset the variable: what deployments name is then not looked at",
+        ) from None  # fmt: skip
+    return [json.dumps([each.parameters, each.job_variables], default=str) for each in found]

@@ -28,15 +28,18 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.config.request import parameters_of
+from superworkflow.infra.config.request import DEFAULT_STORE, parameters_of
 from superworkflow.infra.contract.diagram import Diagram, Given, Node
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE, skip_backlog
 from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.table_access import reach_of
+from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.infra.storage.warehouse.snapshots import Snapshots
 
 STARTED_STATE, WAITS_STATE = "Started", "Waits"
 QUIET_S = 60.0
@@ -105,20 +108,28 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
     Raises:
         UserError: a source is not there.
     """
+    named = [name for name in superworkflow.sources if given.get(name) and name not in superworkflow.datasets]
+    tables = {name: found for name in named if (found := TableAddress.parse(given[name])) is not None}
     sources: dict[str, Given] = {
-        name: Source.of(given[name], reach=reach_of(given[name], chosen=False))
-        for name in superworkflow.sources
-        if given.get(name) and name not in superworkflow.datasets
+        # A table is read as one file.
+        name: Source(Location.of(name), is_folder=False)
+        if name in tables
+        else Source.of(given[name], reach=reach_of(given[name], chosen=False))
+        for name in named
     }
     settings = {prefix: given[prefix] for prefix in superworkflow.models() if given.get(prefix)}
     params = parameters_of(superworkflow, parameters=settings)
     sketch = _Opening(params, params[superworkflow.name])
     superworkflow.diagram(sketch, **{name: sources.get(name) for name in superworkflow.sources})
-    states = {name: source.states() for name, source in sources.items() if isinstance(source, Source)}
+    states = {name: each.states() for name, each in sources.items() if isinstance(each, Source) and name not in tables}
     prints = {
         name: {path: state.fingerprint for path, state in sorted(members.items())} for name, members in states.items()
     }
-    identity = canonical_json({"sources": prints, "parameters": dict(given)})
+    with Snapshots(given.get("store") or DEFAULT_STORE) as snapshots:
+        versions = {name: snapshots.state(address) for name, address in tables.items()}
+    identity = canonical_json(
+        {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
+    )
     written = max((state.changed_ns for members in states.values() for state in members.values()), default=0)
     return hashlib.sha256(identity.encode()).hexdigest(), written
 

@@ -30,12 +30,15 @@ class FileState(NamedTuple):
         exact: changes whenever the content does, apart from such ticks, also where somebody sets times back; empty
             where the file system provides no such mark.
         changed_ns: of a local file, when it was last written or its inode changed, by the file system's clock.
+        written_s: when it was last written, in seconds since 1970 by the clock of the file system or server; 0 where
+            that is not known.
     """
 
     size: int
     fingerprint: str
     exact: str = ""
     changed_ns: int = 0
+    written_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -354,18 +357,21 @@ class Location:
 def _state_of(status: os.stat_result) -> FileState:
     written = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
     changed_ns = max(status.st_mtime_ns, status.st_ctime_ns)
-    return FileState(status.st_size, written, f"{written}-{status.st_ctime_ns}-{status.st_dev}", changed_ns)
+    exact = f"{written}-{status.st_ctime_ns}-{status.st_dev}"
+    return FileState(status.st_size, written, exact, changed_ns, status.st_mtime)
 
 
 def _state_of_object(info: dict[str, Any]) -> FileState:
     modified = info.get("LastModified")
+    written_s = modified.timestamp() if isinstance(modified, datetime) else 0.0
     if isinstance(modified, datetime):  # some servers give fractions of a second in listings only
         modified = modified.replace(microsecond=0)
     tag = str(info.get("ETag") or "")
     parts = (info.get("size"), tag, modified, info.get("mtime"))
     fingerprint = "-".join(str(part) for part in parts if part)
     weak = not tag or tag.startswith("W/")  # a weak tag may stay when bytes change
-    return FileState(int(info.get("size") or 0), fingerprint, "" if weak else fingerprint)
+    exact = "" if weak else fingerprint
+    return FileState(int(info.get("size") or 0), fingerprint, exact, written_s=written_s)
 
 
 def _refused(error: OSError) -> bool:

@@ -45,6 +45,9 @@ class Tracker:
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
 
+    def panels(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Attach panels to the run: their documents, in the order of the page."""
+
     def report(self, path: Path) -> None:
         """Attach a page about the run."""
 

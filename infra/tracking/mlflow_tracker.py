@@ -44,8 +44,13 @@ from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
+    DIGEST_TAG,
     INPUTS_TAG,
+    LOGS,
     OUTCOME_TAG,
+    PANELS,
+    PANELS_TAG,
+    STATE_TAG,
     UNCHANGED,
     read_datasets,
 )
@@ -203,8 +208,8 @@ class MlflowTracker(Tracker):
         tags = {
             MLFLOW_PARENT_RUN_ID: self._run_id,
             STAGE_TAG: record.name,
-            "superworkflow.state": record.state,
-            "superworkflow.digest": record.digest,
+            STATE_TAG: record.state,
+            DIGEST_TAG: record.digest,
             "superworkflow.output": record.output,
             **({"superworkflow.image": record.image} if record.image else {}),
             **({ERROR_TAG: record.error[:5000]} if record.error else {}),
@@ -240,6 +245,8 @@ class MlflowTracker(Tracker):
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status, end_time=int(record.ended * 1000))
+        if record.log:
+            self._client.log_text(self._run_id, "\n".join(record.log) + "\n", f"{LOGS}/{record.name}.txt")
         # On the parent as well: MLflow compares and charts top-level runs.
         if record.state == "cached":
             with self._turn:  # stages end side by side
@@ -256,6 +263,15 @@ class MlflowTracker(Tracker):
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
+
+    @_errors_explained
+    def panels(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Attach each as `panels/<name>.json`, and name them in a tag; see `Tracker`."""
+        for each in documents:
+            self._client.log_text(self._run_id, json.dumps(each), f"{PANELS}/{each['name']}.json")
+        if documents:
+            named = {each["name"]: each["title"] for each in documents}
+            self._client.set_tag(self._run_id, PANELS_TAG, json.dumps(named)[:5000])
 
     @_errors_explained
     def report(self, path: Path) -> None:

@@ -29,8 +29,7 @@ from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
-from superworkflow.infra.tracking.registry import DIGEST_TAG
-from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, read_datasets
+from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, DIGEST_TAG, read_datasets
 
 CURRENT, CHALLENGER = "current", "challenger"
 HOLD_TAG = "superworkflow.hold"
@@ -249,10 +248,7 @@ class ModelRegistry:
         now = self.champion(name)
         if now is None:
             raise UserError("no version is in use", where=name, remedy="`superworkflow models` lists the versions")
-        if number is None:
-            # Promoting what is in use already, to end a hold, is no change to return from.
-            changes = [each.previous for each in now.moves if each.kind == "promoted" and each.previous != now.version]
-            number = changes[-1] if changes else None
+        number = number or rollback_target(now)
         if number is None or number == now.version:
             raise UserError(
                 f"version {now.version} is in use, and there is nothing before it to return to", where=name,
@@ -307,6 +303,13 @@ class ModelRegistry:
             token = part.token
             if not token:
                 return found
+
+
+def rollback_target(champion: Version) -> int | None:
+    """The version that was the champion before this one was promoted, to which a rollback returns."""
+    # Promoting what is in use already, to end a hold, is no change to return from.
+    changes = [each.previous for each in champion.moves if each.kind == "promoted"]
+    return next((each for each in reversed(changes) if each != champion.version), None)
 
 
 def _description(decision: Decision, quality: Mapping[str, float], version: Version) -> str:

@@ -60,6 +60,7 @@ class StageRecord:
         made_cpu_s: CPU seconds of making its dataset, whichever run did that.
         ended: when, in seconds since 1970.
         queued_s: from when it was its turn until it was given its resources.
+        log: lines that it logged, with their times; of a long log the first and the last.
     """
 
     name: str
@@ -90,6 +91,7 @@ class StageRecord:
     made_cpu_s: float = 0.0
     ended: float = field(default_factory=time.time)
     queued_s: float = 0.0
+    log: tuple[str, ...] = ()
 
     def queued_since(self, turn: float) -> StageRecord:
         """The same, of a stage whose turn came at this time, in seconds since 1970."""

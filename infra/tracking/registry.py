@@ -28,12 +28,11 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.import_strings import imported, module_file
 from superworkflow.infra.contract.outcomes import Model, ModelCard
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.tracking.tags import DIGEST_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DIGEST_TAG = "superworkflow.digest"
-"""Tag of a model version: the digest of the dataset in it."""
 CODE_TAG = "superworkflow.code"
 """Tag of a model version: SHA-256 of the code that serves it."""
 
@@ -176,7 +175,7 @@ def _registered(client: MlflowClient, name: str, tags: Mapping[str, str]) -> tup
             logged = client.get_logged_model(model_id)
         except MlflowException:  # deleted since
             continue
-        root = _local_folder(logged.artifact_location)
+        root = local_folder(logged.artifact_location)
         if logged.status == LoggedModelStatus.READY and (root is None or (root / "MLmodel").is_file()):
             return int(found.version), model_id
     return None
@@ -271,7 +270,7 @@ def _signature(card: ModelCard) -> Any:
 
 def _place(dataset: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:
     """Put the dataset's files into the logged model."""
-    root = _local_folder(artifact_location)
+    root = local_folder(artifact_location)
     for name in dataset.files():
         source = dataset.local(name)
         if root is not None:
@@ -281,7 +280,8 @@ def _place(dataset: Dataset, artifact_location: str, model_id: str, client: Mlfl
             dataset.release(name)
 
 
-def _local_folder(uri: str) -> Path | None:
+def local_folder(uri: str) -> Path | None:
+    """The folder that a URI of artifacts names on this machine; None for any other."""
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))

@@ -63,7 +63,8 @@ def _figures(took: Mapping[str, float]) -> list[str]:
 
 def _source(used: Used) -> str:
     facts = [_fact(name, value) for name, value in used.facts.items() if isinstance(value, int)]
-    return f"- {used.name}: {_cell(without_user(used.uri))} ({', '.join([f'`{used.digest[:_DIGITS]}`', *facts])})"
+    place = without_user(str(used.facts.get("origin", used.uri)))
+    return f"- {used.name}: {_cell(place)} ({', '.join([f'`{used.digest[:_DIGITS]}`', *facts])})"
 
 
 def _fact(name: str, value: int) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import GROUPS
 from superworkflow.infra.storage.manifest import WARNING_PREFIX, warnings_of
+from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG
 from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
-from superworkflow.infra.tracking.metric_keys import drift_keys, quality_keys, total_keys
+from superworkflow.infra.tracking.metric_keys import course_key, drift_keys, quality_keys, total_keys
 from superworkflow.infra.tracking.mlflow_tracker import (
     EXPERIMENT,
     STAGE_TAG,
@@ -26,10 +30,10 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     open_client,
     page_of_run,
 )
-from superworkflow.infra.tracking.models import ModelRegistry, Version
+from superworkflow.infra.tracking.models import ModelRegistry, Move, Version
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tables import sqlite_path
-from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG
+from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, DIGEST_TAG, STATE_TAG, read_texts
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -71,6 +75,22 @@ class DetailedRun(RecordedRun):
 
 
 @dataclass(frozen=True)
+class Datum:
+    """A source or dataset that a run or stage read, or a dataset that it wrote.
+
+    Args:
+        role: `source`, `input` or `output`.
+        name: of the input; of an output the stage.
+        digest: as far as MLflow keeps it.
+    """
+
+    role: str
+    name: str
+    digest: str
+    uri: str = ""
+
+
+@dataclass(frozen=True)
 class RecordedStageRun:
     """One stage of one run.
 
@@ -84,6 +104,10 @@ class RecordedStageRun:
         queued_s: from when it was its turn until it was given its resources.
         figures: all others by name.
         warnings: warnings about its input.
+        digest: of its dataset.
+        data: what it read and wrote.
+        course: figures by step, of a run that is just ending.
+        log: likewise.
     """
 
     name: str
@@ -103,6 +127,10 @@ class RecordedStageRun:
     error: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    digest: str = ""
+    data: tuple[Datum, ...] = ()
+    course: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
 
     @property
     def began(self) -> datetime:
@@ -155,10 +183,71 @@ class RunReader:
         found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
         return sorted((_stage(each) for each in found), key=lambda each: (each.began, each.ended))
 
+    def curves(self, run: DetailedRun, stages: Sequence[RecordedStageRun] = ()) -> dict[str, list[tuple[int, float]]]:
+        """Figures by step, by `node.figure`; of a cached stage those of the run that made its dataset."""
+        found = self._courses(run.run_id, run.figures)
+        for stage in stages:
+            if (
+                stage.state == "cached"
+                and stage.digest
+                and not any(name.startswith(f"{stage.name}.") for name in found)
+            ):
+                for parent, node in self._makers(run.run_id, stage.digest):
+                    figures = self._client.get_run(parent).data.metrics
+                    own = {key for key in figures if key.startswith(course_key(node, ""))}
+                    made = self._courses(parent, own)
+                    found |= {f"{stage.name}.{name.removeprefix(f'{node}.')}": points for name, points in made.items()}
+        return found
+
+    def _courses(self, run_id: str, keys: Collection[str]) -> dict[str, list[tuple[int, float]]]:
+        begin = course_key("", "").removesuffix(".")
+        found = {}
+        for key in sorted(each for each in keys if each.startswith(begin)):
+            history = self._client.get_metric_history(run_id, key)
+            found[key.removeprefix(begin)] = sorted((each.step, each.value) for each in history)
+        return found
+
+    def _makers(self, run_id: str, digest: str) -> list[tuple[str, str]]:
+        """Parent run and node that made a dataset; at most one."""
+        if not is_digest(digest):
+            return []
+        experiment = self._client.get_run(run_id).info.experiment_id
+        which = f"tags.`{DIGEST_TAG}` = '{digest}' and tags.`{STATE_TAG}` = 'ran'"
+        found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1)
+        return [(each.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), each.info.run_name) for each in found]
+
+    def file(self, run_id: str, path: str) -> bytes | None:
+        """A file among a run's artifacts; None where there is none."""
+        if not _RUN_ID.fullmatch(run_id):
+            return None
+        with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:
+            try:
+                return Path(self._client.download_artifacts(run_id, path, folder)).read_bytes()
+            except (MlflowException, OSError):
+                return None
+
+    def files(self, run_id: str, folder: str) -> list[str]:
+        """Names of the files in a folder of a run's artifacts."""
+        try:
+            return [Path(each.path).name for each in self._client.list_artifacts(run_id, folder) if not each.is_dir]
+        except (MlflowException, OSError):
+            return []
+
     def versions(self) -> list[Version]:
         """All versions of all registered models that runs of superworkflows have made."""
-        registry = ModelRegistry(self.uri)
-        return [each for name in registry.names() for each in registry.versions(name) if each.digest]
+        return [each for versions in self.models().values() for each in versions if each.digest]
+
+    def models(self) -> dict[str, list[Version]]:
+        """Registered models by name, the versions of each newest first."""
+        return ModelRegistry(self.uri).listed()
+
+    def hold(self, name: str) -> Move | None:
+        """The rollback that holds a model, if one does."""
+        return ModelRegistry(self.uri).hold(name)
+
+    @property
+    def client(self) -> MlflowClient:
+        return self._client
 
     def _detailed(self, run: Any) -> DetailedRun:
         ended = datetime.fromtimestamp(run.info.end_time / 1000, UTC) if run.info.end_time else None
@@ -194,6 +283,10 @@ def as_stage(record: StageRecord) -> RecordedStageRun:
         memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
         cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
         queued_s=record.queued_s, error=record.error, figures=dict(record.figures), warnings=record.warnings,
+        digest=record.digest, data=(
+            *(Datum("input", each.name, each.digest[:DIGEST_LENGTH], each.uri) for each in record.inputs),
+            Datum("output", record.stage, record.digest[:DIGEST_LENGTH], record.output),
+        ), course=record.course, log=record.log,
     )  # fmt: skip
 
 
@@ -204,7 +297,7 @@ def _stage(run: Any) -> RecordedStageRun:
         return float(figures.pop(name, 0.0))
 
     return RecordedStageRun(
-        name=run.info.run_name, state=tags.get("superworkflow.state", ""),
+        name=run.info.run_name, state=tags.get(STATE_TAG, ""),
         ended=datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC),
         seconds=take("seconds"), compile_s=take("compile_seconds"), cpu_s=take("cpu_seconds"),
         memory_bytes=take("peak_memory_bytes"), rows=take("rows"), cost_usd=take("cost_usd"),
@@ -212,8 +305,19 @@ def _stage(run: Any) -> RecordedStageRun:
         memory=int(_number(params.get("resources.memory"))),
         members=any(params.get(f"resources.{group}", "None") != "None" for group in GROUPS),
         queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
-        warnings=warnings_of(tags, f"superworkflow.{WARNING_PREFIX}"),
+        warnings=warnings_of(tags, f"superworkflow.{WARNING_PREFIX}"), digest=tags.get(DIGEST_TAG, ""),
+        data=data_of(run),
     )  # fmt: skip
+
+
+def data_of(run: Any) -> tuple[Datum, ...]:
+    """The sources and datasets of a run of MLflow's."""
+    found = []
+    for each in run.inputs.dataset_inputs:
+        role = next((tag.value for tag in each.tags if tag.key == MLFLOW_DATASET_CONTEXT), "")
+        uri = read_texts(each.dataset.source or "").get("uri", "")
+        found.append(Datum(role, each.dataset.name, each.dataset.digest, uri))
+    return tuple(found)
 
 
 def _number(text: str | None) -> float:

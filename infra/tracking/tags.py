@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from superworkflow.infra.storage.safe_names import is_digest
 
@@ -30,12 +31,48 @@ DATA_TAG = "superworkflow.data"
 """Tag of a model's version: digests by name of the sources that it was made from."""
 
 
-def read_datasets(text: str) -> dict[str, str]:
-    """The digests in a tag, which anyone may have written; none where it holds no such thing."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+DIGEST_TAG, STATE_TAG = "superworkflow.digest", "superworkflow.state"
+"""Tags of a stage's run: digest of its dataset, and `ran`, `cached` or `failed`.
+A model's version has the first too."""
+
+
+PANELS, PANELS_TAG = "panels", "superworkflow.panels"
+"""Folder of a run's artifacts that has its panels, and the tag that names them: titles by name."""
+
+
+LOGS = "logs"
+"""Folder of a run's artifacts that has the logs of its stages, `<node>.txt`."""
+
+
+CHANGED_TAG = "superworkflow.changed"
+"""Tag of a run: dotted names of the parameters that are not the defaults."""
+
+
+NOTE_TAG = "superworkflow.note"
+"""Tag of a run: a person's note."""
+
+
+def read_texts(text: str) -> dict[str, str]:
+    """The texts by name in a tag, which anyone may have written; none where it holds no such thing."""
+    found = _parsed(text)
     if not isinstance(found, dict):
         return {}
-    return {name: digest for name, digest in found.items() if isinstance(digest, str) and is_digest(digest)}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def read_names(text: str) -> list[str] | None:
+    """The names in a tag; None where it holds no list."""
+    found = _parsed(text)
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_datasets(text: str) -> dict[str, str]:
+    """The digests in a tag, which anyone may have written; none where it holds no such thing."""
+    return {name: digest for name, digest in read_texts(text).items() if is_digest(digest)}

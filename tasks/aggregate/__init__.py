@@ -3,19 +3,44 @@
 The first layer of a network whose outermost fan-out is `all` reads these means. No step changes them, so they are made
 once for all epochs and trials, and no step has to draw and gather the largest of its hops.
 
-Files: `means-<edge set>.npy` float32 [nodes of the edges' source set, values]; a node without neighbours has zeros.
+Or of GCN the sum of these and the node's own, divided by the roots of both ends' degrees + 1, for a graph of one edge
+set; full-graph training reads it.
+
+Files: `means-<edge set>.npy` float32 [nodes of the edges' source set, values]; a node without neighbours has zeros. Of
+GCN `gcn-<edge set>.npy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.gnn.estimates import feature_values, mapped_graph, mean_values, stored_features, workers_of
+from superworkflow.tasks.lib.gnn.precomputed_means import MEAN
+
+
+class AggregateParams(StageParams):
+    """Parameters of the aggregation."""
+
+    form: Literal["mean", "gcn"] = Field(
+        default="mean", description="mean of neighbours, or gcn: the sum of these and the node's own, divided by the "
+        "roots of both ends' degrees.",
+    )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        """Without the form of means, as datasets of means were named before there was another one."""
+        values = super().identity()
+        if self.form == MEAN:
+            del values["form"]
+        return values
+
 
 _PROCESS_BYTES, _WORKER_BYTES = 150 << 20, 420 << 20
 """Resident set of the interpreter with NumPy and the compiled kernels, and of a worker, which has torch as well."""
@@ -25,7 +50,7 @@ _HALF_S, _SINGLE_S = 2.4e-9, 8e-10
 """To add a number of float16, and of float32."""
 
 
-def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """A row of features is added for each edge; all but a piece of the means is on disk."""
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
@@ -43,7 +68,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     )
 
 
-def estimate_on_workers(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate_on_workers(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Each worker has the features and means of its nodes and those of neighbours; the first maps all means."""
     alone, workers = estimate(params, inputs, resources), workers_of(resources)
     features = 4 * feature_values(inputs.get("graph", {}))
@@ -54,7 +79,7 @@ def estimate_on_workers(params: StageParams, inputs: Mapping[str, Stats], resour
 STAGE = Stage(
     name="aggregate",
     version="1",
-    params=StageParams,
+    params=AggregateParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features"),
         "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
@@ -63,5 +88,5 @@ STAGE = Stage(
     engines={"workers": "superworkflow.tasks.aggregate.on_workers:run"},
     estimate=estimate,
     estimates={"workers": estimate_on_workers},
-    help="mean of every node's neighbours' features",
+    help="mean of every node's neighbours' features, or GCN's sum",
 )

@@ -13,7 +13,7 @@ import numba as nb
 import numpy as np
 import torch.distributed as dist
 
-from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
@@ -21,11 +21,12 @@ from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks.aggregate import AggregateParams
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
-from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
+from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_file
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -33,12 +34,16 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 load_kernels_fast()
 
 
-def run(job: StageRun[StageParams]) -> Output:
+def run(job: StageRun[AggregateParams]) -> Output:
     """Coordinate; the workers sum, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, it is another graph's, or there are more workers than parts.
+        UserError: there is no graph in parts, it is another graph's, there are more workers than parts, or the form is
+            made in process alone.
     """
+    if job.params.form == GCN:
+        raise UserError("workers make means alone", where="aggregate.form", value=GCN,
+                        remedy="Set the engine of aggregate to in-process")  # fmt: skip
     dataset = shards_of(job)
     shards = Shards(dataset)
     made = [(j, each) for j, each in enumerate(shards.edge_sets) if shards.node_sets[each.target].width]

@@ -3,8 +3,9 @@
 Two vertices of one colour are further apart than `distance`, in whichever direction edges point. Vertices take, in the
 order of their numbers and so from the highest degree, the smallest colour that is free (greedy colouring, largest
 first: Welsh and Powell, 1967). At distance 1 the two node sets of a bipartite graph have a colour each, sources the
-first. With `block`, vertices of one colour may be neighbours within one block, see
-`tasks.lib.vertex.blocks`.
+first. Where a program updates one of two node sets alone (`updated_side` in the graph's stats), its vertices have
+colours such that two of one colour share no neighbour, and the other set has the last colour. With `block`, vertices of
+one colour may be neighbours within one block, see `tasks.lib.vertex.blocks`.
 
 Files: `colour.npy` int32 [vertices]; `order.npy` int32 [vertices], the vertices by colour, ascending in each;
 `bounds.npy` int64 [colours + 1], where each colour begins in the order. With blocks the order is by colour,
@@ -25,6 +26,8 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 _PROCESS_BYTES = 160 << 20
 _START_S = 0.6
+WORDS = 16
+"""Words of 64 colours, beyond which the vertices of an updated node set have a colour each."""
 
 
 class ColourParams(StageParams):
@@ -58,10 +61,11 @@ def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resou
         int(graph.get("vertices") or 0),
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
-    looks = (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
+    of_side = graph.get("updated_side") is not None
+    looks = arcs if of_side else (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
     both = 2 if graph.get("directed") else 1
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both),
+        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both + 8 * WORDS * of_side),
         cpu_s=_START_S + 2.5e-9 * looks + 2e-8 * vertices, output_bytes=8 * vertices,
         stats={"vertices": vertices}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip

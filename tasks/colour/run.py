@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.colour import ColourParams
+from superworkflow.tasks.colour import WORDS, ColourParams
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.vertex.blocks import coloured_blocks
-from superworkflow.tasks.lib.vertex.colours import by_colour, greedy
+from superworkflow.tasks.lib.vertex.colours import apart, by_colour, greedy
 from superworkflow.tasks.lib.vertex.stage import sides
 from superworkflow.tasks.lib.vertex.transpose import in_edges
 
@@ -28,8 +28,10 @@ def run(job: StageRun[ColourParams]) -> Output:
         )
         bounds = np.concatenate([[0], np.cumsum(np.bincount(colours, minlength=count))]).astype(np.int64)
         job.output.array("blocks.npy", blocks)
+    elif distance == 2 and (updated := graph.stats.get("updated_side")) is not None:
+        count = apart(indptr, indices, (sides(graph, "colour") > 0) == (updated == 1), WORDS, colours)
     elif distance == 1 and graph.stats.get("bipartite"):
-        colours, count = sides(graph, "colour"), 2
+        colours, count = np.minimum(sides(graph, "colour"), 1), 2
     elif distance and vertices:
         in_indptr, in_indices = in_edges(indptr, indices, bool(graph.stats["directed"]))
         colours[:] = -1

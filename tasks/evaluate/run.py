@@ -21,12 +21,12 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
 from superworkflow.tasks.evaluate.classify import Score, check_split, classify
 from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
-from superworkflow.tasks.evaluate.projection import project
 from superworkflow.tasks.evaluate.seen import unseen
 from superworkflow.tasks.label.table import Labels, open_labels
 from superworkflow.tasks.lib.embeddings import Gathered, gather
 from superworkflow.tasks.lib.graph.integrity import check_pairs
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.projection import project
 
 load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033

@@ -250,6 +250,11 @@ def write_labels(
             raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=where, value=rows.splits[row],
                             remedy="Give each node one split")  # fmt: skip
         splits[number] = split
+    if "split" in job.sources:
+        if splits.any():
+            raise UserError("splits are given twice", where=job.sources["split"].uri, value=source.uri,
+                            remedy="Leave the column of splits out of the labels, or the file of splits")  # fmt: skip
+        splits = _splits_of(job, names)
     for own in lists.values():
         if len(own) > 1 and is_below_zero(next(iter(own))):
             del own[next(iter(own))]
@@ -300,17 +305,35 @@ def _times(rows: LabelRows, node: NDArray[np.int64], count: int) -> NDArray[np.i
     return times
 
 
-def _nodes_of(rows: LabelRows, names: pa.Array) -> NDArray[np.int64]:
+def _splits_of(job: StageRun[Any], names: pa.Array) -> NDArray[Any]:
+    """Split of each node from a file of its own; empty for none."""
+    rows, _ = read_labels(job.sources["split"], job.scratch)
+    splits = np.full(len(names), "", object)
+    for row, number in enumerate(_nodes_of(rows, names, "splits", "node,split").tolist()):
+        split = BY_NAME.get(rows.labels[row].lower())
+        if split is None:
+            raise UserError("no such split", where=rows.place(row), value=rows.labels[row],
+                            remedy="Valid: train, validation, test; the rows are `node,split`")  # fmt: skip
+        if splits[number] not in ("", split):
+            raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=rows.place(row),
+                            value=rows.labels[row], remedy="Give each node one split")  # fmt: skip
+        splits[number] = split
+    return splits
+
+
+def _nodes_of(
+    rows: LabelRows, names: pa.Array, what: str = "labels", header: str = "node,label` or `node,label,split"
+) -> NDArray[np.int64]:
     """Number of the node of each row."""
     found = pc.index_in(pa.array(rows.nodes, names.type), value_set=names)
     if found.null_count:
         strangers = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
         shown = ", ".join(f"{rows.nodes[row]!r} on line {rows.lines[row]}" for row in strangers[:_SHOWN])
         raise UserError(
-            f"there are labels of nodes that are not in the graph: {shown}",
+            f"there are {what} of nodes that are not in the graph: {shown}",
             where=rows.place(int(strangers[0])), value=len(strangers),
             remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
-            "(a header row must be `node,label` or `node,label,split`), or leave such rows out",
+            f"(a header row must be `{header}`), or leave such rows out",
         )  # fmt: skip
     numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return numbers

@@ -64,6 +64,9 @@ STAGE = Stage(
             parts=True,
             stats="superworkflow.tasks.node_labels.split_stats:label_stats",
         ),
+        "split": Input(
+            "splits of its nodes, where the labels have none: rows `node,split`", file=True, parts=True, optional=True
+        ),
     },
     run="superworkflow.tasks.node_labels.run:run",
     estimate=estimate,

@@ -1,6 +1,7 @@
 """Stage `score_links`: what predicted links are worth, on those to validate on and to test.
 
-File: `metrics.json`, of each split (a simpler method that is better is a warning, where its figures are given):
+Files: `hits.json`, of each split the shares of ranks up to 1, 2, 3, 5, 10, 20, 50 and 100; and `metrics.json`, of each
+split (a simpler method that is better is a warning, where its figures are given):
 
 - `auc`, `ap`: area under the ROC curve, and average precision, of the held-out links among as many pairs without one.
 - `mrr`, `hits_at_1`, `hits_at_3`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every
@@ -72,7 +73,7 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
 
 STAGE = Stage(
     name="score_links",
-    version="2",
+    version="3",
     params=ScoreLinksParams,
     inputs={
         "graph": Input("holdout_links dataset: the graph, and what was held out of it"),

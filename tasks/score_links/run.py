@@ -23,7 +23,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.ranks import filtered_ranks, rank_figures
+from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, filtered_ranks, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
 from superworkflow.tasks.score_links.candidates import candidate_ranks, has_own
 from superworkflow.tasks.score_links.triples import score_triples
@@ -58,6 +58,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         one_set = False
     sides = sides_of_nodes(graph, edges)
     metrics: dict[str, float] = {}
+    hits: dict[str, dict[str, float]] = {}
     for split in HELD_OUT:
         links, others = held_out.links[split], held_out.negatives(split)
         if not len(links):
@@ -87,7 +88,9 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
                 filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set, sides),
             ])  # fmt: skip
         metrics |= {f"{name}@{split}": value for name, value in rank_figures(ranks, params.k).items()}
+        hits[split] = hits_of(ranks)
     job.output.json("metrics.json", metrics)
+    job.output.json(HITS_FILE, hits)
     judged = sum(map(len, held_out.links.values()))
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
     warnings = link_warnings(metrics, simple)

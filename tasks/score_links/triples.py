@@ -26,7 +26,7 @@ from superworkflow.tasks.lib.gnn.sampler.triples import (
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.ranks import Vectors, rank_figures
+from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, Vectors, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
 from superworkflow.tasks.score_links.vectors import read_vectors
 
@@ -55,6 +55,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         return (queries(heads, own, decoder, False), tails), (queries(tails, own, decoder, True), heads)
 
     metrics: dict[str, float] = {}
+    hits: dict[str, dict[str, float]] = {}
     rows: list[pa.Table] = []
     for split in HELD_OUT:
         triples, others = held_out.triples[split], held_out.others[split]
@@ -65,10 +66,12 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         ranks = triple_ranks(ranked, true_triples, free, sides_of)
         found = {"auc": area_under_curve(*scored), "ap": average_precision(*scored), **rank_figures(ranks, k)}
         metrics |= {f"{name}@{split}": value for name, value in found.items()}
+        hits[split] = hits_of(ranks)
         rows.append(_table(split, held_out.relations, learned, ranked, ranks, k))
     with job.output.file(TABLE) as path:
         pq.write_table(pa.concat_tables(rows), path, compression="zstd")
     job.output.json("metrics.json", metrics)
+    job.output.json(HITS_FILE, hits)
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
     warnings = triple_warnings(metrics, simple)
     log_warnings(job.progress, warnings)

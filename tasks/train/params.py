@@ -31,7 +31,7 @@ class TrainParams(SplitParams):
     aggregator: Literal["mean", "pool"] = Field(
         default="mean", description="What sage makes of neighbours: their mean, or pool, the largest of each column."
     )
-    layers: int = Field(default=2, ge=1, le=5, description="Layers, 1 to 5.")
+    layers: int = Field(default=2, ge=1, le=8, description="Layers, 1 to 8.")
     fanouts: str = Field(
         default="10,all",
         description="Neighbours that are drawn in each hop, from the targets outwards, as many as layers: numbers from "

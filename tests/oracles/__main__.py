@@ -122,6 +122,7 @@ def check_graphs(folder: Path) -> None:
         print("SUPERWORKFLOW_TEST_DATA names no folder with Planetoid's graphs: no GCN is trained")
     run_in("graphs", "in_pyg", *cora)
     run_in("graphs", "in_pyg_gnn", folder / "gnn")
+    run_in("graphs", "in_pyg_full", folder / "full")
 
 
 CHECKS = {"movielens": check_movielens, "ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}

@@ -36,13 +36,13 @@ from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
-from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from superworkflow.tasks.train.export import pyg_weights, write_pyg
 from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.edge_feature_graphs import graph_of
-from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
+from tests.tasks.gnn_graphs import edges_of, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.inclusion import inclusion_p_value
 from tests.tasks.index_helpers import run_stage
 
@@ -71,13 +71,6 @@ def theirs(name: str, shape, weights: dict) -> torch.nn.Module:
     }[name.split(",")[0]]()  # fmt: skip
     made.load_state_dict({key: torch.from_numpy(np.array(each)) for key, each in weights.items()}, strict=True)
     return made
-
-
-def edges_of(graph: HeteroGraph, name: str = "edge") -> torch.Tensor:
-    """Senders and receivers, as messages go."""
-    indptr, indices = graph.rows(name)
-    receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    return torch.from_numpy(np.stack([indices.astype(np.int64), receivers]))
 
 
 def check_models(dataset: Dataset) -> None:

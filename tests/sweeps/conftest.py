@@ -89,11 +89,17 @@ def postgres() -> Iterator[Postgres]:
 
 
 @contextmanager
-def running_postgres(address: str = "") -> Iterator[Postgres]:
-    """A running server with an empty database; skips where PostgreSQL is not installed."""
-    if shutil.which("pg_config") is None:
+def running_postgres(address: str = "", binaries: Path | None = None) -> Iterator[Postgres]:
+    """A running server with an empty database; skips where PostgreSQL is not installed.
+
+    Args:
+        address: where it also listens.
+        binaries: folder of its programs; of the installed ones by default.
+    """
+    if binaries is None and shutil.which("pg_config") is None:
         pytest.skip("PostgreSQL's server is not installed")
-    binaries = Path(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True).stdout.strip())
+    if binaries is None:
+        binaries = Path(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True).stdout.strip())
     if not (binaries / "initdb").exists():
         pytest.skip("PostgreSQL's server is not installed")
     with socket.socket() as free:

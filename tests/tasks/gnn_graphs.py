@@ -99,3 +99,10 @@ def adjacency(graph: HeteroGraph, edge_set: str) -> torch.Tensor:
     for i in range(len(matrix)):
         matrix[i, torch.from_numpy(np.array(indices[indptr[i] : indptr[i + 1]], np.int64))] = 1
     return matrix
+
+
+def edges_of(graph: HeteroGraph, name: str = "edge") -> torch.Tensor:
+    """Senders and receivers, as messages go."""
+    indptr, indices = graph.rows(name)
+    receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return torch.from_numpy(np.stack([indices.astype(np.int64), receivers]))

@@ -70,3 +70,27 @@ def test_labels_of_another_graph_are_refused(tmp_path):
     inputs = {"graph": str(tmp_path / "one-graph"), "labels": str(tmp_path / "strange.csv")}
     with pytest.raises(UserError, match=r"strange\.csv:3.*\n?.*'strange'|'strange' on line 3"):
         run_stage(load_stage("node_labels"), {}, inputs, tmp_path / "labels")
+
+
+def test_splits_of_a_file_of_their_own(tmp_path):
+    given = write(tmp_path / "files")
+    graph = run_stage(load_stage("heterograph"), {}, {"edges": given["edges"]}, tmp_path / "graph")
+    splits, labels = tmp_path / "splits.csv", tmp_path / "labels.csv"
+    labels.write_text("node,label\n" + "".join(f"{i},c{i % 3}\n" for i in range(50)))
+    names = ["train", "val", "test"]
+    splits.write_text("node,split\n" + "".join(f"{i},{names[i % 3]}\n" for i in range(45)))
+    inputs = {"graph": str(tmp_path / "graph"), "labels": str(labels), "split": str(splits)}
+    found = HeteroGraph.open(run_stage(load_stage("node_labels"), {}, inputs, tmp_path / "apart"))
+    names_of = HeteroGraph.open(graph).ids("node").to_pylist()
+    numbers = dict(zip(names_of, found.node_feature("node", "split").to_pylist(), strict=True))
+    assert {name: numbers[str(i)] for i, name in ((0, "train"), (1, "validation"), (2, "test"), (49, ""))} == {
+        "train": b"train", "validation": b"validation", "test": b"test", "": b""
+    }  # fmt: skip
+    for text, message in (
+        ("0,train\n0,test\n", "second split"), ("0,training\n", "no such split"), ("strange,train\n", "splits of nodes")
+    ):  # fmt: skip
+        splits.write_text(f"node,split\n{text}")
+        with pytest.raises(UserError, match=message):
+            run_stage(load_stage("node_labels"), {}, inputs, tmp_path / message)
+    with pytest.raises(UserError, match="given twice"):
+        run_stage(load_stage("node_labels"), {}, inputs | {"labels": given["labels"]}, tmp_path / "twice")

@@ -23,7 +23,7 @@
   }
 
   function draw(place) {
-    const {data, layout} = JSON.parse(document.getElementById(`figure-${place.dataset.figure}`).textContent);
+    const {data, layout} = place.figure || JSON.parse(document.getElementById(`figure-${place.dataset.figure}`).textContent);
     return Plotly.react(place, data, themed(layout, data.length), {displayModeBar: false, responsive: true})
       .then(() => { place.dataset.drawn = dark.matches ? "dark" : "light"; });
   }
@@ -34,5 +34,5 @@
   }
 
   dark.addEventListener("change", drawAll);
-  (window.plotlyUnpacked || Promise.resolve()).then(drawAll);
+  Promise.all([window.plotlyUnpacked, window.panelsBuilt]).then(drawAll);
 })();

@@ -58,3 +58,13 @@ def rank_figures(ranks: NDArray[np.float64], k: int) -> dict[str, float]:
     return found | {
         f"hits_at_{name}": float((ranks <= most).mean()) for name, most in (("1", 1), ("3", 3), ("k", k))
     }  # fmt: skip
+
+
+HITS_FILE = "hits.json"
+"""Shares of ranks up to each of `HITS` by split."""
+HITS = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+def hits_of(ranks: NDArray[np.float64]) -> dict[str, float]:
+    """Shares of ranks up to each of `HITS`."""
+    return {str(most): float((ranks <= most).mean()) for most in HITS}

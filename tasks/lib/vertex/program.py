@@ -168,6 +168,7 @@ class VertexProgram:
         defaults: values of parameters that are None.
         report: plain function of the syncs' values by name, and the parameters, to what `globals.json` has; by default
             the values themselves.
+        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
     name: str
@@ -190,6 +191,7 @@ class VertexProgram:
     restart: Callable[[Mapping[str, Any], Any], None] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
+    shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

@@ -188,9 +188,9 @@ class ChromaticEngine:
         most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
         everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(1, params.max_steps + 1):
-            queue = self._active(everything)
+            queue = self._active(step, everything)
             if not queue.updates and self._at_rest(step):
-                queue = self._active(everything)
+                queue = self._active(step, everything)
             if not queue.updates:
                 return self._outcome(trace, "empty")
             residual = self._step(step, queue)
@@ -209,17 +209,27 @@ class ChromaticEngine:
                 return self._outcome(trace, "sweeps")
         return self._outcome(trace, "steps")
 
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, colours in an order that seed and step draw."""
+        drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
+        colours = np.argsort(drawn, kind="stable")
+        sizes = np.diff(self._bounds)[colours]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
+        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
+        return Queue(vertices, starts, int(self._degrees.sum()))
+
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._fold(_END)
         fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
         return ProgramOutcome(fields, self._values(True), trace, ended, self.messages)
 
-    def _active(self, everything: Queue) -> Queue:
+    def _active(self, step: int, everything: Queue) -> Queue:
         """Vertices, or blocks, of the next step."""
         if self._splash is not None:
             return self._splash.queue(self._signals, self._params.scheduler)
         if self._params.scheduler == "sweep":
-            return everything
+            return self._shuffled(step) if self._program.shuffled else everything
         by_priority = self._params.scheduler == "priority"
         return signalled(self._bounds, self._signals, self._largest, self._degrees, by_priority, self._queue)
 
@@ -260,8 +270,8 @@ class ChromaticEngine:
         blocks = int((-(-np.diff(queue.starts) // block)).sum())
         residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
-        # The first step is taken by one thread, which compiles.
-        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
+        # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
         self._compiled = True
 
         def share(_: int) -> None:

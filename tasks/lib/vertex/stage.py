@@ -184,6 +184,8 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
     directed = bool(graph.stats["directed"])
     in_indptr, in_indices = in_edges(indptr, indices, directed)
+    if (updated := graph.stats.get("updated_side")) is not None:
+        colour[(sides(graph, program.name) > 0) != (updated == 1)] = -1
     blocks, block = None, np.arange(vertices, dtype=np.int32)
     if "blocks.npy" in colours:
         blocks = colours.array("blocks.npy", mmap=False)
@@ -216,7 +218,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
 
 
 def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
-    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets.
+    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets; or as the dataset's `side.npy` says.
 
     Args:
         graph: index dataset.
@@ -230,6 +232,9 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
     if not graph.stats.get("bipartite"):
         raise UserError("the program needs a graph of two node sets", where=f"program {program}", value=graph.uri,
                         remedy="Index the edge list with bipartite=true")  # fmt: skip
+    if f"{SIDE}.npy" in graph:
+        given: NDArray[np.int32] = graph.array(f"{SIDE}.npy", mmap=False)
+        return given
     found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
     with graph.parquet("vertices.parquet") as file:
         found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1

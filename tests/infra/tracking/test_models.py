@@ -14,8 +14,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.models import HOLD_TAG, ModelRegistry, Version
-from superworkflow.infra.tracking.registry import DIGEST_TAG
-from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG
+from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, DIGEST_TAG
 
 RUN = "r" * 32
 

@@ -29,7 +29,8 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking import registry
-from superworkflow.infra.tracking.registry import DIGEST_TAG, process_tracking_uri, register
+from superworkflow.infra.tracking.registry import process_tracking_uri, register
+from superworkflow.infra.tracking.tags import DIGEST_TAG
 from superworkflow.tasks.publish import STAGE, serving
 
 (MODEL,) = SUPERWORKFLOW.registered

@@ -1,0 +1,65 @@
+"""Ended Jobs of old runs, and Secrets that lost their Job, in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.job_admin import FoundJob, find_jobs, remove_job
+from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY
+
+
+@dataclass(frozen=True)
+class OldObjects:
+    """Objects that nothing needs.
+
+    Args:
+        jobs: ended ones.
+        secrets: names of those without a Job.
+        note: why Secrets were not looked at; empty where they were.
+    """
+
+    jobs: tuple[FoundJob, ...] = ()
+    secrets: tuple[str, ...] = ()
+    note: str = ""
+
+
+async def old_objects(api: KubernetesApi, before: datetime, kept: Collection[str]) -> OldObjects:
+    """Find them.
+
+    Args:
+        api: the cluster.
+        before: younger ones stay.
+        kept: datasets whose Jobs stay, by digest.
+    """
+    jobs = await find_jobs(api)
+    ended = [job for job in jobs if job.state in ("succeeded", "failed") and _time(job.created) < before]
+    try:
+        secrets = await api.items(api.secrets, labelSelector=",".join(f"{k}={v}" for k, v in MANAGED_BY.items()))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return OldObjects(tuple(job for job in ended if job.digest not in kept), note="may not list Secrets")
+    names = {job.name for job in jobs}
+    lost = [each["metadata"]["name"] for each in secrets if _is_lost(each, names, before)]
+    return OldObjects(tuple(job for job in ended if job.digest not in kept), tuple(sorted(lost)))
+
+
+async def remove_objects(api: KubernetesApi, found: OldObjects) -> None:
+    """Remove them; what is gone since is no error."""
+    for job in found.jobs:
+        await remove_job(api, job.name)
+    for name in found.secrets:
+        await api.delete(f"{api.secrets}/{name}")
+
+
+def _is_lost(secret: Json, jobs: Collection[str], before: datetime) -> bool:
+    metadata = secret["metadata"]
+    owned = bool(metadata.get("ownerReferences"))
+    return not owned and metadata["name"] not in jobs and _time(metadata["creationTimestamp"]) < before
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)

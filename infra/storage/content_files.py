@@ -1,0 +1,111 @@
+"""Files of a store that are named by their content, so that the same rows are the same file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 20
+"""Rows that a file is written by, so that its bytes do not depend on how they arrived."""
+
+
+def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], None]) -> str:
+    """Write a file into the store as `<store>/<folder>/<SHA-256><suffix>`, unless it is there; its URI.
+
+    Args:
+        store: where.
+        folder: of the store.
+        suffix: of the file's name, such as `.parquet`.
+        write: writes the content to a path.
+    """
+    kept = store.root.join(folder)
+    if (local := kept.local_path) is not None:
+        local.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".content-", dir=local) as scratch:
+        path = Path(scratch) / f"content{suffix}"
+        write(path)
+        target = kept.join(f"{file_sha256(path)}{suffix}")
+        if (final := target.local_path) is None:
+            target.upload(path, create=True)
+        elif not final.exists():
+            path.replace(final)
+    return target.uri
+
+
+def write_parquet(tables: Iterable[pa.Table], path: Path, *, store_schema: bool = False) -> int:
+    """Write tables of one schema as one Parquet file, in row groups of `ROW_GROUP` rows; the number of rows.
+
+    Args:
+        tables: at least one.
+        path: of the file.
+        store_schema: keep Arrow's own types, such as lists of one length.
+    """
+    import pyarrow.parquet as pq
+
+    rows, writer = 0, None
+    try:
+        for table in _regrouped(tables):
+            writer = writer or pq.ParquetWriter(path, table.schema, store_schema=store_schema)
+            writer.write_table(table, row_group_size=ROW_GROUP)
+            rows += table.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of `ROW_GROUP` rows, the last one of fewer; a table without rows if there is none."""
+    import pyarrow as pa
+
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        while rows >= ROW_GROUP:
+            joined = pa.concat_tables(waiting)
+            yield joined.slice(0, ROW_GROUP)
+            waiting, rows = [joined.slice(ROW_GROUP)], rows - ROW_GROUP
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """The table without what is the library's and not the data's: metadata, categories, large offsets, decimals."""
+    import pyarrow as pa
+
+    return pa.table({field.name: _plain(table[field.name], field.type) for field in table.schema})
+
+
+def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column in one piece; extension types as what they are stored as, numbers of databases as floats."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        chunks = [
+            _plain(pa.chunked_array([each.dictionary]), kind.value_type).take(each.indices) for each in column.chunks
+        ]
+        return pa.concat_arrays(chunks)
+    if isinstance(kind, pa.BaseExtensionType):
+        is_number = getattr(kind, "type_name", "") == "numeric"
+        text = pa.chunked_array([chunk.storage for chunk in column.chunks], type=kind.storage_type)
+        if str(kind).startswith("extension<arrow.uuid>"):
+            text = pa.chunked_array([[str(each) if each else None for each in column.to_pylist()]], type=pa.string())
+        column = text.cast(pa.float64()) if is_number else text
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        column = column.cast(pa.string())
+    elif pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)

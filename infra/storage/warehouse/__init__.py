@@ -1,0 +1,1 @@
+"""Tables that are no files: of databases, and of lakehouses that keep versions, read as a stream into the store."""

@@ -1,0 +1,245 @@
+"""Databases: sessions that read all they are given in one transaction, as streams of Arrow.
+
+PostgreSQL and SQLite are read by ADBC (Arrow Database Connectivity), DuckDB by itself, others by SQLAlchemy. Nothing is
+written. A session of PostgreSQL sees one state of the database from its first statement on, whatever is written
+in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import needs_package
+from superworkflow.infra.base.masking import masked
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.source import FRESH_S
+from superworkflow.infra.storage.warehouse.address import TABLE, WATERMARK, TableAddress, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH = 1 << 17
+_SERVER = """SELECT system_identifier::text || '-' || current_database() || '-' || current_user
+    FROM pg_control_system()"""
+_COLUMNS = """SELECT relfilenode || '-' || string_agg(attname || ':' || atttypid, ',' ORDER BY attnum)
+    FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+    WHERE pg_class.oid = '{}'::regclass AND attnum > 0 AND NOT attisdropped AND relkind IN ('r', 'm')
+    GROUP BY relfilenode"""
+_ROWS = "count(*), max(xmin::text::bigint), sum(hashint8(xmin::text::bigint))"
+
+
+class Session(Protocol):
+    """A transaction that only reads."""
+
+    def read(self, statement: str) -> Iterator[pa.Table]:
+        """The rows of a statement, in tables of one schema, at least one."""
+
+    def fingerprint(self, address: TableAddress) -> str:
+        """Other than before if the rows may be; empty if that takes reading them."""
+
+    def close(self) -> None:
+        """End the transaction."""
+
+
+def open_session(address: TableAddress) -> Session:
+    """Connect to the database of an address.
+
+    Raises:
+        UserError: a driver is missing, or there is no such file.
+        Exception: the driver's own, if the server does not answer or refuses; see `refusal`.
+    """
+    if address.scheme in ("postgresql", "postgres"):
+        return _Postgres(address)
+    if address.scheme == "sqlite":
+        return _Sqlite(address)
+    return _DuckDb(address) if address.scheme == "duckdb" else _Sqlalchemy(address)
+
+
+def connect_postgres(address: TableAddress) -> Any:
+    """A connection of ADBC to PostgreSQL.
+
+    Raises:
+        UserError: the driver is missing.
+    """
+    return _connect("adbc_driver_postgresql", address.url)
+
+
+def _connect(driver: str, database: str) -> Any:
+    try:
+        return importlib.import_module(f"{driver}.dbapi").connect(database)
+    except ModuleNotFoundError:
+        raise needs_package(driver) from None
+
+
+def refusal(address: TableAddress, error: Exception, verb: str = "read") -> UserError:
+    """The error of a driver in one sentence."""
+    text = masked(str(error)).replace("SQLSTATE: 00000", "")
+    found = re.search(r"(?:FATAL|ERROR): +(.*)", text)
+    words = found[1] if found else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    words = re.sub(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?", "", words).strip().rstrip(".")
+    remedy = "Check the address, the table and its permissions"
+    if "FATAL" in text or "no password" in text:
+        remedy = "Check user and password: ${VARIABLE} in the address, PGUSER, PGPASSWORD or ~/.pgpass"
+    elif is_away(error):
+        remedy = "Check host and port, and that the server runs"
+    return UserError(f"cannot be {verb}: {words}", where=address.shown, remedy=remedy)
+
+
+def is_away(error: Exception) -> bool:
+    """True if the server did not answer, is starting, or has gone, so that another try may succeed."""
+    text = str(error)
+    if re.search(r"the database system is|terminating connection|57P0[123]", text):
+        return True
+    lost = ("Connection refused", "server closed the connection", "could not connect", "Failed to connect", "timed out",
+            "No such file or directory", "connection to server was lost", "Connection reset")  # fmt: skip
+    return "FATAL" not in text and "libpq" in text and any(each in text for each in lost)
+
+
+class _Adbc:
+    """A connection of ADBC, which sends rows as Arrow."""
+
+    def __init__(self, driver: str, database: str):
+        self._connection: Any = _connect(driver, database)
+
+    def read(self, statement: str) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            stream = cursor.fetch_record_batch()
+            yield pa.Table.from_batches([], stream.schema)
+            for batch in stream:
+                yield pa.Table.from_batches([batch], stream.schema)
+
+    def row(self, statement: str) -> tuple[Any, ...]:
+        """The one row of a statement; empty if there is none."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return tuple(cursor.fetchone() or ())
+
+    def fingerprint(self, address: TableAddress) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Postgres(_Adbc):
+    def __init__(self, address: TableAddress):
+        super().__init__("adbc_driver_postgresql", address.url)
+        with self._connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SET synchronize_seqscans = off")  # equal rows come in one order
+            cursor.execute("SET max_parallel_workers_per_gather = 0")
+
+    def fingerprint(self, address: TableAddress) -> str:
+        """Columns, file and writing transactions of a table, or what its watermark says."""
+        parts: list[Any] = []
+        if WATERMARK in address.options:
+            parts += self.row(_watermark(address))
+        elif TABLE in address.options:
+            name = quoted(address.options[TABLE])
+            columns = self.row(_COLUMNS.format(name.replace("'", "''")))
+            if not columns:  # a view: its rows may come from anywhere
+                return ""
+            parts += [*columns, *self.row(address.select(_ROWS))]
+        return _joined([*self.row(_SERVER), *parts]) if parts else ""
+
+
+class _Sqlite(_Adbc):
+    def __init__(self, address: TableAddress):
+        self._path = _file(address)
+        super().__init__("adbc_driver_sqlite", f"file:{self._path}?mode=ro")
+
+    def fingerprint(self, address: TableAddress) -> str:
+        return _file_state(self._path)
+
+
+class _DuckDb:
+    def __init__(self, address: TableAddress):
+        self._path = _file(address)
+        try:
+            import duckdb
+        except ModuleNotFoundError:
+            raise needs_package("duckdb") from None
+        self._connection = duckdb.connect(str(self._path), read_only=True)
+        self._connection.begin()
+
+    def read(self, statement: str) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        stream = self._connection.sql(statement).to_arrow_reader(_BATCH)
+        yield pa.Table.from_batches([], stream.schema)
+        for batch in stream:
+            yield pa.Table.from_batches([batch])
+
+    def fingerprint(self, address: TableAddress) -> str:
+        return _file_state(self._path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Sqlalchemy:
+    def __init__(self, address: TableAddress):
+        try:
+            import sqlalchemy
+        except ModuleNotFoundError:
+            raise needs_package("sqlalchemy") from None
+        self._text = sqlalchemy.text
+        self._engine = sqlalchemy.create_engine(address.url)
+        self._connection = self._engine.connect().execution_options(stream_results=True)
+
+    def read(self, statement: str) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        result = self._connection.execute(self._text(statement.replace(":", "\\:")))
+        names, schema = list(result.keys()), None
+        for rows in result.partitions(_BATCH):
+            arrays = [pa.array(column) for column in zip(*rows, strict=True)]
+            table = pa.Table.from_arrays(arrays, names=names)
+            schema = schema or table.schema
+            yield table.cast(schema)
+        if schema is None:
+            yield pa.table({name: pa.array([], pa.null()) for name in names})
+
+    def fingerprint(self, address: TableAddress) -> str:
+        if WATERMARK not in address.options:
+            return ""
+        row = self._connection.execute(self._text(_watermark(address))).one()
+        return _joined([self._engine.url.render_as_string(hide_password=True), *row])
+
+    def close(self) -> None:
+        self._connection.close()
+        self._engine.dispose()
+
+
+def _watermark(address: TableAddress) -> str:
+    return address.select(f"count(*), max({quoted(address.options[WATERMARK])})")
+
+
+def _joined(parts: list[Any]) -> str:
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+
+
+def _file(address: TableAddress) -> Path:
+    path = Path(address.path).expanduser().absolute()
+    if not path.is_file():
+        remedy = f"Write four slashes before an absolute path: {address.scheme}:////data/graph.db"
+        raise UserError("no such file", where=address.shown, value=str(path), remedy=remedy)
+    return path
+
+
+def _file_state(path: Path) -> str:
+    """State of the file and of the log of writes that are not in it yet; empty if one was written just now."""
+    states = [Location.of(f"{path}{suffix}").state() for suffix in ("", "-wal", ".wal")]
+    if any(state is not None and state.changed_ns > time.time_ns() - FRESH_S * 1e9 for state in states):
+        return ""
+    return _joined([path, *(state.exact if state else "" for state in states)])

@@ -1,0 +1,1 @@
+"""Panels of datasets that several superworkflows have: functions for `infra.contract.panel`."""

@@ -1,0 +1,123 @@
+"""Parameters of stage `train_full`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
+from superworkflow.tasks.train.defaults import AUTO
+from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
+
+SYNC: Literal["sync"] = "sync"
+_USUAL = {
+    "gcn": {"hidden": 64, "dropout": 0.5, "learning_rate": 0.01, "epochs": 200, "patience": 0, "kept_by": "loss"},
+    "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},
+}
+"""Values of `auto`."""
+
+
+class TrainFullParams(SplitParams):
+    """Parameters of training on the whole graph."""
+
+    model: Literal["gcn", "gat"] = Field(
+        default="gcn",
+        description="gcn or gat, as published.",
+        json_schema_extra={"search": {"type": "categorical", "choices": ["gcn", "gat"]}},
+    )
+    hidden: Annotated[int, Field(ge=2, le=2048)] | Literal["auto"] = Field(
+        default=AUTO, description="Width of hidden layers, of gat of all heads together, 2 to 2048. auto: 64.",
+        json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 128]}},
+    )  # fmt: skip
+    layers: int = Field(default=2, ge=1, le=8, description="Layers, 1 to 8.")
+    heads: int = Field(
+        default=8, ge=1, le=16, description="Heads of gat's hidden layers, 1 to 16; divide `hidden`. The last layer "
+        "has one.",
+    )  # fmt: skip
+    dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Share of entries dropped of what each layer reads, of gcn's first one after its gather, and of "
+        "attention, 0 to 0.95. auto: 0.5 of gcn, 0.6 of gat, 0 of numbers.",
+        json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
+    )
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
+        default=AUTO, description="Most passes over the graph, one update each, 1 to 100,000. auto: 200 of gcn, 1000 "
+        "of gat.",
+    )  # fmt: skip
+    patience: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Epochs without a better one after which training ends; 0: it never ends early. auto: 0 of gcn, "
+        "100 of gat.",
+    )
+    kept_by: Literal["loss", "figure", "both", "auto"] = Field(
+        default=AUTO,
+        description="Which epoch's weights are kept, as `train.kept_by` says. auto: loss of gcn, both of gat.",
+    )
+    learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01 of gcn, 0.005 of gat.",
+        json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="L2 penalty of the weights, 0 to 1. auto: 0.0005 for at most 5000 labelled nodes, else 0.",
+        json_schema_extra={"search": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True}},
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Precision of the rows that intervals publish: float32, or bfloat16, half the bytes; sums are "
+        "float32.",
+    )
+    intervals: int = Field(
+        default=8, ge=1, le=64, description="Intervals of vertices, of which tasks are made, 1 to 64; more threads "
+        "than these find no work.",
+    )  # fmt: skip
+    staleness: Annotated[int, Field(ge=0, le=16)] | Literal["sync"] = Field(
+        default=SYNC,
+        description="sync: every gather waits for its neighbours, and results do not depend on threads. 0: a "
+        "neighbour's last value serves, all intervals within one epoch. 1 to 16: an interval may also be this "
+        "number of epochs ahead of the slowest.",
+    )
+    target_accuracy: float = Field(
+        default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",
+    )  # fmt: skip
+    switch_accuracy: float = Field(
+        default=0.0, ge=0, le=1,
+        description="Validation accuracy from which epochs are synchronous, 0 to 1; 0: they stay as they are.",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _fit(self) -> TrainFullParams:
+        if self.of_edges:
+            raise ValueError("labels of edges are learned in mini-batches: use the superworkflow gnn")
+        if self.model == "gat" and self.width % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.width}")
+        if self.train_share + self.validation_share > 1:
+            raise ValueError("train_share and validation_share are more than 1 together")
+        return self
+
+    @property
+    def width(self) -> int:
+        """Width of hidden layers."""
+        return int(_USUAL[self.model]["hidden"]) if self.hidden == AUTO else int(self.hidden)
+
+    def concrete(self, items: int) -> ConcreteTrainParams:
+        """The same network and course of training in terms of stage train, with a value in place of each `auto`.
+
+        Args:
+            items: number of nodes to train on.
+        """
+        named = ("label", "task", "train_share", "validation_share", "split_by", "seed", "model", "layers", "heads")
+        chosen = {name: value for name, value in _USUAL[self.model].items() if getattr(self, name) == AUTO}
+        if self.task == "regression" and self.dropout == AUTO:
+            chosen["dropout"] = 0.0
+        given = {
+            name: getattr(self, name)
+            for name in (*named, "epochs", "patience", "kept_by", "learning_rate", "weight_decay", "dropout")
+        }
+        everything = ",".join(["all"] * self.layers)
+        whole = TrainParams.model_validate(
+            given | chosen | {"hidden": self.width, "fanouts": everything, "batch": "all", "edge_features": "none"}
+        )
+        return whole.concrete(False, items, items, False)

@@ -1,0 +1,265 @@
+"""The scheduler: tasks of intervals run as soon as what they read is there, on threads of one process.
+
+Every interval has its tasks in order. With `sync` a gather waits for the intervals that it reads, of the same epoch,
+and an epoch begins when the one before has ended. With a staleness a gather reads what neighbours published last, so
+only ends of epochs are waited for: with 0 all intervals are within one epoch, with S the fastest is S epochs ahead of
+the slowest at most. The first epoch is always synchronous, so that there is something to read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
+from superworkflow.tasks.train_full.weight_versions import WeightVersions
+from superworkflow.tasks.train_full.whole_network import (
+    BACK,
+    SC,
+    VALIDATION,
+    WU,
+    IntervalState,
+    NetworkWeights,
+    Task,
+    WholeNetwork,
+)
+
+TRAINING = "training"
+T = TypeVar("T")
+
+
+class Verdict(NamedTuple):
+    """Decision on further epochs at the end of one.
+
+    Args:
+        is_over: training ends.
+        is_sync: further epochs are synchronous.
+    """
+
+    is_over: bool
+    is_sync: bool
+
+
+class Epochs(Protocol):
+    """Work at the ends of epochs; one call at a time."""
+
+    def update(self, epoch: int, losses: Sequence[float], gradients: Sequence[NetworkWeights]) -> NetworkWeights:
+        """Weights after an update by the gradients of all intervals, in their order."""
+
+    def end(self, epoch: int) -> Verdict:
+        """Judge an epoch, whose validation is done."""
+
+
+@dataclass
+class _Course:
+    """Position of an interval in training, or in validation."""
+
+    purpose: str
+    interval: int
+    epoch: int
+    place: int = 0
+    version: int = -1
+    busy: bool = False
+    state: IntervalState = field(default_factory=IntervalState)
+
+
+class Pipeline:
+    """Runs the epochs of training.
+
+    Args:
+        network: executes tasks.
+        weights: the first version of the weights.
+        epochs: what is done at their ends.
+        first: number of the first epoch, from 0.
+        last: number of epochs in all.
+        staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
+        threads: number of threads.
+    """
+
+    def __init__(
+        self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
+        staleness: int | None, threads: int,
+    ):  # fmt: skip
+        self._network, self._weights, self._epochs = network, weights, epochs
+        self._first, self._last, self._staleness, self._threads = first, last, staleness, threads
+        count = len(network.graph.intervals)
+        self._programs = {TRAINING: network.training, VALIDATION: network.validation}
+        purposes = [VALIDATION, TRAINING] if network.validation else [TRAINING]
+        self._courses = [_Course(each, number, first) for each in purposes for number in range(count)]
+        self._trained = [each for each in self._courses if each.purpose == TRAINING]
+        self._validated = [each for each in self._courses if each.purpose == VALIDATION]
+        tables = {task.table for tasks in self._programs.values() for task in tasks if task.kind == SC}
+        self._published = {table: [first - 1] * count for table in tables}
+        self._reading, self._writing = dict.fromkeys(tables, 0), dict.fromkeys(tables, 0)
+        self._done: dict[int, dict[int, IntervalState]] = {}
+        self._updated = self._judged = first
+        self._sync_from, self._over, self._ending = last, first >= last, False
+        self._changed, self._running = threading.Condition(), 0
+        self._error: BaseException | None = None
+        self._began = time.perf_counter()
+        self.timeline: list[TimelineRow] = []
+
+    def run(self) -> None:
+        """Run all epochs; what a task raises is raised here."""
+        others = [threading.Thread(target=self._work, args=(number,)) for number in range(1, self._threads)]
+        for each in others:
+            each.start()
+        self._work(0)
+        for each in others:
+            each.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self, thread: int) -> None:
+        with self._changed:
+            while not self._over:
+                job = self._next(thread)
+                if job is None:
+                    if not self._running:
+                        self._error, self._over = RuntimeError("no task of the pipeline can run"), True
+                    else:
+                        self._changed.wait()
+                    continue
+                self._running += 1
+                try:
+                    job()
+                except BaseException as error:  # raised by `run`
+                    self._error, self._over = self._error or error, True
+                self._running -= 1
+                self._changed.notify_all()
+            self._changed.notify_all()
+
+    def _next(self, thread: int) -> Callable[[], None] | None:
+        """The next job, which leaves the lock while it works."""
+        if (
+            not self._ending
+            and self._updated > self._judged
+            and all(each.epoch > self._judged for each in self._validated)
+        ):
+            return self._end_epoch
+        if (
+            not self._ending
+            and self._updated == self._judged
+            and len(self._done.get(self._updated, ())) == len(self._trained)
+        ):
+            return lambda: self._update(thread)
+        ready = [each for each in self._courses if not each.busy and self._is_ready(each)]
+        if not ready:
+            return None
+        course = min(ready, key=self._rank)
+        return lambda: self._execute(course, thread)
+
+    def _rank(self, course: _Course) -> tuple[bool, int, int, int]:
+        """Validation first, then the earliest epoch; there all intervals side by side, or without waits each by itself,
+        whose rows are then still in the cache."""
+        place = course.place if self._is_sync(course.epoch) else -course.place
+        return course.purpose == TRAINING, course.epoch, place, course.interval
+
+    def _is_sync(self, epoch: int) -> bool:
+        return self._staleness is None or epoch == self._first or epoch >= self._sync_from
+
+    def _is_ready(self, course: _Course) -> bool:
+        task, sync = self._programs[course.purpose][course.place], self._is_sync(course.epoch)
+        if course.purpose == VALIDATION:
+            if not course.place:
+                return self._updated > course.epoch == self._judged
+            return not task.gathers or self._has_published(task, course)
+        if not course.place and not self._may_begin(course.epoch):
+            return False
+        if task.gathers:
+            return self._has_published(task, course) if sync else not self._writing[task.table]
+        return task.kind != SC or sync or not self._reading[task.table]
+
+    def _may_begin(self, epoch: int) -> bool:
+        """True if an interval may begin an epoch."""
+        if epoch >= self._last:
+            return False
+        if self._is_sync(epoch) or not self._staleness or epoch == self._first + 1:
+            return self._judged >= epoch
+        return epoch <= min(each.epoch for each in self._trained) + self._staleness
+
+    def _has_published(self, task: Task, course: _Course) -> bool:
+        reads = self._network.graph.reads_back if task.way == BACK else self._network.graph.reads
+        published = self._published[task.table]
+        return all(published[each] >= course.epoch for each in reads[course.interval].nonzero()[0])
+
+    def _execute(self, course: _Course, thread: int) -> None:
+        task = self._programs[course.purpose][course.place]
+        if not course.place:
+            course.version, course.state = self._weights.acquire(), IntervalState()
+        weights, counted = self._weights.weights(course.version), None
+        lead = course.epoch - min(each.epoch for each in self._trained) if course.purpose == TRAINING else 0
+        oldest = course.epoch
+        if task.gathers:
+            counted = self._reading
+            reads = self._network.graph.reads_back if task.way == BACK else self._network.graph.reads
+            oldest = min(self._published[task.table][each] for each in reads[course.interval].nonzero()[0])
+        elif task.kind == SC:
+            counted = self._writing
+        if counted is not None:
+            counted[task.table] += 1
+        course.busy = True
+        interval, begin = self._network.graph.intervals[course.interval], self._now()
+        self._changed.release()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is refused
+                self._network.execute(task, interval, course.epoch, weights, course.state)
+        finally:
+            end = self._now()
+            self._changed.acquire()
+            course.busy = False
+        if counted is not None:
+            counted[task.table] -= 1
+        if task.kind == SC:
+            self._published[task.table][course.interval] = course.epoch
+        self.timeline.append(
+            TimelineRow(course.epoch + 1, *task, course.interval, thread, course.version, lead, oldest + 1, begin, end)
+        )
+        course.place += 1
+        if course.place == len(self._programs[course.purpose]):
+            self._end_course(course)
+
+    def _end_course(self, course: _Course) -> None:
+        """An interval has done all tasks of an epoch."""
+        self._weights.release(course.version)
+        if course.purpose == TRAINING:
+            self._done.setdefault(course.epoch, {})[course.interval] = course.state
+        course.epoch, course.place = course.epoch + 1, 0
+
+    def _update(self, thread: int) -> None:
+        epoch = self._updated
+        states = [state for _, state in sorted(self._done.pop(epoch).items())]
+        version, begin = self._weights.latest, self._now()
+        gradients = [[each.gradients[layer] for layer in sorted(each.gradients)] for each in states]
+        made = self._apart(lambda: self._epochs.update(epoch, [each.loss for each in states], gradients))
+        self._weights.add(made)
+        self.timeline.append(
+            TimelineRow(epoch + 1, BACK, WU, -1, ALL_INTERVALS, thread, version, 0, epoch + 1, begin, self._now())
+        )
+        self._updated += 1
+
+    def _end_epoch(self) -> None:
+        verdict = self._apart(lambda: self._epochs.end(self._judged))
+        self._judged += 1
+        if verdict.is_sync:
+            begun = max(each.epoch - (not each.place and not each.busy) for each in self._trained)
+            self._sync_from = min(self._sync_from, begun + 1)
+        self._over = self._over or verdict.is_over or self._judged >= self._last
+
+    def _apart(self, work: Callable[[], T]) -> T:
+        """Do work at the end of an epoch, one at a time, without the lock."""
+        self._ending = True
+        self._changed.release()
+        try:
+            return work()
+        finally:
+            self._changed.acquire()
+            self._ending = False
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._began

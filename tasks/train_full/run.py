@@ -1,0 +1,179 @@
+"""The work of stage `train_full`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.process.shutdown import saves_first
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
+from superworkflow.tasks.lib.gnn.objective.base import Objective
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
+from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.train.checkpoint import Folder
+from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.loss_warnings import loss_warnings
+from superworkflow.tasks.train.one_process import OneProcess
+from superworkflow.tasks.train.run import task_of
+from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
+from superworkflow.tasks.train_full.pipeline import Pipeline
+from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
+from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
+from superworkflow.tasks.train_full.weight_versions import WeightVersions
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_layers import layers_of
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
+
+load_kernels_fast()
+HISTORY_FILE = "history.parquet"
+
+
+def run(job: StageRun[TrainFullParams]) -> Output:
+    """Train a network; see `tasks.train_full`.
+
+    Raises:
+        UserError: labels or features cannot be used, or training diverged.
+    """
+    nb.set_num_threads(1)  # the tasks of intervals are parallel
+    graph, options = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels")), job.params
+    check_graph(graph)
+    task = task_of(graph, options.concrete(1))
+    counts = {split: len(task.items(split)) for split in SPLITS}
+    check_items(counts)
+    params = options.concrete(counts["train"])
+    shape = shape_of(graph, task.head, params)
+    whole = WholeGraph.of_rows(graph.rows(shape.relations[0].name), options.intervals)
+    facts = task.facts()
+    job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
+    keep_memory()
+    with torch_threads(1), threadpool_limits(1, "blas"), saves_first() as shutdown:
+        network = Network(shape, params.seed)
+        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log, shutdown)
+        trainer = WholeTrainer(network, task, params, options, group, job.progress)
+        if trainer.position.epoch:
+            job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}")
+        executed = whole_network(job, graph, whole, network, task)
+        timeline = train(trainer, executed, options, job.threads)
+    warnings = loss_warnings(shape.head, trainer.position.epochs, 1)
+    log_warnings(job.progress, warnings)
+    stats = write_results(job.output, trainer, timeline) | warning_stats(warnings)
+    return Output(rows=sum(counts.values()), stats=facts | stats)
+
+
+def check_graph(graph: HeteroGraph) -> None:
+    """Refuse a graph that is not of one node set with features and one edge set.
+
+    Raises:
+        UserError: says what there is.
+    """
+    sets = len(graph.node_sets), len(graph.edge_sets)
+    if sets != (1, 1):
+        raise UserError("full-graph training takes a graph of one node set and one edge set", where=graph.dataset.uri,
+                        value=f"{sets[0]} and {sets[1]}", remedy="Use the superworkflow gnn")  # fmt: skip
+    (nodes,) = graph.node_sets
+    if features_of(graph, nodes) is None:
+        raise UserError("the nodes have no features, and full-graph training learns no embeddings of nodes",
+                        where=graph.dataset.uri, value=nodes,
+                        remedy="Give --features FILE, or use the superworkflow gnn")  # fmt: skip
+
+
+def check_items(counts: dict[str, int]) -> None:
+    """Refuse a split without nodes to train on.
+
+    Raises:
+        UserError: says how many nodes are in which split.
+    """
+    if not counts["train"]:
+        found = ", ".join(f"{split}: {count}" for split, count in counts.items())
+        raise UserError("no labelled node is in the split train", where="labels", value=found,
+                        remedy="Put labelled nodes of each class into the split train")  # fmt: skip
+
+
+def whole_network(
+    job: StageRun[TrainFullParams], graph: HeteroGraph, whole: WholeGraph, network: Network, task: Objective
+) -> WholeNetwork:
+    """The tasks of the network.
+
+    Raises:
+        UserError: the sums of features are of another graph, or missing.
+    """
+    shape, params = network.shape, job.params
+    (name,) = graph.node_sets
+    inputs: NDArray[Any] | None = features_of(graph, name)
+    assert inputs is not None
+    if shape.model == "gcn":
+        if "sums" not in job.inputs:
+            raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
+                            remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
+        inputs = sums_of(job.inputs["sums"], graph, 0, inputs.shape, GCN)
+    dropout = Dropout(params.concrete(1).dropout, params.seed)
+    tail = IntervalLoss(network, task, whole.intervals)
+    layers = layers_of(shape, whole, params.precision)
+    return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
+
+
+def train(
+    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int
+) -> Sequence[TimelineRow]:
+    """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
+    first, last = trainer.position.epoch, trainer.params.epochs
+    trainer.scores = executed.scores
+    if trainer.is_over:
+        last = first
+    staleness = None if options.staleness == SYNC else int(options.staleness)
+    versions = WeightVersions(trainer.weights(), first)
+    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, threads)
+    pipeline.run()
+    if trainer.best.network:
+        trainer.network.load_arrays(trainer.best.network)
+    return pipeline.timeline
+
+
+def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow]) -> dict[str, Stat]:
+    """Write the trained network and the course of training; stats of both."""
+    network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.network.arrays()
+    with output.file(WEIGHTS_FILE) as path:
+        write_weights(path, weights)
+    output.json(NETWORK_FILE, network.shape.document())
+    task.save(output)
+    with output.file(HISTORY_FILE) as path:
+        names = list(position.epochs[0])
+        rows = {name: np.array([row[name] for row in position.epochs]) for name in names}
+        rows["epoch"] = rows["epoch"].astype(np.int32)
+        pq.write_table(pa.table({name: column(each) for name, each in rows.items()}), path, compression="zstd")
+    with output.file(TIMELINE_FILE) as path:
+        write_timeline(path, timeline)
+    best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
+    seconds = max((row.end_s for row in timeline), default=0.0) - min((row.begin_s for row in timeline), default=0.0)
+    epochs = len({row.epoch for row in timeline})
+    return {
+        "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
+        "best_epoch": position.best or len(position.epochs), "loss": best["loss"], "model": shape.model,
+        "parameters": sum(each.size for each in weights.values()), "tasks": len(timeline),
+        "most_lead": max((row.lead for row in timeline), default=0),
+        "oldest_read": max((row.epoch - row.oldest for row in timeline), default=0),
+        "epoch_s": seconds / epochs if epochs else 0.0,
+        **{f"share.{name}": share for name, share in shares_of_time(timeline).items()},
+        **{name: value for name, value in best.items() if name == trainer.figure},
+    }  # fmt: skip

@@ -1,0 +1,177 @@
+"""A network over a whole graph as tasks, each on one layer and one interval of vertices.
+
+Tasks have the names of Dorylus (Thorpe et al., OSDI 2021). Forwards: `AV` multiplies an interval's rows with a layer's
+matrix; `SC` publishes the products to all intervals; `GA` gathers them, and `AE` does so with GAT's attention, scores,
+softmax and sum in one pass. Products come before the gather, which then is as narrow as the layer's result. The last
+task of the way forward computes the loss and its gradient as well. Backwards the same with `back`: `SC` publishes the
+gradient, `GA` or `AE` gathers it against the arcs, `AV` makes the gradients of matrix and rows. Each `AV` drops
+entries of what it reads, on the way back again: what is dropped is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
+from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, LayerWeights, Rows, WholeLayer
+
+FORWARD, BACK, VALIDATION = "forward", "back", "validation"
+AV, SC, GA, AE, WU = "AV", "SC", "GA", "AE", "WU"
+NetworkWeights = Sequence[LayerWeights]
+"""Weights of each layer, or their gradients."""
+
+
+class Task(NamedTuple):
+    """A task of each interval in each epoch.
+
+    Args:
+        way: `FORWARD`, `BACK`, or `VALIDATION`, which is forward without dropout.
+        kind: `AV`, `SC`, `GA` or `AE`.
+        layer: number of the layer, from 0.
+    """
+
+    way: str
+    kind: str
+    layer: int
+
+    @property
+    def gathers(self) -> bool:
+        """True if it reads what other intervals published."""
+        return self.kind in (GA, AE)
+
+    @property
+    def table(self) -> tuple[str, int]:
+        """Key of the table that `SC` and the gather after it share."""
+        return self.way, self.layer
+
+
+class Tail(Protocol):
+    """The loss of the items of an interval."""
+
+    def loss(self, interval: Interval, scores: Rows) -> tuple[float, Rows]:
+        """The interval's part of the mean loss of all training items, and its gradient."""
+
+
+@dataclass
+class IntervalState:
+    """State of an interval in an epoch.
+
+    Args:
+        values: what each layer reads, by number of the layer.
+        kept: what each layer keeps between tasks.
+        rows: products before they are published, or the gradient on the way back.
+        loss: the interval's part of the loss.
+        gradients: gradients of each layer's weights.
+    """
+
+    values: dict[int, Rows] = field(default_factory=dict)
+    kept: dict[int, Kept] = field(default_factory=dict)
+    rows: Rows = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    loss: float = 0.0
+    gradients: dict[int, dict[str, Rows]] = field(default_factory=dict)
+
+
+class WholeNetwork:
+    """Executes tasks; threads may do so at once for different intervals.
+
+    Args:
+        graph: the graph.
+        layers: its layers.
+        inputs: what the first layer reads of all vertices [n, values].
+        tail: the loss.
+        dropout: dropout of training.
+        elu: activation of the hidden layers is ELU instead of ReLU.
+        validated: whether there is a way forward for validation.
+    """
+
+    def __init__(
+        self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: NDArray[Any], tail: Tail, dropout: Dropout,
+        elu: bool, validated: bool,
+    ):  # fmt: skip
+        self.graph, self._layers, self._inputs, self._tail = graph, layers, inputs, tail
+        self._dropout, self._elu = dropout, elu
+        self.training = self._forward(FORWARD) + self._back()
+        self.validation = self._forward(VALIDATION) if validated else []
+        tables = {FORWARD: [each.tables(True) for each in layers]}
+        tables[BACK] = tables[FORWARD]
+        if validated:
+            tables[VALIDATION] = [each.tables(False) for each in layers]
+        self._tables: Mapping[str, list[LayerTables]] = tables
+        self.scores: dict[int, Rows] = {}
+
+    def execute(
+        self, task: Task, interval: Interval, epoch: int, weights: NetworkWeights, state: IntervalState
+    ) -> None:
+        """Execute a task of an interval whose tasks before it are done."""
+        layer, number = self._layers[task.layer], task.layer
+        kept, tables = state.kept.setdefault(number, {}), self._tables[task.way][number]
+        own, training = weights[number], task.way != VALIDATION
+        arcs = self._dropout.arcs(epoch, number) if training else NO_DROPOUT
+        if task.kind == SC:
+            publish = layer.publish_back if task.way == BACK else layer.publish
+            publish(tables, interval, state.rows, kept)
+        elif task.way == BACK and task.gathers:
+            state.rows, found = layer.combine_back(tables, interval, own, arcs, kept)
+            state.gradients.setdefault(number, {}).update(found)
+        elif task.way == BACK:
+            self._transform_back(number, interval, epoch, own, state)
+        elif task.gathers:
+            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), state)
+        else:
+            values = self._read(number, interval, state)
+            values = self._dropout.rows(values, interval, epoch, number) if training else np.asarray(values, np.float32)
+            made = layer.transform(own, values, kept)
+            if layer.gathers:
+                state.rows = made
+            else:
+                self._end_layer(task, interval, made, state)
+
+    def _read(self, number: int, interval: Interval, state: IntervalState) -> NDArray[Any]:
+        return state.values[number] if number else self._inputs[interval.first : interval.last]
+
+    def _end_layer(self, task: Task, interval: Interval, made: Rows, state: IntervalState) -> None:
+        """Activate a layer's result, or compute the loss of the last one."""
+        if task.layer < len(self._layers) - 1:
+            negative = np.expm1(np.minimum(made, 0)) if self._elu else np.float32(0)
+            state.values[task.layer + 1] = np.where(made > 0, made, negative).astype(np.float32, copy=False)
+        elif task.way == VALIDATION:
+            self.scores[interval.number] = made
+            state.values.clear()
+        else:
+            state.loss, state.rows = self._tail.loss(interval, made)
+
+    def _transform_back(
+        self, number: int, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState
+    ) -> None:
+        """Gradients of a layer's matrix and of the result before it."""
+        values = self._read(number, interval, state)
+        dropped = self._dropout.rows(values, interval, epoch, number)
+        gradient, found = self._layers[number].transform_back(weights, dropped, state.rows, number > 0)
+        state.gradients.setdefault(number, {}).update(found)
+        if number:
+            gradient = self._dropout.rows(gradient, interval, epoch, number)
+            state.rows = gradient * np.where(values > 0, np.float32(1), values + 1 if self._elu else np.float32(0))
+            del state.values[number]
+        state.kept.pop(number, None)
+
+    def _forward(self, way: str) -> list[Task]:
+        found = []
+        for number, layer in enumerate(self._layers):
+            found.append(Task(way, AV, number))
+            if layer.gathers:
+                found += [Task(way, SC, number), Task(way, AE if self._elu else GA, number)]
+        return found
+
+    def _back(self) -> list[Task]:
+        found = []
+        for number, layer in reversed([*enumerate(self._layers)]):
+            if layer.gathers:
+                found += [Task(BACK, SC, number), Task(BACK, AE if self._elu else GA, number)]
+            found.append(Task(BACK, AV, number))
+        return found

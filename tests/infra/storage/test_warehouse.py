@@ -1,0 +1,215 @@
+"""Sources in databases and lakehouses: snapshots named by content, taken again only where rows may have changed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import read_tables
+from superworkflow.infra.storage.warehouse import snapshots as module
+from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+from tests.sweeps.conftest import Postgres
+from tests.warehouse import postgres_with_vectors
+
+PAIRS = [(f"v{i}", i * 7 % 40) for i in range(200)]
+TABLE = pa.table({"source": [first for first, _ in PAIRS], "target": [second for _, second in PAIRS]})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres_with_vectors() as found:
+        with psycopg.connect(found.url) as connection:
+            connection.execute("CREATE TABLE pairs (source text, target bigint)")
+            with connection.cursor().copy("COPY pairs FROM STDIN") as copy:
+                for pair in PAIRS:
+                    copy.write_row(pair)
+        yield found
+
+
+def read(address: str, store: Path, **settings: str) -> pa.Table:
+    uris, _ = read_tables({"source": address}, str(store), **settings)  # type: ignore[arg-type]
+    assert Path(uris["source"]).parent == store / "snapshots"
+    return pq.read_table(uris["source"])
+
+
+def refused(address: str, store: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read(address, store)
+    assert "\n" not in str(caught.value).strip().split("\n  ")[0]
+    return str(caught.value)
+
+
+def test_one_table_from_four_databases_is_one_file(server: Postgres, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with sqlite3.connect(tmp_path / "graph.db") as lite:
+        lite.execute("CREATE TABLE pairs (source TEXT, target INTEGER)")
+        lite.executemany("INSERT INTO pairs VALUES (?, ?)", PAIRS)
+    with duckdb.connect(str(tmp_path / "graph.duckdb")) as duck:
+        duck.execute("CREATE TABLE pairs (source VARCHAR, target BIGINT)")
+        duck.executemany("INSERT INTO pairs VALUES (?, ?)", PAIRS)
+    found = [
+        read(f"{server.url}?table=public.pairs", tmp_path),
+        read(f"{server.url}?query=SELECT source, target FROM pairs WHERE target < 1000", tmp_path),
+        read(f"sqlite:///{tmp_path}/graph.db?table=pairs", tmp_path),
+        read(f"duckdb:///{tmp_path}/graph.duckdb?table=pairs", tmp_path),
+        read(f"sqlite+pysqlite:///{tmp_path}/graph.db?table=pairs", tmp_path),
+    ]
+    assert all(each.equals(TABLE) for each in found)
+    assert len(list((tmp_path / "snapshots").glob("*.parquet"))) == 1
+
+
+def test_other_types_are_plain(server: Postgres, tmp_path: Path) -> None:
+    columns = "1.25::numeric AS n, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid AS u, ARRAY[1.0,2.0]::real[] AS v"
+    found = read(f"{server.url}?query=SELECT {columns}", tmp_path)
+    assert found.to_pylist() == [{"n": 1.25, "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "v": [1.0, 2.0]}]
+
+
+def test_unchanged_table_is_not_read_again(server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    original = module.write_parquet
+    monkeypatch.setattr(module, "write_parquet", lambda *given: reads.append(1) or original(*given))
+    address = f"{server.url}?table=copy"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE copy AS SELECT * FROM pairs")
+        changes = [
+            "INSERT INTO copy VALUES ('new', 1)", "DELETE FROM copy WHERE source = 'new'",
+            "UPDATE copy SET target = target + 1 WHERE source = 'v7'", "ALTER TABLE copy RENAME target TO goal",
+            "BEGIN; DELETE FROM copy WHERE source = 'v3'; INSERT INTO copy VALUES ('v3', 9); COMMIT",
+            "BEGIN; TRUNCATE copy; INSERT INTO copy SELECT * FROM pairs; COMMIT",
+        ]  # fmt: skip
+        read(address, tmp_path)
+        for change in changes:
+            connection.execute(change)
+            found, before = read(address, tmp_path), len(reads)
+            rows = connection.execute("SELECT * FROM copy").fetchall()
+            assert sorted(zip(*found.to_pydict().values(), strict=True)) == sorted(rows), change
+            read(address, tmp_path)
+            assert len(reads) == before, change
+    assert len(reads) == len(changes), "one leads back to rows that were read before"
+    read(f"{server.url}?watermark=target&table=pairs", tmp_path)
+    before = len(reads)
+    read(f"{server.url}?watermark=target&table=pairs", tmp_path)
+    assert len(reads) == before
+
+
+def test_tables_of_one_run_are_of_one_state(server: Postgres, tmp_path: Path) -> None:
+    """A writer moves a row from one table to another all the time: both tables together always have it once."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE here AS SELECT generate_series(1, 20000) AS n")
+        connection.execute("CREATE TABLE there (n int)")
+        connection.execute("INSERT INTO there VALUES (0)")
+    over = threading.Event()
+
+    def move() -> None:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            while not over.is_set():
+                connection.execute(
+                    "WITH gone AS (DELETE FROM here WHERE n = (SELECT min(n) FROM here) RETURNING n)"
+                    " INSERT INTO there SELECT n FROM gone"
+                )
+
+    writer = threading.Thread(target=move)
+    writer.start()
+    try:
+        addresses = {name: TableAddress.parse(f"{server.url}?table={name}") for name in ("here", "there")}
+        for _ in range(3):
+            with Snapshots(str(tmp_path)) as snapshots:
+                taken = snapshots.take({name: each for name, each in addresses.items() if each is not None})
+            rows = [value for each in taken.values() for value in pq.read_table(each.uri)["n"].to_pylist()]
+            assert sorted(rows) == list(range(20001))
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_faults_are_one_sentence_each(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    secret = "s3cr3t"
+    guarded = server.guarded("library", secret).replace("+psycopg", "")
+    address = guarded.replace(secret, "${LIBRARY_PASSWORD}") + "?query=SELECT 1 AS source, 2 AS target"
+    assert "no such variable" in refused(address, tmp_path)
+    monkeypatch.setenv("LIBRARY_PASSWORD", "wrong")
+    assert "password authentication failed" in refused(address, tmp_path)
+    monkeypatch.setenv("LIBRARY_PASSWORD", secret)
+    assert read(address, tmp_path).num_rows == 1
+    assert "must not contain a password" in (said := refused(guarded + "?table=pairs", tmp_path))
+    assert secret not in said
+    assert not any(secret in path.read_text(errors="ignore") for path in tmp_path.rglob("*") if path.is_file())
+
+    assert 'relation "nothing" does not exist' in refused(f"{server.url}?table=nothing", tmp_path)
+    assert "names no table" in refused(server.url, tmp_path)
+    assert "two columns have one name" in refused(f"{server.url}?query=SELECT 1 AS a, 2 AS a", tmp_path)
+    assert "has no row" in refused(f"{server.url}?query=SELECT * FROM pairs WHERE false", tmp_path)
+    assert "keeps no earlier versions" in refused(f"{server.url}?as_of=3&table=pairs", tmp_path)
+    assert "four slashes" in refused("sqlite:///nowhere.db?table=pairs", tmp_path)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
+    assert "Connection refused" in refused("postgresql://me@127.0.0.1:1/none?table=pairs", tmp_path)
+
+
+def test_database_that_is_away_is_waited_for(server: Postgres, tmp_path: Path) -> None:
+    server.stop()
+    back = threading.Timer(1.5, server.start)
+    back.start()
+    began = time.monotonic()
+    try:
+        assert read(f"{server.url}?table=pairs", tmp_path).equals(TABLE)
+    finally:
+        back.join()
+    assert time.monotonic() - began > 1
+
+
+def test_versions_of_delta(tmp_path: Path) -> None:
+    delta = pytest.importorskip("deltalake")
+    lake = tmp_path / "lake"
+    delta.write_deltalake(lake, TABLE.slice(0, 150))
+    time.sleep(0.01)
+    between = datetime.now(UTC).isoformat()
+    delta.write_deltalake(lake, TABLE.slice(150), mode="append")
+    store = tmp_path / "store"
+    assert sorted(read(str(lake), store)["source"].to_pylist()) == sorted(TABLE["source"].to_pylist())
+    for old in (read(f"{lake}?as_of=0", store), read(f"delta://{lake}", store, as_of=between)):
+        assert old.equals(TABLE.slice(0, 150))
+    with Snapshots(str(store)) as snapshots:
+        versions = [
+            snapshots.state(found) for text in (f"{lake}", f"{lake}?as_of=0") if (found := TableAddress.parse(text))
+        ]
+    assert len(set(versions)) == 2
+    assert "cannot be read" in refused(f"{lake}?as_of=7", store)
+
+
+def test_versions_of_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
+
+    prefix = "PYICEBERG_CATALOG__LIBRARY__"
+    for name, value in {
+        "URI": f"sqlite:///{tmp_path}/catalog.db",
+        "WAREHOUSE": f"file://{tmp_path}",
+        "TYPE": "sql",
+    }.items():
+        monkeypatch.setenv(prefix + name, value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read when the module is imported
+    catalog = load_catalog("library")
+    catalog.create_namespace("graphs")
+    table = catalog.create_table("graphs.pairs", TABLE.schema)
+    table.append(TABLE.slice(0, 150))
+    first = table.current_snapshot()
+    assert first is not None
+    table.append(TABLE.slice(150))
+    store, address = tmp_path / "store", "iceberg://library/graphs.pairs"
+    assert sorted(read(address, store)["source"].to_pylist()) == sorted(TABLE["source"].to_pylist())
+    assert read(f"{address}?as_of={first.snapshot_id}", store).equals(TABLE.slice(0, 150))
+    assert "cannot be read" in refused("iceberg://library/graphs.none", store)

@@ -1,0 +1,178 @@
+"""The kernels of training on whole graphs, with guard zones, against dense matrices in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks.lib.gnn.model.mean_kernels import transpose
+from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import SLOPE, attend, attend_back
+from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import (
+    drop_rows,
+    gather_rows,
+    gather_scaled,
+    publish_rows,
+)
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.float16 import as_read
+
+GRAPHS = {"nodes": st.integers(1, 9), "most": st.sampled_from([0, 3, 40]), "seed": st.integers(0, 2**20)}
+
+
+def arcs_of(rng: np.random.Generator, nodes: int, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random arcs by receiver, some more than once, and their dense counts."""
+    lists = [np.sort(rng.integers(0, nodes, rng.integers(0, most + 1))) for _ in range(nodes)]
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    senders = np.concatenate([*lists, np.empty(0)]).astype(np.int32)
+    counts = np.zeros((nodes, nodes))
+    np.add.at(counts, (np.repeat(np.arange(nodes), np.diff(starts)), senders), 1)
+    return read_only(starts), read_only(senders), counts
+
+
+def turned(starts: np.ndarray, senders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    begins, receivers = np.zeros(len(starts) + 1, np.int64), np.empty(len(senders), np.int32)
+    transpose(starts, senders, begins, receivers)
+    return read_only(begins[:-1]), read_only(receivers)
+
+
+def bfloat16(values: np.ndarray) -> np.ndarray:
+    """Rounded to 8 bits of precision, by arithmetic."""
+    fraction, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(np.round(fraction * 256) / 256, exponent)
+
+
+@given(**GRAPHS, width=st.sampled_from([1, 7, 16, 41]), precision=st.sampled_from(list(DTYPES)))
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_gather(nodes, most, seed, width, precision):
+    """Published rows are summed with their scales, forwards and back, by intervals as in one call."""
+    rng = np.random.default_rng(seed)
+    starts, senders, counts = arcs_of(rng, nodes, most)
+    rows, scales = rng.normal(size=(nodes, width)).astype(np.float32), rng.uniform(0.1, 1, nodes).astype(np.float32)
+    table = np.empty((nodes, width), DTYPES[precision])
+    middle = int(rng.integers(0, nodes + 1))
+    publish_rows(rows[:middle], scales, 0, table)
+    publish_rows(rows[middle:], scales, middle, table)
+    scaled = (rows * scales[:, None]).astype(np.float32)
+    stored = scaled if precision == "float32" else bfloat16(scaled)
+    for matrix, arcs in ((counts, (starts, senders)), (counts.T, turned(starts, senders))):
+        whole, parts = np.empty((nodes, width), np.float32), np.empty((nodes, width), np.float32)
+        gather_rows(read_only(table), *arcs, scales, 0, whole)
+        gather_rows(read_only(table), *arcs, scales, 0, parts[:middle])
+        gather_rows(read_only(table), *arcs, scales, middle, parts[middle:])
+        assert (whole == parts).all()
+        wanted = scales[:, None] * ((matrix + np.eye(nodes)) @ stored)
+        assert whole == pytest.approx(wanted, abs=1e-4)
+    bare = np.empty((nodes, width), DTYPES[precision])
+    publish_rows(rows, np.empty(0, np.float32), 0, bare)
+    plain = bare if precision == "float32" else (bare.astype(np.uint32) << 16).view(np.float32)
+    assert (plain == (rows if precision == "float32" else bfloat16(rows))).all()
+
+
+@given(**GRAPHS, width=st.sampled_from([1, 17]), half=st.booleans())
+@settings(max_examples=15, deadline=None, print_blob=True)
+def test_gather_of_unscaled_rows(nodes, most, seed, width, half):
+    rng = np.random.default_rng(seed)
+    starts, senders, counts = arcs_of(rng, nodes, most)
+    values = rng.normal(size=(nodes, width)).astype(np.float16 if half else np.float32)
+    scales, first = rng.uniform(0.1, 1, nodes).astype(np.float32), int(rng.integers(0, nodes))
+    out = np.empty((nodes - first, width), np.float32)
+    gather_scaled(read_only(as_read(values)), scales, starts, senders, first, out)
+    wanted = scales[:, None] * ((counts + np.eye(nodes)) @ (scales[:, None] * values.astype(np.float64)))
+    assert out == pytest.approx(wanted[first:], abs=1e-4)
+
+
+@given(rows=st.integers(0, 5), width=st.sampled_from([1, 4, 9]), first=st.integers(0, 70), seed=st.integers(0, 2**20))
+@settings(max_examples=15, deadline=None, print_blob=True)
+def test_dropout_is_that_of_batches(rows, width, first, seed):
+    """The same entries as in mini-batches, by the nodes' numbers, also in place."""
+    values = np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32)
+    masks, words = np.empty((rows, width), np.float32), np.empty((width + 3) >> 2, np.uint64)
+    fill_masks(np.arange(first, first + rows), 30000, np.uint64(seed), masks)
+    drop_rows(values, first, 30000, np.uint64(seed), words, out := values.copy())
+    assert (out == values * masks).all()
+    drop_rows(out, first, 30000, np.uint64(seed), words, out)
+    assert out == pytest.approx(values * masks * masks)
+
+
+def shares_of(scores: np.ndarray, counts: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Shares [receivers, senders, heads] after dropout, in float64; `scores` before LeakyReLU."""
+    active = np.where(scores > 0, scores, float(SLOPE) * scores)
+    weights = np.exp(active - active.max(axis=1, keepdims=True)) * counts[:, :, None]
+    return weights / weights.sum(axis=1, keepdims=True) * keep
+
+
+def keep_of(states: np.ndarray, nodes: int, heads: int, dropped: int) -> np.ndarray:
+    """Factors of dropout [receivers, senders, heads], as `fill_masks` has them for the senders of a receiver."""
+    keep = np.ones((len(states), nodes, heads), np.float32)
+    for i, state in enumerate(states):
+        fill_masks(np.arange(nodes), dropped, state, keep[i])
+    return keep
+
+
+@given(
+    **GRAPHS, heads=st.sampled_from([1, 3, 8]), width=st.sampled_from([1, 8]), dropped=st.sampled_from([0, 30000]),
+    precision=st.sampled_from(list(DTYPES)), spread=st.sampled_from([1.0, 40.0]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, precision, spread):
+    """Results are those of dense float64 sums; gradients those of central differences of these."""
+    rng = np.random.default_rng(seed)
+    starts, senders, counts = arcs_of(rng, nodes, most)
+    arcs = counts + np.eye(nodes)
+    given_rows = rng.normal(size=(nodes, heads * width)).astype(np.float32)
+    table = np.empty(given_rows.shape, DTYPES[precision])
+    publish_rows(given_rows, np.empty(0, np.float32), 0, table)
+    rows = given_rows if precision == "float32" else bfloat16(given_rows).astype(np.float32)
+    sending, receiving = (rng.normal(size=(nodes, heads)).astype(np.float32) * np.float32(spread) for _ in range(2))
+    states = rng.integers(0, 2**63, nodes).astype(np.uint64)
+    out, also = np.empty_like(rows), np.empty_like(rows)
+    slopes, logs = np.empty((nodes, heads), np.float32), np.empty((nodes, heads), np.float32)
+    first = int(rng.integers(0, nodes))
+    for low, high in ((0, first), (first, nodes)):
+        attend(
+            read_only(table), sending, receiving[low:high], starts, senders, low, dropped, states[low:high],
+            out[low:high], also[low:high], slopes[low:high], logs[low:high],
+        )  # fmt: skip
+    keep = keep_of(states, nodes, heads, dropped).astype(np.float64)
+
+    def dense(rows: np.ndarray, sending: np.ndarray, receiving: np.ndarray) -> np.ndarray:
+        scores = sending[None].astype(np.float64) + receiving[:, None]
+        shares = shares_of(scores, arcs, keep)
+        by_head = rows.astype(np.float64).reshape(nodes, heads, width)
+        return np.einsum("ijh,jhd->ihd", shares, by_head).reshape(nodes, -1)
+
+    assert out == pytest.approx(dense(rows, sending, receiving), abs=2e-4 * spread)
+    bare = np.empty_like(out)
+    attend(
+        read_only(table), sending, receiving, starts, senders, 0, dropped, states, bare, also[:0],
+        np.empty_like(slopes), np.empty_like(logs),
+    )  # fmt: skip
+    assert (bare == out).all()
+
+    gradient = rng.normal(size=rows.shape).astype(np.float32)
+    if precision == "bfloat16":
+        gradient = bfloat16(gradient).astype(np.float32)
+    published = np.empty(rows.shape, DTYPES[precision])
+    publish_rows(gradient, np.empty(0, np.float32), 0, published)
+    by_head = (nodes, heads, width)
+    products = (gradient * out).reshape(by_head).sum(2)
+    facts = np.concatenate([receiving, logs, products], 1)
+    back, scores = np.empty_like(rows), np.empty((nodes, heads), np.float32)
+    for low, high in ((0, first), (first, nodes)):
+        attend_back(
+            read_only(published), facts, states, *turned(starts, senders), rows[low:high], sending[low:high], low,
+            dropped, back[low:high], scores[low:high],
+        )  # fmt: skip
+    of_receivers = (gradient * also).reshape(by_head).sum(2) - products * slopes
+    step = 1e-6
+    given_to = [rows.astype(np.float64), sending.astype(np.float64), receiving.astype(np.float64)]
+    for place, found in enumerate((back, scores, of_receivers)):
+        direction = rng.normal(size=found.shape)
+        ahead, behind = list(given_to), list(given_to)
+        ahead[place], behind[place] = given_to[place] + step * direction, given_to[place] - step * direction
+        slope = ((dense(*ahead) - dense(*behind)) * gradient).sum() / (2 * step)
+        assert (found * direction).sum() == pytest.approx(slope, abs=3e-3 * spread, rel=1e-3)

@@ -1,0 +1,319 @@
+"""Training on the whole graph: the losses of a dense network with the same weights and masks, asynchrony, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.nn import functional
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.formats.safetensors import read_tensors
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.train import checkpoint
+from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.picture import timeline_picture
+from superworkflow.tasks.train_full.pipeline import Pipeline, Verdict
+from superworkflow.tasks.train_full.timeline import TimelineRow, faults
+from superworkflow.tasks.train_full.trainer import WholeTrainer
+from superworkflow.tasks.train_full.weight_versions import WeightVersions
+from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.whole_layers import layers_of
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
+from tests.tasks.gnn_graphs import NODES, adjacency, one_kind, prepared
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+
+SMALL = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5}
+WHOLE = Interval(0, 0, NODES)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> Dataset:
+    return one_kind(tmp_path_factory.mktemp("graph"))
+
+
+@pytest.fixture(scope="module")
+def sums(graph, tmp_path_factory) -> Dataset:
+    inputs = {"graph": str(graph.location.local_path)}
+    return run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path_factory.mktemp("sums"))
+
+
+def trained(graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, **params: Any) -> Dataset:
+    inputs = {"graph": str(graph.location.local_path)}
+    if params.get("model", "gcn") == "gcn":
+        inputs["sums"] = str(sums.location.local_path)
+    return run_stage(load_stage("train_full"), SMALL | params, inputs, folder, cpu=cpu)
+
+
+def weights_of(dataset: Dataset) -> dict[str, np.ndarray]:
+    return {name: np.array(each) for name, each in read_tensors(dataset.local("model.safetensors")).items()}
+
+
+def history_of(dataset: Dataset) -> dict[str, list[float]]:
+    return pq.read_table(dataset.local("history.parquet")).to_pydict()
+
+
+def timeline_of(dataset: Dataset) -> list[TimelineRow]:
+    return [TimelineRow(**row) for row in pq.read_table(dataset.local("timeline.parquet")).to_pylist()]
+
+
+def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[float]:
+    """Losses of a dense network in torch, which starts with the same weights and drops the same entries."""
+    typed, targets, shape, data = prepared(graph, params.concrete(1))
+    network, arcs = Network(shape, params.seed), adjacency(typed, "edge") + torch.eye(NODES)
+    weights = dict(network.named_parameters())
+    optimizer = torch.optim.Adam(weights.values(), params.learning_rate, weight_decay=params.weight_decay)
+    features = torch.from_numpy(np.array(data.inputs.features["node"], np.float32))
+    scales = arcs.sum(1).rsqrt()
+    gcn = scales[:, None] * arcs * scales
+    dropout, items = Dropout(params.dropout, params.seed), torch.from_numpy(targets.nodes("train"))
+    wanted, losses = torch.from_numpy(targets.classes)[items], []
+    for epoch in range(epochs):
+        rows = gcn @ features if params.model == "gcn" else features
+        for layer in range(shape.layers):
+            own = {name.removeprefix(f"layers.{layer}."): each for name, each in weights.items()
+                  if name.startswith(f"layers.{layer}.")}  # fmt: skip
+            rows = rows * torch.from_numpy(dropout.rows(np.ones(rows.shape, np.float32), WHOLE, epoch, layer))
+            made = rows @ own["linear.weight"].T
+            if params.model == "gcn":
+                made = (gcn @ made if layer else made) + own["linear.bias"]
+            else:
+                made = attention(made, own, arcs, dropout.arcs(epoch, layer)) + own["bias"]
+            act = torch.relu if params.model == "gcn" else functional.elu
+            rows = act(made) if layer < shape.layers - 1 else made
+        loss = functional.cross_entropy(rows[items], wanted)
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses
+
+
+def attention(made: torch.Tensor, own: dict[str, torch.Tensor], arcs: torch.Tensor, drop: Any) -> torch.Tensor:
+    heads = len(own["of_senders"])
+    values = made.view(NODES, heads, -1)
+    scores = (values * own["of_senders"]).sum(-1)[None] + (values * own["of_receivers"]).sum(-1)[:, None]
+    scores = functional.leaky_relu(scores, 0.2).masked_fill(arcs[:, :, None] == 0, -torch.inf)
+    keep = np.ones((NODES, NODES, heads), np.float32)
+    if drop.share:
+        for i, state in enumerate(drop.states(WHOLE)):
+            fill_masks(np.arange(NODES), drop.share, state, keep[i])
+    return torch.einsum("ijh,jhd->ihd", torch.softmax(scores, 1) * torch.from_numpy(keep), values).flatten(1)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_losses_are_those_of_a_dense_network(graph, sums, tmp_path, model, layers):
+    given = {"model": model, "layers": layers, "dropout": 0.4, "learning_rate": 0.01, "weight_decay": 5e-4}
+    params = TrainFullParams.model_validate(SMALL | given)
+    found = history_of(trained(graph, sums, tmp_path, epochs=20, **given))["loss"]
+    assert found == pytest.approx(dense_losses(graph, params, 20), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_threads_change_no_bit_and_intervals_little(graph, sums, tmp_path, model):
+    given = {"model": model, "epochs": 8, "layers": 3}
+    one = trained(graph, sums, tmp_path / "one", **given)
+    two = trained(graph, sums, tmp_path / "two", cpu=3, **given)
+    for name in ("model.safetensors", "history.parquet"):
+        assert one.local(name).read_bytes() == two.local(name).read_bytes()
+    assert not faults(timeline_of(two), 0)
+    assert max(row.epoch - row.oldest for row in timeline_of(two)) == 0
+    other = trained(graph, sums, tmp_path / "other", **given | {"intervals": 64})
+    for name, values in weights_of(one).items():
+        assert values == pytest.approx(weights_of(other)[name], rel=1e-3, abs=1e-5)
+    short = trained(graph, sums, tmp_path / "short", precision="bfloat16", **given)
+    assert history_of(short)["loss"] == pytest.approx(history_of(one)["loss"], rel=0.03)
+    assert history_of(short)["loss"] != history_of(one)["loss"]
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_inference_of_the_kept_epoch(graph, sums, tmp_path, model):
+    """Stage infer, with the layers of mini-batches, finds the validation accuracy of the epoch that was kept."""
+    network = trained(graph, sums, tmp_path / "network", epochs=30, model=model)
+    given = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+    run_stage(load_stage("infer"), {}, given, tmp_path / "found")
+    judged = run_stage(load_stage("score"), {}, {"predictions": str(tmp_path / "found")}, tmp_path / "score")
+    history, best = history_of(network), int(network.stats["best_epoch"] or 0)
+    assert history["validation_loss"][best - 1] == min(history["validation_loss"]) or model == "gat"
+    assert judged.metrics["accuracy@validation"] == pytest.approx(history["validation_accuracy"][best - 1])
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_asynchrony_keeps_its_bounds(graph, sums, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2}
+    found = trained(graph, sums, tmp_path, cpu=3, **given)
+    rows = timeline_of(found)
+    assert not faults(rows, staleness)
+    assert all(row.oldest == row.epoch for row in rows if row.epoch == 1)
+    assert max(row.epoch - row.oldest for row in rows) >= 1
+    assert {row.epoch for row in rows} == set(range(1, 26))
+    assert len([row for row in rows if row.kind == "WU"]) == 25
+    history = history_of(found)
+    assert history["loss"][-1] < history["loss"][0]
+    assert history["validation_accuracy"][-1] > 0.5
+
+
+def test_asynchrony_ends_at_an_accuracy(graph, sums, tmp_path):
+    found = trained(graph, sums, tmp_path / "switch", epochs=30, staleness=0, switch_accuracy=0.6)
+    accuracy = np.array(history_of(found)["validation_accuracy"])
+    switch = int(np.flatnonzero(accuracy >= 0.6)[0]) + 1
+    late = [row for row in timeline_of(found) if row.epoch > switch]
+    assert late
+    assert all(row.oldest == row.epoch for row in late)
+    over = trained(graph, sums, tmp_path / "target", epochs=200, target_accuracy=0.6)
+    assert len(history_of(over)["epoch"]) == switch or history_of(over)["validation_accuracy"][-1] >= 0.6
+    assert (np.array(history_of(over)["validation_accuracy"][:-1]) < 0.6).all()
+
+
+def test_checkers_find_what_is_wrong():
+    row = TimelineRow(3, "forward", "GA", 1, 0, 0, 2, 0, 3, 0.0, 1.0)
+    assert not faults([row, row._replace(way="back")], 0)
+    assert "was done twice" in faults([row, row], 0)[0]
+    assert "1 epochs ahead" in faults([row._replace(lead=1)], 0)[0]
+    assert "values of epoch 1" in faults([row._replace(oldest=1)], 0)[0]
+    assert "version 1 of the weights, not 2" in faults([row, row._replace(way="back", version=1)], 0)[0]
+
+
+def test_versions_of_weights_are_freed():
+    versions = WeightVersions([{}])
+    first = versions.acquire()
+    versions.add([{}])
+    assert versions.kept() == [0, 1]
+    again = versions.acquire()
+    versions.release(first)
+    assert versions.kept() == [1]
+    versions.release(again)
+    assert versions.kept() == [1]
+
+
+class _Frozen:
+    """Ends of epochs that change nothing."""
+
+    def __init__(self, weights: Any):
+        self.weights = weights
+
+    def update(self, epoch: int, losses: Any, gradients: Any) -> Any:
+        return self.weights
+
+    def end(self, epoch: int) -> Verdict:
+        return Verdict(False, False)
+
+
+class _NoLoss:
+    def loss(self, interval: Interval, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        return 0.0, np.zeros_like(scores)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_feature_moves_what_is_within_as_many_hops_as_layers(layers):
+    """On a path, with weights that stay; also after asynchronous epochs, as the last validation is synchronous."""
+    count, rng = 9, np.random.default_rng(3)
+    ends = [[j for j in (i - 1, i + 1) if 0 <= j < count] for i in range(count)]
+    rows = CsrRows(np.cumsum([0, *map(len, ends)]), np.array([j for each in ends for j in each], np.int32))
+    whole = WholeGraph.of_rows(rows, 4)
+    params = TrainFullParams(model="gat", layers=layers, hidden=8, heads=2)
+    weights = [
+        {
+            "linear.weight": rng.normal(size=(8, 8)).astype(np.float32), "bias": np.zeros(8, np.float32),
+            "of_senders": rng.normal(size=(heads, 8 // heads)).astype(np.float32),
+            "of_receivers": rng.normal(size=(heads, 8 // heads)).astype(np.float32),
+        }
+        for heads in [2] * (layers - 1) + [1]
+    ]  # fmt: skip
+    features = rng.normal(size=(count, 8)).astype(np.float32)
+    shape = _Shape(layers)
+    scores = []
+    for inputs in (features, features + (np.arange(count) == 4).astype(np.float32)[:, None]):
+        made = layers_of(shape, whole, params.precision)  # type: ignore[arg-type]
+        network = WholeNetwork(whole, made, inputs, _NoLoss(), Dropout(0.0, 1), True, True)
+        pipeline = Pipeline(network, WeightVersions(weights), _Frozen(weights), 0, 3, 0, 2)
+        pipeline.run()
+        assert not faults(pipeline.timeline, 0)
+        scores.append(np.concatenate([network.scores[number] for number in sorted(network.scores)]))
+    moved = np.flatnonzero((scores[0] != scores[1]).any(axis=1))
+    assert moved.tolist() == list(range(4 - layers, 5 + layers))
+
+
+class _Shape:
+    model, heads = "gat", 2
+
+    def __init__(self, layers: int):
+        self.layers = layers
+
+    def width_out(self, number: int) -> int:
+        return 8
+
+    def is_hidden(self, number: int) -> bool:
+        return number < self.layers - 1
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_broken_off_and_resumed_training_ends_with_the_same_weights(graph, sums, tmp_path, monkeypatch, model):
+    given = {"model": model, "epochs": 6}
+    whole = trained(graph, sums, tmp_path / "whole", **given)
+    update = WholeTrainer.update
+
+    def breaks_off(self: WholeTrainer, epoch: int, *more: Any) -> Any:
+        if epoch == 3:
+            raise RuntimeError("broken off")
+        return update(self, epoch, *more)
+
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_SECONDS", -1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(WholeTrainer, "update", breaks_off)
+        with pytest.raises(RuntimeError, match="broken off"):
+            trained(graph, sums, tmp_path / "again", **given)
+    resumed = trained(graph, sums, tmp_path / "again", **given)
+    assert {row.epoch for row in timeline_of(resumed)} == {4, 5, 6}
+    for name in ("model.safetensors", "history.parquet"):
+        assert whole.local(name).read_bytes() == resumed.local(name).read_bytes()
+
+
+def test_a_picture_of_the_pipeline(graph, sums, tmp_path):
+    found = trained(graph, sums, tmp_path, epochs=4, cpu=2)
+    timeline_picture(pq.read_table(found.local("timeline.parquet")), tmp_path / "pipeline.png")
+    assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_refusals(graph, sums, tmp_path):
+    bare = one_kind(tmp_path / "bare", features=False)
+    with pytest.raises(UserError, match="no features"):
+        trained(bare, sums, tmp_path / "a", model="gat")
+    with pytest.raises(UserError, match="another graph"):
+        trained(one_kind(tmp_path / "other", seed=5), sums, tmp_path / "b")
+    inputs = {"graph": str(graph.location.local_path)}
+    with pytest.raises(UserError, match="reads sums"):
+        run_stage(load_stage("train_full"), {}, inputs, tmp_path / "c")
+    means = run_stage(load_stage("aggregate"), {}, inputs, tmp_path / "means")
+    with pytest.raises(UserError, match=r"another form.*got 'mean'"):
+        trained(graph, means, tmp_path / "d")
+    with pytest.raises(UserError, match="3 heads do not divide"):
+        trained(graph, sums, tmp_path / "f", model="gat", heads=3)
+    names = [f"n{i}" for i in range(4)]
+    for split, size, message in (("test", 1.0, "no node to train on"), ("train", 1e30, r"diverged in epoch \d+")):
+        features = np.eye(4, dtype=np.float32) * np.float32(size)
+        nodes = Nodes(names, {"features": features, "label": list("abab"), "split": [split] * 4})
+        edges = Edges("node", "node", [("n0", "n1"), ("n1", "n0")])
+        made = write_heterograph(tmp_path / split, {"node": nodes}, {"edge": edges})
+        with pytest.raises(UserError, match=message):
+            trained(made, sums, tmp_path / f"{split}-network", model="gat", layers=8, learning_rate=10, dropout=0)
+
+
+def test_sums_of_gcn_are_those_of_a_dense_matrix(graph, sums):
+    typed = HeteroGraph.open(graph)
+    arcs = (adjacency(typed, "edge") + torch.eye(NODES)).numpy().astype(np.float64)
+    scales = 1 / np.sqrt(arcs.sum(1))
+    features = np.asarray(typed.node_feature("node", "features"), np.float64)
+    assert np.array(sums.array("gcn-0.npy")) == pytest.approx((scales[:, None] * arcs * scales) @ features, abs=1e-5)

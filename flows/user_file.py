@@ -46,7 +46,8 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
     """
     own = {stage.name: stage for stage in _stages_of(superworkflow_in(code)) if not _is_installed(stage, code.uri)}
     for stage in own.values():
-        if stage.engines:
+        # A vertex program is the same object on all engines, and its workers get the file's text.
+        if any(run != stage.run_path for run in stage.engines.values()):
             raise UserError("a stage in a file runs in process: other engines would not find its functions",
                             where=f"{code.uri}: stage {stage.name}", value=", ".join(stage.engines),
                             remedy="Leave engines out, or make an installed package")  # fmt: skip

@@ -172,6 +172,7 @@ class Stage(Generic[P]):
             those of `Input.stats_of`, those of a dataset have its `bytes` too. By default in proportion to input bytes.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. An engine may have a kind
             of its own.
+        images: kinds of images on other engines, by engine, where they differ from that in process.
         estimates: predictions of the work on other engines, by engine, where it differs from that in process. Memory
             is that of each member that works, where the engine has them; what the engine itself takes is added.
         help: one line for people.
@@ -186,6 +187,8 @@ class Stage(Generic[P]):
             where more has.
         params_of: names of other stages whose parameters it reads: each field of `params` is that of the first one that
             has it. It has no parameters of its own, and its digest depends on those alone that it reads.
+        needs: packages without which it cannot run in process; those of its kind of image that it can do without, as
+            `torch` where another kernel exists, are not among them.
         doubts: import string of a function of the parameters and the sources by name, to the warnings about them that
             the work will give, as far as the first rows show them. Plans show them, and what it raises.
     """
@@ -197,6 +200,7 @@ class Stage(Generic[P]):
     version: str = "1"
     estimate: Callable[[P, Mapping[str, Stats], Resources], Estimate] = estimate_from_bytes
     image: str = "cpu"
+    images: Mapping[str, str] = field(default_factory=dict)
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
     estimates: Mapping[str, Callable[[P, Mapping[str, Stats], Resources], Estimate]] = field(default_factory=dict)
@@ -207,6 +211,7 @@ class Stage(Generic[P]):
     drift: tuple[str, ...] = ()
     params_of: tuple[str, ...] = ()
     doubts: str = ""
+    needs: tuple[str, ...] = ()
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

@@ -40,7 +40,7 @@ def engine(name: str) -> Engine:
 
 def image_kind(stage: Stage[Any], name: str) -> str:
     """Kind of image that holds what a stage needs on an engine."""
-    return engine(name).image or stage.image
+    return engine(name).image or stage.images.get(name, stage.image)
 
 
 def engines() -> list[Engine]:

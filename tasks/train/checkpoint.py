@@ -9,26 +9,21 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from superworkflow.infra.storage.safe_names import reason_of
-from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.checkpoint_stores import Arrays, CheckpointStore
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.train.optimizers import Optimizer
 
-STATE = "state.json"
-GROUP_NOTE = "workers.json"
-"""Names of the notes of one process and of a worker group."""
 CHECKPOINT_SECONDS = 60.0
 """Time between two checkpoints, which are saved between steps."""
 UNUSABLE = "training begins anew: there is a checkpoint, and it cannot be used"
 ANOTHERS = f"{UNUSABLE} (one process and a worker group each resume from their own)"
-Arrays = dict[str, NDArray[Any]]
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -91,45 +86,6 @@ class CheckpointClock:
 
     def reset(self) -> None:
         self._saved = time.monotonic()
-
-
-class CheckpointStore(Protocol):
-    """Store of checkpoints."""
-
-    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the arrays of this name."""
-
-    def read(self, name: str) -> Arrays:
-        """Read the arrays of this name. Raises OSError or ValueError if they are missing or incomplete."""
-
-    def note(self, text: str) -> None:
-        """Replace the note atomically."""
-
-    def noted(self) -> str | None:
-        """Read the note; None if there is none."""
-
-
-class Folder:
-    """A local folder of checkpoints."""
-
-    def __init__(self, path: Path):
-        self._path = path
-
-    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        write_tensors(self._path / f"{name}.safetensors", arrays)
-
-    def read(self, name: str) -> Arrays:
-        return read_tensors(self._path / f"{name}.safetensors")
-
-    def note(self, text: str) -> None:
-        temporary = self._path / f"{STATE}.tmp"
-        temporary.write_text(text)
-        temporary.replace(self._path / STATE)
-
-    def noted(self) -> str | None:
-        path = self._path / STATE
-        return path.read_text() if path.is_file() else None
 
 
 def save_checkpoint(

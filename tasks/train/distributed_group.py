@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
+from superworkflow.tasks.lib.checkpoint_stores import STATE, Arrays
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.group_kept import GroupKept
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchInputs, DistNeighborSampler
@@ -23,8 +25,6 @@ from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.model.weights import table_name
 from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
-    STATE,
-    Arrays,
     CheckpointClock,
     TrainedWeights,
     TrainingPosition,
@@ -34,7 +34,7 @@ from superworkflow.tasks.train.checkpoint import (
     save_checkpoint,
     saved_at,
 )
-from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
+from superworkflow.tasks.train.group_checkpoint import read_tables, save_tables
 from superworkflow.tasks.train.optimizers import optimizers_of
 from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.stragglers import StragglerStats

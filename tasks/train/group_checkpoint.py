@@ -7,67 +7,22 @@ owner, so that any number of workers can resume.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.safe_names import reason_of
-from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.checkpoint_stores import Arrays, CheckpointStore
 from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
-from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, CheckpointStore
+from superworkflow.tasks.train.checkpoint import UNUSABLE
 from superworkflow.tasks.train.optimizers import Optimizer
 
-_PIECE_BYTES = 32 << 20
 _KEPT = "optimizer."
 """Prefix of the names of the optimizer's states."""
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
 """Bounds of each part among this worker's rows of each node set."""
-
-
-class GroupKept:
-    """The `checkpoint.CheckpointStore` of a worker group.
-
-    Args:
-        worker: this worker.
-        folder: folder of temporary files.
-    """
-
-    def __init__(self, worker: Worker, folder: Path):
-        self._worker, self._file = worker, folder / "checkpoint.safetensors"
-
-    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        write_tensors(self._file, arrays)
-        number, more = 0, True
-        with self._file.open("rb") as stream:
-            while more:  # the last piece is a short one, or empty
-                piece = stream.read(_PIECE_BYTES)
-                self._worker.save(f"workers/{name}.{number}", piece)
-                number, more = number + 1, len(piece) == _PIECE_BYTES
-        self._file.unlink()
-
-    def read(self, name: str) -> Arrays:
-        number, more = 0, True
-        with self._file.open("wb") as stream:
-            while more:
-                piece = self._worker.load(f"workers/{name}.{number}")
-                if piece is None:
-                    raise FileNotFoundError(f"{name}.{number}")
-                stream.write(piece)
-                number, more = number + 1, len(piece) == _PIECE_BYTES
-        arrays = read_tensors(self._file)
-        self._file.unlink()
-        return arrays
-
-    def note(self, text: str) -> None:
-        self._worker.save(GROUP_NOTE, text.encode())
-
-    def noted(self) -> str | None:
-        data = self._worker.load(GROUP_NOTE)
-        return None if data is None else data.decode()
 
 
 def save_tables(

@@ -9,15 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.process.shutdown import Shutdown
+from superworkflow.tasks.lib.checkpoint_stores import Arrays, CheckpointStore
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import Objective, prepare
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
 from superworkflow.tasks.train.checkpoint import (
-    Arrays,
     CheckpointClock,
-    CheckpointStore,
     TrainedWeights,
     TrainingState,
     noted_position,

@@ -16,6 +16,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.checkpoint_stores import GROUP_NOTE, Folder
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
@@ -52,7 +53,7 @@ from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
+from superworkflow.tasks.train.checkpoint import ANOTHERS
 from superworkflow.tasks.train.data import shape_of, unused_edge_features
 from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.checkpoint_stores import Arrays
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
@@ -21,7 +22,7 @@ from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train.checkpoint import Arrays, TrainedWeights, TrainingPosition, TrainingState
+from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.divergence import divergence
 from superworkflow.tasks.train.learning_rates import rate_of
 from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings

@@ -17,6 +17,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
@@ -30,7 +31,6 @@ from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import OneProcess
@@ -38,6 +38,7 @@ from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Pipeline
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
@@ -63,7 +64,8 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     check_items(counts)
     params = options.concrete(counts["train"])
     shape = shape_of(graph, task.head, params)
-    whole = WholeGraph.of_rows(graph.rows(shape.relations[0].name), options.intervals)
+    rows = graph.rows(shape.relations[0].name)
+    whole = WholeGraph.of_rows(rows, options.intervals_of(len(rows.indptr) - 1))
     facts = task.facts()
     job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
     keep_memory()
@@ -130,7 +132,9 @@ def whole_network(
     dropout = Dropout(params.concrete(1).dropout, params.seed)
     tail = IntervalLoss(network, task, whole.intervals)
     layers = layers_of(shape, whole, params.precision)
-    return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
+    return WholeNetwork(
+        whole, layers, as_inputs(inputs), tail, dropout, shape.model == "gat", bool(len(task.items("validation")))
+    )
 
 
 def train(

@@ -23,13 +23,14 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score
+from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import order_of
 from superworkflow.tasks.train import STAGE
-from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
+from superworkflow.tasks.train.checkpoint import save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess

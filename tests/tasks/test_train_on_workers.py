@@ -37,6 +37,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import aggregate, infer, partition, shard
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
+from superworkflow.tasks.lib.checkpoint_stores import GROUP_NOTE
 from superworkflow.tasks.lib.distributed import buffer_sizes
 from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -49,7 +50,6 @@ from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerParti
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
 from superworkflow.tasks.train import STAGE, checkpoint
-from superworkflow.tasks.train.checkpoint import GROUP_NOTE
 from superworkflow.tasks.train.distributed_batches import shares
 from superworkflow.tasks.train.on_workers import train, trainer_of
 from superworkflow.tasks.train.params import TrainParams

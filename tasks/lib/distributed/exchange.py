@@ -53,6 +53,25 @@ class Exchange:
             self.waited += time.monotonic() - began
         return np.split(self.cross(np.concatenate(outgoing), counts, coming, kind), np.cumsum(coming)[:-1])
 
+    def post(self, outgoing: Sequence[NDArray[np.uint8]], kind: str) -> list[NDArray[np.uint8]]:
+        """Send bytes to each worker and get some from each, of any lengths; over shared memory in one exchange.
+
+        Args:
+            outgoing: messages by rank.
+            kind: key in `sent`.
+
+        Returns:
+            Messages by rank, valid until the next exchange but one.
+        """
+        if self._shared is None:
+            return self.swap(outgoing, kind)
+        began = time.monotonic()
+        found = self._shared.post(outgoing)
+        self.waited += time.monotonic() - began
+        self.count += 1
+        self._note(kind, sum(len(each) for rank, each in enumerate(outgoing) if rank != self.rank))
+        return found
+
     def cross(self, out: NDArray[Any], leaving: Sequence[int], coming: Sequence[int], kind: str) -> NDArray[Any]:
         """Like `swap`, of arrays that are concatenated by rank, as is the result.
 

@@ -101,12 +101,29 @@ class SharedBuffers:
         """
         return self._shares([(0, len(out))] * len(self._pids), [len(out)] * len(self._pids))
 
-    def _shares(self, leaving: Sequence[tuple[int, int]], coming: Sequence[int]) -> list[NDArray[np.uint8]]:
+    def post(self, outgoing: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+        """Send bytes to each worker and receive bytes from each, of any lengths. Collective.
+
+        Args:
+            outgoing: by rank; what is for this worker itself comes back as it is.
+
+        Returns:
+            Views, valid until the next exchange but one.
+        """
+        lengths = [0 if rank == self._rank else len(each) for rank, each in enumerate(outgoing)]
+        begins = np.cumsum([0, *lengths]).tolist()
+        room = self.room(begins[-1])
+        for rank, (begin, length) in enumerate(zip(begins, lengths, strict=False)):
+            room[begin : begin + length] = outgoing[rank][:length]
+        found = self._shares(list(zip(begins, lengths, strict=False)), None)
+        return [outgoing[rank] if rank == self._rank else share for rank, share in enumerate(found)]
+
+    def _shares(self, leaving: Sequence[tuple[int, int]], coming: Sequence[int] | None) -> list[NDArray[np.uint8]]:
         """Views by rank of this worker's shares, in the other workers' memory.
 
         Args:
             leaving: offset and length of each worker's share in this worker's buffer.
-            coming: bytes that are expected.
+            coming: bytes that are expected; None for any.
         """
         own = self._own[self._turn]
         assert own is not None
@@ -117,10 +134,11 @@ class SharedBuffers:
         self._open(headers, own.bytes)
         shares = []
         for rank, share in enumerate(headers):
-            if share.length != coming[rank] or not 0 <= share.begin <= share.begin + share.length <= share.size:
+            expected = share.length if coming is None else coming[rank]
+            if share.length != expected or not 0 <= share.begin <= share.begin + share.length <= share.size:
                 raise RuntimeError(
                     f"rank {rank} sends {share.length} bytes from {share.begin} on, of {share.size}, where "
-                    f"{coming[rank]} were expected"
+                    f"{expected} were expected"
                 )
             shares.append(self._all[self._turn][rank][share.begin : share.begin + share.length])
         self._turn = 1 - self._turn

@@ -5,6 +5,7 @@
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
@@ -14,20 +15,21 @@ _largest = LARGEST  # noqa: F821
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
-def fold_blocks(state, params, block, totals):
-    """Fold blocks of vertices, each in the order of their numbers.
+def fold_all(state, params, vertices, sums, row):
+    """Add up the values of the first vertices, exactly; or find the largest, from 0 on.
 
     Args:
         state: `scope.State`.
         params: the program's parameters.
-        block: vertices of a block.
-        totals: float64 [blocks], becomes the sums, or the largest values.
+        vertices: how many.
+        sums: int64 [sums, WORDS], to one of which the values are added; see `exact_sum`.
+        row: of this sum.
     """
-    vertices = len(state.indptr) - 1
-    for number in range(len(totals)):
-        first, last = number * block, min((number + 1) * block, vertices)
-        total = np.float64(_fold(_scope_of(state, np.int64(first)), params))
-        for vertex in range(first + 1, last):
-            value = np.float64(_fold(_scope_of(state, np.int64(vertex)), params))
-            total = max(total, value) if _largest else total + value
-        totals[number] = total
+    largest = 0.0
+    for vertex in range(vertices):
+        value = np.float64(_fold(_scope_of(state, np.int64(vertex)), params))
+        if not _largest:
+            add_exactly(sums, row, value)
+        elif not value <= largest and largest == largest:
+            largest = value
+    return largest

@@ -74,6 +74,12 @@ class ProgramParams(StageParams):
         default=0.0, ge=0.0, description="Ends the run when the residuals of a step add up to this at most, 0 or more."
     )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of `scope.random`, 0 to 2147483647.")
+    snapshot_every: float = Field(
+        default=60.0, ge=0,
+        description="Seconds between snapshots from which a run that was killed resumes; 0 for none. They take a "
+        "20th of the time at most.",
+        json_schema_extra={"affects_result": False},
+    )  # fmt: skip
 
 
 AT_REST = -1

@@ -95,10 +95,18 @@ class Numbering:
             return
         _numbers(order, bounds, degrees, np.empty_like(order), self.numbers, self.places)
 
-    def rows(self, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> list[NDArray[Any]]:
-        """Rows by place: their `indptr`, and places of the neighbours."""
-        made: list[NDArray[Any]] = [np.empty_like(indptr), np.empty_like(indices)]
-        _rows(indptr, indices, self.numbers, self.places, *made)
+    def rows(
+        self, indptr: NDArray[np.int64], indices: NDArray[np.int32], places: NDArray[np.int32] | None = None
+    ) -> list[NDArray[Any]]:
+        """Rows by place: their `indptr`, and places of the neighbours.
+
+        Args:
+            indptr: int64 [vertices + 1].
+            indices: int32 [arcs].
+            places: int32, by what `indices` has, where that is not the number of a vertex.
+        """
+        made: list[NDArray[Any]] = [np.empty_like(indptr), np.empty(len(indices), np.int32)]
+        _rows(indptr, indices, self.numbers, self.places if places is None else places, *made)
         return made
 
     def of_arcs(self, indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:

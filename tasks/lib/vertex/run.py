@@ -13,21 +13,25 @@ from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import AT_REST, ProgramParams, Sync, SyncRun, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
-from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, signalled
+from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signalled
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
+from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
 from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
-_FOLD_BLOCK = 1 << 16
 _END = -1
 """Step of the syncs that are computed at the end alone."""
-_ONE = int(np.float32(1.0).view(np.int32))
+ONE = int(np.float32(1.0).view(np.int32))
+"""Bits of the priority 1."""
+
+_NO_FAULT = (1 << 30, 0)
 
 Fields = Mapping[str, NDArray[Any]]
 
@@ -89,6 +93,34 @@ class ProgramOutcome:
     messages: Fields = field(default_factory=dict)
 
 
+@dataclass
+class StepFigures:
+    """Sums of a step over all vertices.
+
+    Args:
+        sums: int64 [1 + syncs, WORDS], exact sums: the residuals, and the folds of the syncs.
+        largest: float64 [syncs], largest values of the folds.
+        updates, arcs: of the step.
+        top: bits of the largest signal after it.
+        save, stop: a snapshot is due, and the run is to stop after it.
+    """
+
+    sums: NDArray[np.int64]
+    largest: NDArray[np.float64]
+    updates: int = 0
+    arcs: int = 0
+    top: int = 0
+    save: int = 0
+    stop: int = 0
+
+
+class Reporter(Protocol):
+    """Receiver of progress: that of a stage, or a worker."""
+
+    def update(self, done: float, total: float, unit: str, **facts: Any) -> None:
+        """See `Progress`."""
+
+
 class ChromaticEngine:
     """A program on a graph, between its steps. Its arrays are by place, see `renumber`; what it returns is by vertex.
 
@@ -100,6 +132,7 @@ class ChromaticEngine:
         nodes: numbers of the nodes that parameters name.
         given: values of fields from a table.
         earlier: an earlier run to start from.
+        snapshots: of this run.
 
     Attributes:
         numbering: places of the vertices.
@@ -107,38 +140,57 @@ class ChromaticEngine:
         globals: float64 [syncs].
     """
 
+    numbering: Numbering
+
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
-        earlier: Restartable | None = None,
+        earlier: Restartable | None = None, snapshots: Snapshots | None = None,
     ):  # fmt: skip
-        vertices = len(graph.indptr) - 1
-        self._program, self._params, self._bounds, self._threads = program, params, graph.bounds, threads
-        self._earlier = earlier
+        self._program, self._params, self._threads = program, params, threads
+        self._earlier, self._snapshots = earlier, snapshots
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
+        self._vertices = len(graph.indptr) - 1
         ints = {name: value for name, value in params.model_dump().items() if type(value) is int}
-        self._sizes = {**sizes, **ints, "vertices": vertices}
+        self._sizes = {**sizes, **ints, "vertices": self._vertices}
         self._lengths = [sync.sizes_of(self._sizes)[0] for sync in program.syncs.values()]
+        self._sum_rows = np.cumsum([1, *(max(1, length) for length in self._lengths)]).tolist()
         self._functions = functions_of(program, self._schema, params, nodes, self._lengths)
-        self.fields = _zeros(self._schema.fields, vertices)
-        self._signals = np.zeros(vertices, np.int32)
-        self._largest = np.zeros(-(-vertices // BLOCK), np.int32)
         self.globals = np.zeros(sum(max(1, size) for size in self._schema.sizes))
+        self._arc_count = len(graph.indices) * (2 if graph.directed else 1)
+        self._lay_out(graph, {**graph.given, **given.values})
+        own = len(self._degrees)
+        self._signals = np.zeros(len(self._numbers), np.int32)
+        self._largest = np.zeros(-(-len(self._numbers) // BLOCK), np.int32)
+        self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
+        self._everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
+        self._compiled = False
+        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
+        if self._splash is not None and params.execution == "synchronous":
+            raise UserError("blocks need consistent execution: their updates see each other",
+                            where=f"{program.name}.execution", value=params.execution,
+                            remedy="Set it to consistent, or colour.block=1")  # fmt: skip
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def _lay_out(self, graph: Coloured, given: Fields) -> None:
+        """Set the arrays by place: `_numbers`, `_degrees`, `_bounds`, `_arcs`, `_slots`, `_rows`, and all fields."""
         rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
-        self._degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
-        self.numbering = Numbering(graph.order, graph.bounds, self._degrees, graph.blocks is not None)
-        self._degrees = self.numbering.by_place(self._degrees)
-        for name, values in {**graph.given, **given.values}.items():
+        self._bounds = graph.bounds
+        degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
+        self.numbering = Numbering(graph.order, graph.bounds, degrees, graph.blocks is not None)
+        self._numbers, self._degrees = self.numbering.numbers, self.numbering.by_place(degrees)
+        self.fields = zeros_of(self._schema.fields, self._vertices)
+        for name, values in given.items():
             self.fields[name][:] = self.numbering.by_place(values)
         self._rows: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for name, dtype, _ in self._schema.rows:
             starts, row_values = graph.rows[name]
             lengths = self.numbering.by_place(np.diff(starts))
             made = self.numbering.of_arcs(starts, row_values.astype(dtype, copy=False))
-            self._rows.append((np.concatenate([[0], np.cumsum(lengths)]), _read_only(made)))
+            self._rows.append((np.concatenate([[0], np.cumsum(lengths)]), read_only(made)))
         self._arcs: list[NDArray[Any]] = []
         for indptr, indices, weights in rows:
             self._arcs += [*self.numbering.rows(indptr, indices), self.numbering.of_arcs(indptr, weights)]
@@ -149,20 +201,11 @@ class ChromaticEngine:
             edges, *slots = edge_slots(graph.indptr, graph.indices, rows[1][0] if graph.directed else None)
             sides = [self.numbering.of_arcs(indptr, each) for (indptr, _, _), each in zip(rows, slots, strict=False)]
             self._slots = sides * (2 // len(sides))
-        self.edges = _zeros(self._schema.edges, edges)
-        self.messages = _zeros(self._schema.messages, 2 * edges)
-        self._order = np.arange(vertices, dtype=np.int32)
-        self._queue = np.empty(vertices, np.int32)
-        self._compiled = False
-        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
-        if self._splash is not None and params.execution == "synchronous":
-            raise UserError("blocks need consistent execution: their updates see each other",
-                            where=f"{program.name}.execution", value=params.execution,
-                            remedy="Set it to consistent, or colour.block=1")  # fmt: skip
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.edges = zeros_of(self._schema.edges, edges)
+        self.messages = zeros_of(self._schema.messages, 2 * edges)
 
-    def run(self, progress: Progress | None = None) -> ProgramOutcome:
-        """Initialise, and take steps until the run ends.
+    def run(self, progress: Reporter | None = None) -> ProgramOutcome:
+        """Initialise, and take steps until the run ends; their progress is reported.
 
         Raises:
             UserError: the program cannot be compiled, or writes what its consistency forbids; or its residual is not
@@ -176,38 +219,51 @@ class ChromaticEngine:
             if self._pool is not None:
                 self._pool.shutdown()
 
-    def _run(self, progress: Progress | None) -> ProgramOutcome:
-        params, vertices = self._params, len(self._queue)
-        self._functions.steps.run_init(self._state(0), self._functions.settings, 0, vertices)
-        if self._earlier is not None:
-            self._restart(self._earlier)
-        self._fold(0)
-        if self._earlier is None and not self._largest.any():
-            self._signals[:] = self._largest[:] = _ONE
-        trace: list[dict[str, float]] = []
-        most, updates = (getattr(params, "max_sweeps", None) or 0) * vertices, 0
-        everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
-        for step in range(1, params.max_steps + 1):
-            queue = self._active(step, everything)
-            if not queue.updates and self._at_rest(step):
-                queue = self._active(step, everything)
-            if not queue.updates:
-                return self._outcome(trace, "empty")
-            residual = self._step(step, queue)
-            self._fold(step)
-            every = {name for name, sync in self._program.syncs.items() if sync.every}
-            values = {name: value for name, value in self._values().items() if name in every}
-            trace.append({"step": step, "updates": queue.updates, "arcs": queue.arcs, "residual": residual, **values})
-            if not np.isfinite(residual):
-                raise self._not_finite(step)
+    def _run(self, progress: Reporter | None) -> ProgramOutcome:
+        params = self._params
+        self._prepare()
+        now = self._resumed() or self._begun()
+        most = (getattr(params, "max_sweeps", None) or 0) * self._vertices
+        for step in range(now.step + 1, params.max_steps + 1):
+            queue = self._next_queue(step, now.top)
+            if queue is None and self._at_rest(step):
+                now.top = ONE
+                queue = self._next_queue(step, now.top)
+            if queue is None:
+                return self._outcome(now.trace, "empty")
+            figures = self._no_sums()
+            figures[0][0] = self._step(step, queue).sum(axis=0)
+            found = self._close_step(step, StepFigures(*figures, queue.updates, queue.arcs))
+            residual = self._note_step(step, found, now)
             if progress is not None:
-                progress.update(step, 0, "steps", updates=queue.updates, residual=residual)
+                progress.update(step, 0, "steps", updates=found.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
-                return self._outcome(trace, "tolerance")
-            updates += queue.updates
-            if 0 < most <= updates:
-                return self._outcome(trace, "sweeps")
-        return self._outcome(trace, "steps")
+                return self._outcome(now.trace, "tolerance")
+            if 0 < most <= now.updates:
+                return self._outcome(now.trace, "sweeps")
+            if self._snapshots is not None and found.save:
+                now.globals = self.globals.tolist()
+                self._snapshots.save(now, self._state_arrays(), bool(found.stop))
+        return self._outcome(now.trace, "steps")
+
+    def _next_queue(self, step: int, top: int) -> Queue | None:
+        """What a step updates; None if no vertex is active.
+
+        Args:
+            step: its number.
+            top: bits of the largest signal of all vertices.
+        """
+        scheduler, own = self._params.scheduler, len(self._order)
+        signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
+        if self._splash is not None:
+            queue = self._splash.queue(signals, scheduler)
+            return queue if queue.updates else None
+        if not (self._vertices if scheduler == "sweep" else top):
+            return None
+        if scheduler == "sweep":
+            return self._shuffled(step) if self._program.shuffled else self._everything
+        lowest = bucket(top) if scheduler == "priority" else 1
+        return signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
 
     def _shuffled(self, step: int) -> Queue:
         """All vertices, colours in an order that seed and step draw."""
@@ -216,32 +272,86 @@ class ChromaticEngine:
         sizes = np.diff(self._bounds)[colours]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
-        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
-        return Queue(vertices, starts, int(self._degrees.sum()))
+        return Queue((np.arange(starts[-1]) + moved).astype(np.int32), starts, self._everything.arcs)
 
-    def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
-        self._fold(_END)
-        fields = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        return ProgramOutcome(fields, self._values(True), trace, ended, self.messages)
+    def _note_step(self, step: int, found: StepFigures, now: RunPosition) -> float:
+        """Add a step to the position of the run; returns its residual."""
+        residual = exact_total(found.sums[0].tolist())
+        every = {name for name, sync in self._program.syncs.items() if sync.every}
+        values = {name: value for name, value in self._values().items() if name in every}
+        now.step, now.top, now.updates = step, found.top, now.updates + found.updates
+        now.trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
+        if not np.isfinite(residual):
+            raise self._not_finite(step)
+        return residual
 
-    def _active(self, step: int, everything: Queue) -> Queue:
-        """Vertices, or blocks, of the next step."""
-        if self._splash is not None:
-            return self._splash.queue(self._signals, self._params.scheduler)
-        if self._params.scheduler == "sweep":
-            return self._shuffled(step) if self._program.shuffled else everything
-        by_priority = self._params.scheduler == "priority"
-        return signalled(self._bounds, self._signals, self._largest, self._degrees, by_priority, self._queue)
+    def _prepare(self) -> None:
+        """Do what comes before the first call of the program's functions."""
+
+    def _begun(self) -> RunPosition:
+        """Initialise; returns the position before the first step."""
+        self._initialise()
+        if self._earlier is not None:
+            self._restart(self._earlier)
+        top = self._close_step(0, StepFigures(*self._no_sums())).top
+        if self._earlier is None and not top:
+            own = len(self._order)
+            self._signals[:own] = self._largest[: -(-own // BLOCK)] = top = ONE
+        return RunPosition(top=top)
+
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that the next step depends on, but the position."""
+        groups = {"field": self.fields, "edge": self.edges, "message": self.messages}
+        made = {f"{kind}.{name}": each for kind, group in groups.items() for name, each in group.items()}
+        return {**made, "signals": self._signals}
+
+    def _resumed(self) -> RunPosition | None:
+        """The position of the last snapshot, whose state is restored; None for none."""
+        mine = self._state_arrays()
+        saved = self._snapshots.restore(mine) if self._snapshots is not None else None
+        if saved is None:
+            return None
+        position, arrays = saved
+        for name, each in mine.items():
+            each[:] = arrays[name]
+        self.globals[:] = position.globals
+        self._set_largest()
+        return position
+
+    def _set_largest(self) -> None:
+        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
+
+    def _restart(self, earlier: Restartable) -> None:
+        """Set what an earlier run has left, and signal what has changed alone."""
+        assert self._program.restart is not None
+        values = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        self._program.restart(values, earlier)
+        for name, each in values.items():
+            self.fields[name][:] = self.numbering.by_place(each)
+        earlier.set_messages(self.messages)
+        self._signals[:] = np.where(self.numbering.by_place(earlier.changed), ONE, 0)
+        self._set_largest()
+
+    def _initialise(self) -> None:
+        """Call `init` for all vertices."""
+        self._functions.steps.run_init(self._state(0), self._functions.settings, 0, self._vertices)
+
+    def _agreed(self, figures: StepFigures) -> StepFigures:
+        """Figures of all vertices, from those of the vertices that this engine updates."""
+        return figures
+
+    def _no_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        return np.zeros((self._sum_rows[-1], WORDS), np.int64), np.zeros(len(self._lengths))
 
     def _at_rest(self, step: int) -> bool:
         """Compute the syncs that wait for this; if one has another value now, all vertices are signalled."""
-        before = self.globals.copy()
-        for number, sync in enumerate(self._program.syncs.values()):
-            if sync.every == AT_REST:
-                self._fold_one(number, sync, step)
+        if not any(sync.every == AT_REST for sync in self._program.syncs.values()):
+            return False
+        before, own = self.globals.copy(), len(self._order)
+        self._close_step(step, StepFigures(*self._no_sums()), rests=True)
         changed = not np.array_equal(before, self.globals)
         if changed:
-            self._signals[:] = self._largest[:] = _ONE
+            self._signals[:own] = self._largest[: -(-own // BLOCK)] = ONE
         return changed
 
     def _values(self, vectors: bool = False) -> dict[str, Any]:
@@ -253,30 +363,60 @@ class ChromaticEngine:
                 found[name] = self.globals[begin : begin + size].tolist() if size else float(self.globals[begin])
         return found
 
-    def _restart(self, earlier: Restartable) -> None:
-        """Set what an earlier run has left, and signal what has changed alone."""
-        assert self._program.restart is not None
-        values = {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
-        self._program.restart(values, earlier)
-        for name, each in values.items():
-            self.fields[name][:] = self.numbering.by_place(each)
-        earlier.set_messages(self.messages)
-        self._signals[:] = np.where(self.numbering.by_place(earlier.changed), _ONE, 0)
-        self._largest[:] = np.maximum.reduceat(self._signals, np.arange(0, len(self._signals), BLOCK))
+    def _close_step(self, step: int, figures: StepFigures, rests: bool = False) -> StepFigures:
+        """Fold the syncs whose turn it is, and set their values and the largest signal; returns all figures."""
+        turn = [each.every == AT_REST if rests else _is_due(each, step) for each in self._program.syncs.values()]
+        for number in np.flatnonzero(turn):
+            figures.largest[number] = self._functions.folds[number].fold_all(
+                self._state(step), self._functions.settings, len(self._order), figures.sums, self._sum_rows[number]
+            )
+        figures.top = int(self._largest[: -(-len(self._order) // BLOCK)].max(initial=0))
+        if self._snapshots is not None and step > 0:
+            figures.save, figures.stop = self._snapshots.wishes()
+        found = self._agreed(figures)
+        for number, sync in enumerate(self._program.syncs.values()):
+            rows = found.sums[self._sum_rows[number] : self._sum_rows[number + 1]]
+            begin, size = self._schema.sync(self._schema.syncs[number])
+            if turn[number] and size:
+                totals = np.array([exact_total(row.tolist()) for row in rows])
+                value = self.globals[begin : begin + size]
+                run = SyncRun(value.copy(), step, self._sizes, self._params)
+                value[:] = sync.finalize(totals, run) if sync.finalize is not None else totals
+            elif turn[number]:
+                total = exact_total(rows[0].tolist())
+                total = float(found.largest[number]) if sync.merge == "max" else total
+                if sync.finalize is not None:
+                    total = sync.finalize(total, self._vertices, self._arc_count)
+                self.globals[begin] = total
+        return found
 
-    def _step(self, step: int, queue: Queue) -> float:
-        """Update the vertices of a step; returns the sum of their residuals."""
-        block = self._functions.steps.BLOCK if self._splash is None else 1
-        blocks = int((-(-np.diff(queue.starts) // block)).sum())
-        residuals, state = np.zeros(blocks), self._state(step, self._params.execution == "synchronous")
+    def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
+        self._close_step(_END, StepFigures(*self._no_sums()))
+        return ProgramOutcome(self._by_vertex(), self._values(vectors=True), trace, ended, self._by_slot())
+
+    def _by_vertex(self) -> Fields:
+        return {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+
+    def _by_slot(self) -> Fields:
+        """Messages in the order of `slots.edge_slots`."""
+        return self.messages
+
+    def _step(self, step: int, queue: Queue) -> NDArray[np.int64]:
+        """Update the vertices of a step; returns exact sums of their residuals, [threads, WORDS]."""
+        return self._update(self._state(step, self._params.execution == "synchronous"), queue)
+
+    def _update(self, state: State, queue: Queue) -> NDArray[np.int64]:
+        """Update the vertices of a queue, see `_step`."""
+        sums = np.zeros((self._threads, WORDS), np.int64)
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
         # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        block = self._functions.steps.BLOCK if self._splash is None else 1
         threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
         self._compiled = True
 
-        def share(_: int) -> None:
+        def share(row: int) -> None:
             try:
-                shared = self._functions.settings, residuals, claims, arrived, threads
+                shared = self._functions.settings, sums, row, claims, arrived, threads
                 if self._splash is not None:
                     self._functions.steps.run_splashes(
                         state, queue.vertices, queue.starts, self._splash.starts, self._splash.path, self._splash.seen,
@@ -292,73 +432,54 @@ class ChromaticEngine:
             share(0)
         else:
             list(self._pool.map(share, range(threads)))
-        return float(residuals.sum())
+        return sums
 
     def _state(self, step: int, copied: bool = False) -> State:
         """State of a step; `copied`, neighbours are seen as they are now."""
         own, edges, messages = (tuple(each.values()) for each in (self.fields, self.edges, self.messages))
         seen, received = (
-            tuple(_read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
+            tuple(read_only(each.copy() if copied else each) for each in group) for group in (own, messages)
         )
         return State._make([
-            *self._arcs, *self._slots, self.numbering.numbers, self._signals, self._largest, self.globals,
-            np.uint64(self._params.seed), np.int64(step), own, seen, edges, messages, received,
-            tuple(values for _, values in self._rows), tuple(starts for starts, _ in self._rows),
+            *self._arcs, *self._slots, self._numbers, self._signals, self._largest, self.globals,
+            np.uint64(self._params.seed), np.int64(step), np.int64(self._vertices), own, seen, edges, messages,
+            received, tuple(values for _, values in self._rows),
+            tuple(starts for starts, _ in self._rows),
         ])  # fmt: skip
 
-    def _fold(self, step: int) -> None:
-        """Compute the syncs whose turn it is."""
-        for number, sync in enumerate(self._program.syncs.values()):
-            if (step == _END and not sync.every) or (step == 0 and sync.every) or _due(sync, step):
-                self._fold_one(number, sync, step)
-
-    def _fold_one(self, number: int, sync: Sync, step: int) -> None:
-        """Compute one sync."""
-        vertices = len(self._queue)
-        blocks = -(-vertices // _FOLD_BLOCK)
-        begin, size = self._schema.sync(self._schema.syncs[number])
-        fold = self._functions.folds[number]
-        if size:
-            totals = np.zeros((blocks, self._lengths[number]))
-            fold.fold_vectors(self._state(step), self._functions.settings, _FOLD_BLOCK, totals)
-            value = self.globals[begin : begin + size]
-            run = SyncRun(value.copy(), step, self._sizes, self._params)
-            value[:] = sync.finalize(totals.sum(axis=0), run) if sync.finalize else totals.sum(axis=0)
-            return
-        of_blocks = np.zeros(blocks)
-        fold.fold_blocks(self._state(step), self._functions.settings, _FOLD_BLOCK, of_blocks)
-        total = float(of_blocks.max(initial=0.0) if sync.merge == "max" else of_blocks.sum())
-        if sync.finalize is not None:
-            total = sync.finalize(total, vertices, int(self._degrees.sum()))
-        self.globals[begin] = total
+    def _fault(self) -> tuple[int, int]:
+        """Number of the first field that has a value that is no number, and its first vertex; of edges -1 for that."""
+        for number, values in enumerate({**self.fields, **self.edges, **self.messages}.values()):
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                if number >= len(self.fields):
+                    return number, -1
+                wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
+                return number, int(self._numbers[wrong].min())
+        return _NO_FAULT
 
     def _not_finite(self, step: int) -> UserError:
-        program = f"program {self._program.name}"
-        for name, values in {**self.fields, **self.edges, **self.messages}.items():
-            if values.dtype.kind != "f" or not np.isnan(values).any():
-                continue
-            where = f"{program}: field {name}, step {step}"
-            if name not in self.fields:
-                remedy = "Check the update for divisions by 0"
-                return UserError("a field of an edge is not a number", where=where, remedy=remedy)
-            wrong = np.isnan(values).reshape(len(values), -1).any(axis=1)
-            return UserError(
-                "a field is not a number", where=where, value=f"vertex {int(self.numbering.numbers[wrong].min())}",
-                remedy="Check the update for divisions by 0 and for values that diverge",
-            )  # fmt: skip
-        return UserError("the residual is not a finite number", where=f"{program}, step {step}",
-                         remedy="Return a finite number from update")  # fmt: skip
+        program, (number, vertex) = f"program {self._program.name}", self._fault()
+        if (number, vertex) == _NO_FAULT:
+            return UserError("the residual is not a finite number", where=f"{program}, step {step}",
+                             remedy="Return a finite number from update")  # fmt: skip
+        name = [*self.fields, *self.edges, *self.messages][number]
+        where = f"{program}: field {name}, step {step}"
+        if number >= len(self.fields):
+            return UserError("a field of an edge is not a number", where=where,
+                             remedy="Check the update for divisions by 0")  # fmt: skip
+        return UserError(
+            "a field is not a number", where=where, value=f"vertex {vertex}",
+            remedy="Check the update for divisions by 0 and for values that diverge",
+        )  # fmt: skip
 
 
-def _due(sync: Sync, step: int) -> bool:
-    return sync.every > 0 and step > 0 and step % sync.every == 0
+def _is_due(sync: Sync, step: int) -> bool:
+    """True if a sync is computed after a step, `_END` for the last one."""
+    if step == _END or not sync.every:
+        return step == _END and not sync.every
+    return step == 0 or (sync.every > 0 and step % sync.every == 0)
 
 
-def _zeros(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+def zeros_of(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:
+    """Arrays of fields by name, of zeros."""
     return {name: np.zeros((rows, length) if length else rows, dtype) for name, dtype, length in fields}
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.setflags(write=False)
-    return view

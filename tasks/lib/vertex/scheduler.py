@@ -58,9 +58,9 @@ def _select(signals: Any, largest: Any, degrees: Any, lowest: int, queue: Any) -
 
 def signalled(
     bounds: NDArray[np.int64], signals: NDArray[np.int32], largest: NDArray[np.int32], degrees: NDArray[np.int64],
-    by_priority: bool, queue: NDArray[np.int32],
+    lowest: int, queue: NDArray[np.int32],
 ) -> Queue:  # fmt: skip
-    """The vertices that were signalled; by priority those in the highest power of two alone.
+    """The vertices that were signalled with some priority at least.
 
     What it costs depends on the blocks that these are in, and on all vertices by a 64th.
 
@@ -69,11 +69,14 @@ def signalled(
         signals: int32 [vertices], bits of float32 priorities; those of the queue become 0.
         largest: int32 [vertices / 64, rounded up], the largest signal of each block.
         degrees: int64 [vertices].
-        by_priority: take the highest bucket alone.
+        lowest: bits of the lowest priority that is taken, 1 for any; see `bucket`.
         queue: int32 [vertices], memory of the result.
     """
-    # Without its fraction, a priority is the power of two below it.
-    lowest = int(largest.max(initial=0)) & ~0x7FFFFF if by_priority else 1
     count, arcs = _select(signals, largest, degrees, max(lowest, 1), queue)
     found = queue[:count]
     return Queue(found, np.searchsorted(found, bounds).astype(np.int64), int(arcs))
+
+
+def bucket(top: int) -> int:
+    """Bits of the lowest priority in the bucket of the largest: without its fraction, it is the power of two below."""
+    return top & ~0x7FFFFF

@@ -42,6 +42,7 @@ class State(NamedTuple):
         globals: float64 [syncs], values of the whole graph.
         seed: of random numbers, uint64.
         step: number of the step, int64.
+        vertices: of the whole graph, int64.
         fields: of vertices, [vertices] or [vertices, length], in the schema's order; updates write their own.
         seen: the same to read of neighbours: the same memory, or a copy from before the step.
         edges: fields of edges, [edges] or [edges, length].
@@ -65,6 +66,7 @@ class State(NamedTuple):
     globals: Any
     seed: Any
     step: Any
+    vertices: Any
     fields: tuple[Any, ...]
     seen: tuple[Any, ...]
     edges: tuple[Any, ...]
@@ -301,8 +303,7 @@ def scope_maker(schema: Schema) -> Any:
             for name in _GROUPS:
                 for number, array in enumerate(state.types[members[name]]):
                     setattr(made, f"{name}{number}", data(array, builder.extract_value(element(name), number)))
-            indptr = context.make_array(state.types[0])(context, builder, element("indptr"))
-            made.vertices = builder.sub(builder.extract_value(indptr.shape, 0), ir.IntType(64)(1))
+            made.vertices = element("vertices")
             made.vertex, made.step, made.seed = args[1], element("step"), element("seed")
             return made._getvalue()
 

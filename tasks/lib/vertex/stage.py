@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import IN_PROCESS, Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.vertex.program import (
     CLASSES,
@@ -24,7 +26,7 @@ from superworkflow.tasks.lib.vertex.program import (
 )
 
 if TYPE_CHECKING:
-    from superworkflow.infra.storage.dataset import Dataset
+    from superworkflow.infra.storage.dataset import Dataset, FileWriter
     from superworkflow.tasks.lib.vertex.earlier import Earlier
     from superworkflow.tasks.lib.vertex.given import GivenFields
     from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 SHARD = 1 << 20
 """Vertices of a file of a field."""
 TRACE, GLOBALS = "trace.parquet", "globals.json"
+_WORKERS = "workers"
+_ON_WORKERS = "superworkflow.tasks.lib.vertex.cluster.on_workers:run_on_workers"
+_ENGINE = 2
+"""Version of the engine, raised when it gives another result: sums of residuals and folds are exact since 2."""
 _PROCESS_BYTES = 230 << 20
 _ARC_S = 3e-9
 _START_S = 3.0
@@ -65,17 +71,24 @@ def program_stage(
         chosen = of_graph(inputs.get("graph", {})) if of_graph else program
         return _estimate(chosen, params, inputs, arc_s(params))
 
+    def estimate_on_workers(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+        chosen = of_graph(inputs.get("graph", {})) if of_graph else program
+        return _estimate_on_workers(chosen, params, inputs, arc_s(params), resources)
+
     further = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     if program.restart is not None:
         further["initial"] = Input(f"{program.name} dataset of an earlier run, to start from", optional=True)
         further["before"] = Input("the graph of that run", optional=True, affects_result=False)
     return Stage(
         name=program.name,
-        version=version,
+        version=f"{version}.{_ENGINE}",
         params=program.params,
         inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **further},
         run=run,
         estimate=estimate,
+        engines={_WORKERS: run},
+        estimates={_WORKERS: estimate_on_workers},
+        images={_WORKERS: "torch"},
         metrics=metrics,
         help=program.help or f"vertex program {program.name}",
     )
@@ -83,27 +96,33 @@ def program_stage(
 
 def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
     """The work of a program's stage; see `VertexProgram.__call__`."""
+    from superworkflow.infra.process.shutdown import saves_first
+    from superworkflow.tasks.lib.checkpoint_stores import Folder
     from superworkflow.tasks.lib.vertex.run import ChromaticEngine
+    from superworkflow.tasks.lib.vertex.snapshots import alone
 
-    params = job.params.model_copy(
-        update={name: value for name, value in program.defaults.items() if getattr(job.params, name) is None}
-    )
-    graph = coloured_graph(job.inputs["graph"], job.inputs["colours"], program)
-    given, nodes = _given(program, job, len(graph.indptr) - 1), numbers_of(program, job.params, job.inputs["graph"])
+    if job.engine != IN_PROCESS:
+        output: Output = imported(_ON_WORKERS)(program, job)
+        return output
+    source, params = job.inputs["graph"], with_defaults(program, job.params)
+    graph = coloured_graph(source, job.inputs["colours"], program)
+    given, nodes = given_by(program, source, job.inputs.get("table")), numbers_of(program, params, source)
     earlier = _earlier(program, job, graph, given) if "initial" in job.inputs else None
-    engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
-    outcome = engine.run(job.progress)
-    if program.report is not None:
-        outcome.globals = program.report(outcome.globals, params)
-    written = program.finish(outcome.fields, params) if program.finish else outcome.fields
-    names = {
-        field: given.classes[name]
-        for field, name in {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}.items()
-    }
-    if names:
-        job.output.json(CLASSES, names)
-    return write_outcome(job, written, outcome, len(graph.indptr) - 1, program.restart is not None)
+    with saves_first() as shutdown:
+        snapshots = alone(
+            Folder(job.checkpoint), params.snapshot_every, shutdown, job.progress.log, job.save_checkpoint
+        )
+        engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier, snapshots)
+        outcome = engine.run(job.progress)
+    return write_outcome(program, params, given, outcome, job.output, job.progress.log)
+
+
+def with_defaults(program: VertexProgram, params: ProgramParams) -> ProgramParams:
+    """Parameters with the program's values of those that are None."""
+    return params.model_copy(
+        update={name: value for name, value in program.defaults.items() if getattr(params, name) is None}
+    )
 
 
 def _earlier(program: VertexProgram, job: StageRun[Any], graph: Coloured, given: GivenFields) -> Earlier:
@@ -116,21 +135,26 @@ def _earlier(program: VertexProgram, job: StageRun[Any], graph: Coloured, given:
     return earlier
 
 
-def _given(program: VertexProgram, job: StageRun[Any], vertices: int) -> GivenFields:
+def given_by(program: VertexProgram, graph: Dataset, table: Dataset | None) -> GivenFields:
+    """Fields of a program that a table gives.
+
+    Raises:
+        UserError: the table is of another graph, or as in `given_fields`.
+    """
     from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, given_fields
 
-    if not program.given:
+    if not program.given or table is None:
         return NOTHING_GIVEN
 
     def name_of(vertex: int) -> str:
-        with job.inputs["graph"].parquet("vertices.parquet") as file:
+        with graph.parquet("vertices.parquet") as file:
             return str(file.read(["node"]).column(0)[vertex].as_py())
 
-    matched = job.inputs["table"].manifest.inputs.get("graph")
-    if matched is not None and matched.digest != job.inputs["graph"].digest:
-        raise UserError("the table was matched with another graph", where=job.inputs["table"].uri,
-                        value=matched.digest, remedy=f"Match it with {job.inputs['graph'].uri}")  # fmt: skip
-    return given_fields(program, job.inputs["table"], vertices, name_of)
+    matched = table.manifest.inputs.get("graph")
+    if matched is not None and matched.digest != graph.digest:
+        raise UserError("the table was matched with another graph", where=table.uri, value=matched.digest,
+                        remedy=f"Match it with {graph.uri}")  # fmt: skip
+    return given_fields(program, table, int(graph.stats["vertices"] or 0), name_of)
 
 
 def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) -> dict[str, int]:
@@ -156,8 +180,14 @@ def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) ->
     return found
 
 
-def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> Coloured:
+def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, mapped: bool = False) -> Coloured:
     """The graph of two datasets.
+
+    Args:
+        graph: index dataset, or another kind of graph.
+        colours: of it.
+        program: what runs.
+        mapped: the arrays stay in their files, and colours are not checked: a worker checks those of its piece.
 
     Raises:
         UserError: the colours are of another graph or distance, or conflict, or a file is damaged.
@@ -169,7 +199,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
     from superworkflow.tasks.lib.vertex.transpose import in_edges
 
     weights = graph.array("weights.npy") if graph.stats.get("weighted") else None
-    indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
+    indptr, indices = graph.array("indptr.npy", mmap=mapped), graph.array("indices.npy")
     vertices = len(indptr) - 1
     check_rows(graph.uri, indptr, indices, weights, vertices)
     order, bounds = colours.array("order.npy", mmap=False), colours.array("bounds.npy", mmap=False)
@@ -180,23 +210,22 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
                         remedy=f"Colour it with colour.distance={needed}")  # fmt: skip
     if not _divides(order, bounds, vertices):
         raise UserError("the colours are damaged", where=colours.uri, remedy="Delete the dataset and run again")
-    colour = np.empty(vertices, np.int32)
-    colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
     directed = bool(graph.stats["directed"])
-    in_indptr, in_indices = in_edges(indptr, indices, directed)
-    if (updated := graph.stats.get("updated_side")) is not None:
-        colour[(sides(graph, program.name) > 0) != (updated == 1)] = -1
     blocks, block = None, np.arange(vertices, dtype=np.int32)
     if "blocks.npy" in colours:
         blocks = colours.array("blocks.npy", mmap=False)
         if not _blocks_fit(blocks, bounds):
             raise UserError("the blocks are damaged", where=colours.uri, remedy="Delete the dataset and run again")
         block[order] = np.repeat(np.arange(len(blocks) - 1, dtype=np.int32), np.diff(blocks))
-    around = indptr, indices, in_indptr, in_indices, needed, colour
-    vertex = conflict(*around) if blocks is None else conflict_of_blocks(*around, block)
-    if vertex >= 0:
-        raise UserError(f"vertices within distance {needed} have one colour", where=colours.uri,
-                        value=f"vertex {vertex}", remedy="Delete the dataset and run again")  # fmt: skip
+    if not mapped:
+        colour = np.empty(vertices, np.int32)
+        colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
+        if (updated := graph.stats.get("updated_side")) is not None:
+            colour[(sides(graph, program.name) > 0) != (updated == 1)] = -1
+        around = indptr, indices, *in_edges(indptr, indices, directed), needed, colour
+        vertex = conflict(*around) if blocks is None else conflict_of_blocks(*around, block)
+        if vertex >= 0:
+            raise of_one_colour(needed, vertex)
     given = {
         name: sides(graph, program.name)
         if name == SIDE
@@ -215,6 +244,12 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram) -> 
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
     return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks)
+
+
+def of_one_colour(distance: int, vertex: int) -> UserError:
+    """The error for a vertex that has the colour of another within a distance."""
+    return UserError(f"vertices within distance {distance} have one colour", where="the colours of the graph",
+                     value=f"vertex {vertex}", remedy="Delete their dataset and run again")  # fmt: skip
 
 
 def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
@@ -275,32 +310,46 @@ def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:
 
 
 def write_outcome(
-    job: StageRun[Any], fields: Mapping[str, Any], outcome: ProgramOutcome, vertices: int, messages: bool = False
-) -> Output:
-    """Write what a run left, its messages too if a later one can start from it; see `run_program`."""
+    program: VertexProgram, params: ProgramParams, given: GivenFields, outcome: ProgramOutcome, output: FileWriter,
+    log: Callable[[str], None],
+) -> Output:  # fmt: skip
+    """Write what a run left, its messages too if a later one can start from it.
+
+    Args:
+        program, params, given: what ran.
+        outcome: what it left.
+        output: where to write; see `VertexProgram.__call__`.
+        log: of the stage.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for name, values in {**fields, **(outcome.messages if messages else {})}.items():
-        for number, low in enumerate(range(0, max(1, len(values)), SHARD)):
-            job.output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(values[low : low + SHARD]))
-    job.output.json(GLOBALS, outcome.globals)
+    vertices = len(next(iter(outcome.fields.values())))
+    fields = program.finish(outcome.fields, params) if program.finish else outcome.fields
+    named = {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}
+    if named:
+        output.json(CLASSES, {field: given.classes[name] for field, name in named.items()})
+    for name, each in {**fields, **(outcome.messages if program.restart is not None else {})}.items():
+        for number, low in enumerate(range(0, max(1, len(each)), SHARD)):
+            output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(each[low : low + SHARD]))
+    values = program.report(outcome.globals, params) if program.report is not None else outcome.globals
+    output.json(GLOBALS, values)
     columns = list(outcome.trace[0]) if outcome.trace else ["step", "updates", "arcs", "residual"]
-    with job.output.file(TRACE) as path:
+    with output.file(TRACE) as path:
         pq.write_table(pa.table({name: [row[name] for row in outcome.trace] for name in columns}), path)
     updates, arcs = (int(sum(row[name] for row in outcome.trace)) for name in ("updates", "arcs"))
-    sweeps = job.params.scheduler == "sweep" and not job.params.tolerance
+    sweeps = params.scheduler == "sweep" and not params.tolerance
     how = {
         "empty": "no vertex is active",
         "tolerance": "the residual is within the tolerance",
         "sweeps": "warning: max_sweeps is reached, and vertices are still active",
         "steps": "as many as max_steps" if sweeps else "warning: max_steps is reached, and vertices are still active",
     }
-    job.progress.log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")
+    log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")
     stats: dict[str, Stat] = {
         "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,
         "ended": outcome.ended, "saved_share": 1 - updates / max(1, vertices * len(outcome.trace)),
-        **{f"global.{name}": value for name, value in outcome.globals.items() if isinstance(value, float)},
+        **{f"global.{name}": value for name, value in values.items() if isinstance(value, float)},
     }  # fmt: skip
     return Output(rows=vertices, stats=stats)
 
@@ -347,6 +396,20 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         cpu_s=_START_S + steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
+
+
+def _estimate_on_workers(
+    program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float, resources: Resources
+) -> Estimate:  # fmt: skip
+    """Each worker has its share of the graph and of fields, ghosts of all others at worst; the first one has the
+    fields of all vertices at the end. While a worker cuts its share, it has owners, colours and places of all."""
+    alone, graph = _estimate(program, params, inputs, arc_s), inputs.get("graph", {})
+    workers = max(1, sum(group.count for group in (resources.workers or {}).values()))
+    vertices = int(graph.get("vertices") or 0)
+    wide = alone.output_bytes // max(1, vertices)
+    share = (alone.memory_bytes - _PROCESS_BYTES) // workers
+    memory = _PROCESS_BYTES + share + share // 2 + (30 + 3 * wide) * vertices
+    return replace(alone, memory_bytes=memory, cpu_s=alone.cpu_s * 1.2)
 
 
 def _width(kind: FieldKind, sizes: Mapping[str, Any]) -> int:

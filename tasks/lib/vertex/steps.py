@@ -10,12 +10,13 @@ from numba.core import types
 from numba.extending import overload
 
 from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
+from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
 BLOCK = 1 << 12
-"""Vertices of one colour that a thread updates in one go, and whose residuals are added up first."""
+"""Vertices of one colour that a thread updates in one go."""
 Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
 _scope_of = scope_maker(SCHEMA)  # noqa: F821
@@ -26,19 +27,20 @@ _init = _compiled(with_helpers(PROGRAM.init or (lambda scope, params: None), _co
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-def _number(value):
+def _note(sums, row, value):
     raise NotImplementedError
 
 
-@overload(_number, inline="always")
-def _overload_number(value):
+@overload(_note, inline="always")
+def _overload_note(sums, row, value):
     if isinstance(value, types.NoneType):
-        return lambda value: 0.0
-    return lambda value: np.float64(value)
+        return lambda sums, row, value: None
+
+    return lambda sums, row, value: add_exactly(sums, row, np.float64(value))
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
-def run_share(state, queue, starts, params, residuals, claims, arrived, threads):
+def run_share(state, queue, starts, params, sums, row, claims, arrived, threads):
     """Update one thread's share of a step: colour after colour, in blocks that threads claim.
 
     Args:
@@ -46,12 +48,12 @@ def run_share(state, queue, starts, params, residuals, claims, arrived, threads)
         queue: int32 [active], the active vertices by colour, ascending in each.
         starts: int64 [colours + 1], where each colour begins.
         params: the program's parameters.
-        residuals: float64 [blocks]; the blocks begin anew with each colour.
+        sums: int64 [threads, WORDS], to which the residuals are added; see `exact_sum`.
+        row: of this thread.
         claims: int64 [colours], zeros: blocks that threads have claimed.
         arrived: int64 [colours], zeros: threads that have no block left.
         threads: how many call this.
     """
-    first = 0
     for colour in range(len(starts) - 1):
         low, high = starts[colour], starts[colour + 1]
         blocks = (high - low + BLOCK - 1) // BLOCK
@@ -59,11 +61,8 @@ def run_share(state, queue, starts, params, residuals, claims, arrived, threads)
             block = fetch_add(claims, colour, 1)
             if block >= blocks:
                 break
-            total = 0.0
             for place in range(low + block * BLOCK, min(low + (block + 1) * BLOCK, high)):
-                total += _number(_update(_scope_of(state, np.int64(queue[place])), params))
-            residuals[first + block] = total
-        first += blocks
+                _note(sums, row, _update(_scope_of(state, np.int64(queue[place])), params))
         if threads > 1:
             fetch_add(arrived, colour, 1)
             while load_acquire(arrived, colour) < threads:
@@ -108,7 +107,7 @@ def _tree(state, low, high, path, seen):
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
-def run_splashes(state, queue, starts, blocks, path, seen, params, residuals, claims, arrived, threads):
+def run_splashes(state, queue, starts, blocks, path, seen, params, sums, row, claims, arrived, threads):
     """Update one thread's share of a step, block after block: from the leaves of its tree to the root, and back.
 
     Args:
@@ -119,7 +118,8 @@ def run_splashes(state, queue, starts, blocks, path, seen, params, residuals, cl
         path: int32 [vertices], memory.
         seen: int64 [vertices], memory.
         params: the program's parameters.
-        residuals: float64 [active].
+        sums: int64 [threads, WORDS], to which the residuals are added; see `exact_sum`.
+        row: of this thread.
         claims: int64 [colours], zeros: blocks that threads have claimed.
         arrived: int64 [colours], zeros: threads that have no block left.
         threads: how many call this.
@@ -131,12 +131,10 @@ def run_splashes(state, queue, starts, blocks, path, seen, params, residuals, cl
                 break
             low, high = blocks[queue[number]], blocks[queue[number] + 1]
             _tree(state, low, high, path, seen)
-            total = 0.0
             for turn in range(2 * (high - low) - 1):
                 vertex = path[high - 1 - turn if turn < high - low else turn - (high - low) + 1 + low]
                 state.signals[vertex] = 0
-                total += _number(_update(_scope_of(state, np.int64(vertex)), params))
-            residuals[number] = total
+                _note(sums, row, _update(_scope_of(state, np.int64(vertex)), params))
         if threads > 1:
             fetch_add(arrived, colour, 1)
             while load_acquire(arrived, colour) < threads:

@@ -5,6 +5,7 @@
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scope import scope_maker
@@ -16,20 +17,20 @@ _length = LENGTH  # noqa: F821
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
-def fold_vectors(state, params, block, totals):
-    """Add up what the vertices say, block after block, each in the order of places.
+def fold_all(state, params, vertices, sums, row):
+    """Add up what the first vertices say, exactly.
 
     Args:
         state: `scope.State`.
         params: the program's parameters.
-        block: vertices of a block.
-        totals: float64 [blocks, length], zeros; becomes the sums.
+        vertices: how many.
+        sums: int64 [sums, WORDS], to some of which the values are added; see `exact_sum`.
+        row: first of these.
     """
-    vertices = len(state.indptr) - 1
     values = np.zeros(_length)
-    for number in range(len(totals)):
-        for vertex in range(number * block, min((number + 1) * block, vertices)):
-            values[:] = 0.0
-            _fold(_scope_of(state, np.int64(vertex)), params, values)
-            for k in range(_length):
-                totals[number, k] += values[k]
+    for vertex in range(vertices):
+        values[:] = 0.0
+        _fold(_scope_of(state, np.int64(vertex)), params, values)
+        for k in range(_length):
+            add_exactly(sums, row + k, values[k])
+    return 0.0

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.tasks.infer.run import all_rows
+from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
@@ -41,7 +42,6 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.trainer import Prepared, Trainer

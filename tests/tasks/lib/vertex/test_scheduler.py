@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks.kcore.program import PROGRAM as KCORE
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine
-from superworkflow.tasks.lib.vertex.scheduler import BLOCK, signalled
+from superworkflow.tasks.lib.vertex.scheduler import BLOCK, bucket, signalled
 from superworkflow.tasks.pagerank.program import PROGRAM as PAGERANK
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
 
@@ -29,7 +29,8 @@ def test_those_signalled_are_in_the_queue(size: int, signals: int, by_priority: 
     padded = np.concatenate([bits, np.zeros(-size % BLOCK, np.int32)]).reshape(-1, BLOCK)
     largest, degrees = padded.max(axis=1, initial=0), rng.integers(0, 9, size)
     bounds = np.sort(np.concatenate([[0, size], rng.integers(0, size + 1, 3)]))
-    found = signalled(bounds, bits, largest, degrees, by_priority, np.empty(size, np.int32))
+    lowest = bucket(int(largest.max(initial=0))) if by_priority else 1
+    found = signalled(bounds, bits, largest, degrees, lowest, np.empty(size, np.int32))
     top = priorities.max(initial=0)
     chosen = priorities >= (2.0 ** np.floor(np.log2(top)) if by_priority and top else 1e-30)
     assert found.vertices.tolist() == np.flatnonzero(chosen).tolist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -126,7 +127,7 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
         name: {path: state.fingerprint for path, state in sorted(members.items())} for name, members in states.items()
     }
     with Snapshots(given.get("store") or DEFAULT_STORE) as snapshots:
-        versions = {name: snapshots.state(address) for name, address in tables.items()}
+        versions = {name: snapshots.state(replace(address, deployed=True)) for name, address in tables.items()}
     identity = canonical_json(
         {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -37,8 +38,8 @@ def server() -> Iterator[Postgres]:
         yield found
 
 
-def read(address: str, store: Path, **settings: str) -> pa.Table:
-    uris, _ = read_tables({"source": address}, str(store), **settings)  # type: ignore[arg-type]
+def read(address: str, store: Path, **settings: Any) -> pa.Table:
+    uris, _ = read_tables({"source": address}, str(store), **settings)
     assert Path(uris["source"]).parent == store / "snapshots"
     return pq.read_table(uris["source"])
 
@@ -144,6 +145,8 @@ def test_faults_are_one_sentence_each(
     assert "password authentication failed" in refused(address, tmp_path)
     monkeypatch.setenv("LIBRARY_PASSWORD", secret)
     assert read(address, tmp_path).num_rows == 1
+    with pytest.raises(UserError, match="a deployed run reads no such variable"):
+        read(address, tmp_path, deployed=True)
     assert "must not contain a password" in (said := refused(guarded + "?table=pairs", tmp_path))
     assert secret not in said
     assert not any(secret in path.read_text(errors="ignore") for path in tmp_path.rglob("*") if path.is_file())

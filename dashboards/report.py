@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def attach_pictures(run: RunRecord, tracker: Tracker, outcomes: Sequence[Outcome]) -> None:
-    """Draw runtime and cost per stage, the pictures and panels that the superworkflow declares; write the report.
+    """Draw runtime and cost of stages that have run, the declared pictures and panels; write the report.
 
     If a declared picture or panel or the report fails, a warning is logged: the run already has all its results.
     """
@@ -32,9 +32,10 @@ def attach_pictures(run: RunRecord, tracker: Tracker, outcomes: Sequence[Outcome
 
     outputs = {record.name: record.output for record in run.stages}
     with tempfile.TemporaryDirectory(prefix="superworkflow-pictures-") as folder:
-        cost = Path(folder) / "stages.png"
-        cost_picture(run.stages, cost)
-        tracker.picture(cost)
+        if any(record.state != "cached" for record in run.stages):
+            cost = Path(folder) / "stages.png"
+            cost_picture(run.stages, cost)
+            tracker.picture(cost)
         for picture in outcomes:
             if not isinstance(picture, Picture) or picture.node not in outputs:
                 continue

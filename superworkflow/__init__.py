@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
+    from superworkflow.calls import deploy as deploy
+    from superworkflow.calls import predict as predict
+    from superworkflow.calls import sweep as sweep
     from superworkflow.infra.base.errors import UserError as UserError
     from superworkflow.infra.contract.diagram import Diagram as Diagram
     from superworkflow.infra.contract.diagram import Node as Node
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from superworkflow.interface import runs as runs
     from superworkflow.results import Result as Result
     from superworkflow.results import Run as Run
+    from superworkflow.results import Sweep as Sweep
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
@@ -73,8 +77,9 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.calls": ("deploy", "predict", "sweep"),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
-    "superworkflow.results": ("Result", "Run"),
+    "superworkflow.results": ("Result", "Run", "Sweep"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "keep_fields"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

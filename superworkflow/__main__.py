@@ -31,6 +31,7 @@ COMMANDS = {
     "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
     "compare": "compare two runs side by side",
+    "export": "write a table of a recorded run to a database or a file",
     "dashboard": "show runs, deployments and sweeps in a browser",
     "models": "list registered models: which version is in use, and why",
     "prune": "remove datasets, checkpoints and records that nothing kept refers to",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from superworkflow.dashboards.terminal import RunDisplay
+from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from superworkflow.infra.config.request import Request, check_machine
 from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.orchestration.export import check_formats, export
 from superworkflow.infra.process.interrupt import interruptible
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
+
+CANCELLED = "cancelled"
 
 
 class Execution:
@@ -20,18 +24,26 @@ class Execution:
     Args:
         request: what to run.
         name: of the run in Prefect and MLflow; Prefect's own choice when None.
-        formats: also write the result in these formats.
+        formats: also write the result in these formats, or its outputs to these tables.
         tracked: record it in MLflow.
+        listener: follows it, in addition to what is printed.
 
     Raises:
         UserError: what cannot run here, or a server that cannot be reached.
     """
 
-    def __init__(self, request: Request, name: str | None = None, formats: Sequence[str] = (), tracked: bool = True):
+    def __init__(
+        self,
+        request: Request,
+        name: str | None = None,
+        formats: Sequence[str] = (),
+        tracked: bool = True,
+        listener: Callable[[str, Event], None] | None = None,
+    ):
         check_formats(request.superworkflow, formats)
         check_machine(request)  # before a server is started
         request.store.check_writable()
-        launcher = make_launcher(request.profile)
+        self._launcher = launcher = _Cancellable(make_launcher(request.profile))
         launcher.prepare(request.missing_stages(), request.store.uri)
         from superworkflow.infra.orchestration.server import connect
 
@@ -42,8 +54,15 @@ class Execution:
         self._request, self._formats = request, formats
         self.tracker, self.tracking_uri = _tracker(request, tracked)  # one that is down is said before anything starts
         api.result()
+        display = RunDisplay(request)
+
+        def follow(node: str, event: Event) -> None:
+            display(node, event)
+            if listener is not None:
+                listener(node, event)
+
         self._flow = make_flow(
-            request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=RunDisplay(request),
+            request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=follow,
             finish=partial(attach_pictures, outcomes=request.superworkflow.outcomes), run_name=name,
             launcher=lambda _: launcher, prepared=True,
         )  # fmt: skip
@@ -55,16 +74,54 @@ class Execution:
             last_words: printed when signals end the process at once.
 
         Raises:
-            SuperworkflowError: a stage failed, or its input is bad.
+            SuperworkflowError: a stage failed, or its input is bad; `Stopped` after `cancel`.
             Interrupted: by a signal.
         """
         from superworkflow.infra.orchestration.parameters import flow_parameters
 
         with interruptible(last_words):
-            record: RunRecord = self._flow(**flow_parameters(self._request))
+            try:
+                record: RunRecord = self._flow(**flow_parameters(self._request))
+            except Exception:
+                if self._launcher.is_cancelled:  # Prefect has an error of its own for it
+                    raise Stopped(CANCELLED) from None
+                raise
             for name in self._formats:
-                record.outputs[f"export_{name}"] = export(self._request.superworkflow, name, record)
+                made = export(self._request.superworkflow, name, record)
+                record.outputs[f"export_{name.partition('=')[0]}"] = made
         return record
+
+    def cancel(self) -> None:
+        """End the running stages, from any thread; no further one starts, and `run` raises `Stopped`."""
+        self._launcher.is_cancelled = True
+        self._launcher.cancel()
+
+
+class _Cancellable(Launcher):
+    """A launcher whose stages, once the user has cancelled the run, were stopped and did not fail."""
+
+    def __init__(self, launcher: Launcher):
+        self._launcher = launcher
+        self.is_cancelled = False
+
+    def prepare(self, stages: Sequence[str], store: str = "") -> None:
+        self._launcher.prepare(stages, store)
+
+    def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
+        try:
+            return self._launcher.launch(call, on_event)
+        except SuperworkflowError as error:
+            if not self.is_cancelled:
+                raise
+            stopped = Stopped(CANCELLED)
+            stopped.attempts = error.attempts
+            raise stopped from None
+
+    def claim_orphans(self, output: str) -> tuple[Attempt, ...]:
+        return self._launcher.claim_orphans(output)
+
+    def cancel(self) -> None:
+        self._launcher.cancel()
 
 
 def _tracker(request: Request, tracked: bool) -> tuple[Tracker, str | None]:

@@ -13,12 +13,14 @@ stages raise `SuperworkflowError` with the words of the command line.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.frames import source_uri
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.handle import RunHandle
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.request import Request, build_request, default_store
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry, Move
 
 Params = Mapping[str, Any]
-_KEPT = "Complete stages are kept: the same call resumes from there."
 
 
+@overload
+def run(superworkflow: str | Superworkflow, *, wait: Literal[True] = True, **settings: Any) -> Run: ...
+@overload
+def run(superworkflow: str | Superworkflow, *, wait: Literal[False], **settings: Any) -> RunHandle: ...
 def run(
     superworkflow: str | Superworkflow,
     *,
@@ -58,8 +63,9 @@ def run(
     tracking: bool = True,
     rehash: bool = False,
     as_of: str = "",
+    wait: bool = True,
     **sources: Any,
-) -> Run:
+) -> Run | RunHandle:
     """Run a superworkflow as `superworkflow run` does; stages whose datasets are in the store are not run again.
 
     Args:
@@ -76,8 +82,12 @@ def run(
         tracking: record the run in MLflow.
         rehash: read all sources again, even those that seem unchanged.
         as_of: version or time at which tables of Delta Lake and Iceberg are read.
+        wait: False returns a handle at once: `progress`, `cancel()`, `result()`.
         sources: by name: a path, a URI, the address of a table in a database or lakehouse, a frame, an array, a sparse
             matrix or a graph. None leaves one out.
+
+    Returns:
+        The run, or a handle of it.
 
     Raises:
         UserError: bad input; nothing has run.
@@ -85,7 +95,7 @@ def run(
         KeyboardInterrupt: interrupted; complete stages are kept.
     """
     require_extra("flow")
-    chosen = _chosen(superworkflow)
+    chosen = chosen_superworkflow(superworkflow)
     terms = registration_of(
         chosen, register, gates=gates, max_drift=max_drift, tolerance=tolerance, promote=promote, warm_start=warm_start
     )
@@ -93,14 +103,8 @@ def run(
     request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration, as_of)
     from superworkflow.execution import Execution
 
-    execution = Execution(request, name, export, tracked=tracking)
-    try:
-        record = execution.run(_KEPT)
-    except SuperworkflowError as error:
-        if not isinstance(error, UserError):
-            error.add_note(_KEPT)
-        raise
-    return Run(chosen, record, execution.tracker.url())
+    handle = RunHandle(request, partial(Execution, request, name, export, tracking))
+    return handle.here() if wait else handle.start()
 
 
 def plan(
@@ -114,7 +118,7 @@ def plan(
     """
     from superworkflow.infra.planning.plan import plan as predict
 
-    stages = predict(_request(_chosen(superworkflow), sources, params, profile, store, config, prices))
+    stages = predict(_request(chosen_superworkflow(superworkflow), sources, params, profile, store, config, prices))
     columns = ["state", "seconds", "memory_bytes", "cpu_s", "cost_usd", "output_bytes", "warnings"]
     rows = [{name: getattr(each, name) for name in columns} | {"basis": each.basis} for each in stages]
     return frame(rows, index=[each.name for each in stages])
@@ -131,7 +135,7 @@ def explain(
     """
     from superworkflow.infra.planning.explain import explain as compare_stages
 
-    found = compare_stages(_request(_chosen(superworkflow), sources, params, profile, store, config))
+    found = compare_stages(_request(chosen_superworkflow(superworkflow), sources, params, profile, store, config))
     rows = [{"cached": each.cached, "created": each.created, "why": str(each)} for each in found]
     return frame(rows, index=[each.name for each in found])
 
@@ -226,7 +230,8 @@ def _registry(store: str | None) -> ModelRegistry:
     return open_registry(_location(store))
 
 
-def _chosen(superworkflow: str | Superworkflow) -> Superworkflow:
+def chosen_superworkflow(superworkflow: str | Superworkflow) -> Superworkflow:
+    """The superworkflow of a call: the object, or the one of a name or file."""
     return load_superworkflow(superworkflow) if isinstance(superworkflow, str) else superworkflow
 
 
@@ -243,24 +248,42 @@ def _request(
     as_of: str = "",
 ) -> Request:
     """The request of a call; values in memory are written to the store."""
-    bring_kernels()
-    sleep_soon()  # as the command line does
-    where = Store(_location(store).uri)
-    given = {name: value for name, value in sources.items() if value is not None}
-    for name in given:
+    where = open_store(store)
+    for name in sources:
         if name not in superworkflow.sources:
             raise UserError("is no source", where=superworkflow.name, value=name,
                             remedy=nearest(name, list(superworkflow.sources)))  # fmt: skip
-    values, uris = _nested(params or {}), dict[str, str]()
-    for name, value in given.items():
-        uris[name], implied = source_uri(superworkflow, name, value, where)
-        for flag in set(implied) & superworkflow.flags.keys():
-            prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
-            values.setdefault(prefix, {}).setdefault(parameter, True)
+    uris, values = given_sources(superworkflow, sources, params, where)
     return build_request(
         superworkflow, sources=uris, parameters=values, profile=profile, store=where.uri, config=config, prices=prices,
         rehash=rehash, registered=known_names, registration=registration, as_of=as_of,
     )  # fmt: skip
+
+
+def open_store(store: str | None) -> Store:
+    """The store of a call; this process is made ready for what runs there, as the command line does it."""
+    bring_kernels()
+    sleep_soon()
+    return Store(_location(store).uri)
+
+
+def given_sources(
+    superworkflow: Superworkflow, sources: Mapping[str, Any], params: Params | None, store: Store
+) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """URIs of sources, those in memory written to the store; parameters by prefix, with what the sources imply.
+
+    Raises:
+        UserError: a value that is no source, or no parameter.
+    """
+    values, uris = _nested(params or {}), dict[str, str]()
+    for name, value in sources.items():
+        if value is None:
+            continue
+        uris[name], implied = source_uri(superworkflow, name, value, store)
+        for flag in set(implied) & superworkflow.flags.keys():
+            prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
+            values.setdefault(prefix, {}).setdefault(parameter, True)
+    return uris, values
 
 
 def _nested(params: Params) -> dict[str, dict[str, Any]]:

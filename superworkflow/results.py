@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     import torch
+
+    from superworkflow.sweeps.summary import SweepReport, TrialRow
 
 _STAGE_COLUMNS = ("state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "saved_usd", "rows", "output")
 
@@ -58,6 +61,19 @@ class Result:
         if not all(name.endswith(".parquet") for name in self.names):
             raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
         return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
+
+    def export(self, address: str) -> int:
+        """Write the table to `postgresql://…?table=NAME`, or to a path or URI that ends in `.parquet`.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            UserError: it is no table, or cannot be written there.
+        """
+        from superworkflow.infra.storage.warehouse.sinks import write_table
+
+        return write_table([self.to_arrow()], address)
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a frame of pandas."""
@@ -197,6 +213,61 @@ class Run:
     def __repr__(self) -> str:
         metrics = f"\n{self.metrics.to_string()}" if len(self.metrics) else ""
         return f"{self.superworkflow.name} {self.record.name}{metrics}\n{self.stages.to_string()}"
+
+
+class Sweep:
+    """Result of a sweep.
+
+    Args:
+        report: of its study.
+    """
+
+    def __init__(self, report: SweepReport):
+        self.report = report
+
+    @property
+    def study(self) -> str:
+        """Name of the study."""
+        return self.report.study
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Parameters of the best trial, as `superworkflow.run` takes them; of several objectives see `front`.
+
+        Raises:
+            UserError: no trial is complete.
+        """
+        if not self.report.best:
+            raise UserError("no trial is complete", where=self.study, remedy="Look at `trials`, column reason")
+        return dict(self.report.best[0].params)
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """The best trial, or the Pareto front of several objectives."""
+        return self._frame(self.report.best)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """All trials: state, objectives, cost, parameters, reason of an early end."""
+        return self._frame(self.report.trials)
+
+    def _frame(self, rows: Sequence[TrialRow]) -> pd.DataFrame:
+        names = [each["name"] for each in self.report.objectives]
+        return frame(
+            [{"state": row.state, **dict(zip(names, row.values or (), strict=False)), "paid_usd": row.paid_usd,
+              "reused_usd": row.reused_usd, **row.params, "reason": row.reason} for row in rows],
+            index=[str(row.number) for row in rows],
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        report = self.report
+        note = f", stopped early: {html.escape(report.note)}" if report.note else ""
+        head = f"<b>{html.escape(report.study)}</b> {report.finished} of {report.target} trials{note}"
+        money = f"{report.paid_usd:.6f} USD, {report.saved_usd:.6f} saved by reuse"
+        return f"<p>{head}; {money}</p>{self.front._repr_html_()}"
+
+    def __repr__(self) -> str:
+        return f"{self.study}: {self.report.finished} of {self.report.target} trials\n{self.front.to_string()}"
 
 
 def frame(rows: Iterable[Any], index: Iterable[str] | None = None) -> pd.DataFrame:

@@ -18,6 +18,8 @@ from superworkflow.dashboards.web import figures, frames
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, attachments, run_content
 from superworkflow.dashboards.web.panels import MOST_BYTES, read_panel
 from superworkflow.dashboards.web.plotly_js import plotly_js
+from superworkflow.infra.tracking.lineage import lineage
+from superworkflow.infra.tracking.models import CURRENT
 from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
 from superworkflow.infra.tracking.tags import LOGS, PANELS
 
@@ -254,6 +256,34 @@ def compare() -> str:
     )  # fmt: skip
 
 
+@pages.get("/models")
+def models() -> str:
+    """Registered models: versions, moves of the alias, gates, drift."""
+    reader, by_id = _sources().runs, {each.run_id: each for each in _runs()}
+    found = reader.models()
+    holds = {name: hold for name in found if (hold := reader.hold(name)) is not None}
+    for version in (each for versions in found.values() for each in versions):
+        if version.run_id not in by_id and (older := reader.run(version.run_id)) is not None:
+            by_id[version.run_id] = older
+    moves = {name: frames.moves(versions) for name, versions in found.items()}
+    champions = {name: next((each for each in rows if CURRENT in each.aliases), None) for name, rows in found.items()}
+    charts = {name: figures.versions(rows) for name, rows in found.items() if len(rows) > 1}
+    return render_template(
+        "models.html", at="models", found=found, holds=holds, moves=moves, by_id=by_id, gates=frames.gates,
+        drift=frames.drift_of, charts=charts, champions=champions,
+    )  # fmt: skip
+
+
+@pages.get("/data/<digest>")
+def data(digest: str) -> str:
+    """A source or dataset: what made it, and what was made of it."""
+    reader = _sources().runs
+    found = lineage(reader.client, digest, reader.versions())
+    if found is None:
+        abort(404, "No run has recorded data of this digest.")
+    return render_template("data.html", at="", found=found, names={each.run_id: each.name for each in _runs()})
+
+
 @pages.get("/sweeps")
 def sweeps() -> str:
     """One study of a sweep."""
@@ -266,7 +296,7 @@ def sweeps() -> str:
     if study is not None:
         from superworkflow.dashboards.web.sweep_figures import sweep_figures
 
-        content = {"report": study[1], "figures": sweep_figures(*study)}
+        content = {"linked": True, "report": study[1], "figures": sweep_figures(*study)}
     return render_template("sweeps.html", at="sweeps", names=names, name=name, **content)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from superworkflow.dashboards.web.frames import DeploymentHistory, Month
 from superworkflow.dashboards.web.stages import Fit, Phases
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.tracking.models import Version
 
 COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
 """Colours readable on white and on black."""
@@ -175,6 +176,23 @@ def history(found: DeploymentHistory) -> Chart:
                       "yanchor": "bottom", "showarrow": False, "font": {"size": 11}})  # fmt: skip
     return chart(traces, 300, showlegend=True, shapes=shapes, annotations=notes,
                  xaxis={"type": "date", "nticks": 6}, yaxis={"title": {"text": found.metric}, "nticks": 6})  # fmt: skip
+
+
+def versions(found: Sequence[Version]) -> Chart:
+    """Quality of the versions of a model, with the moves of the alias."""
+    rows = sorted(found, key=lambda each: each.version)
+    names = list(dict.fromkeys(name for each in rows for name in each.quality))
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines+markers", "name": name, "x": [each.version for each in rows],
+         "y": [_finite(each.quality.get(name, math.nan)) for each in rows],
+         "line": {"color": COLOURS[place % len(COLOURS)], "width": 1.5},
+         "marker": {"size": [13 if "current" in each.aliases else 7 for each in rows],
+                    "symbol": ["star" if "current" in each.aliases else "circle" for each in rows]},
+         "hovertemplate": "version %{x}: %{y:.4f}<extra>%{fullData.name}</extra>"}
+        for place, name in enumerate(names)
+    ]  # fmt: skip
+    return chart(traces, 240, showlegend=len(names) > 1, yaxis={"nticks": 6},
+                 xaxis={"title": {"text": "version (star: in use)"}, "dtick": max(1, len(rows) // 12)})  # fmt: skip
 
 
 def lines(table: pd.DataFrame) -> Chart:

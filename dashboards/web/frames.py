@@ -9,9 +9,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pandas as pd
 
-from superworkflow.infra.contract.metrics import Figure, figures, headlines
+from superworkflow.infra.contract.metrics import Figure, drift_texts, figures, headlines
 from superworkflow.infra.contract.registration import Gate
-from superworkflow.infra.tracking.models import Version
+from superworkflow.infra.tracking.models import Move, Version
 from superworkflow.infra.tracking.run_reader import DetailedRun
 from superworkflow.infra.tracking.tags import UNCHANGED
 
@@ -197,21 +197,33 @@ class DeploymentHistory:
 
 def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> list[DeploymentHistory]:
     """Deployments that have run, the latest first."""
-    gates = {each.run_id: _gates(each) for each in versions}
+    checked = {each.run_id: gates(each) for each in versions}
     found: dict[str, list[DetailedRun]] = {}
     for run in sorted(runs, key=lambda run: run.started):
         if run.deployment_id:
             found.setdefault(run.deployment_id, []).append(run)
     histories = [
         DeploymentHistory(
-            identity, own[-1].deployment or identity, tuple(_promotion(run, gates.get(run.run_id, ())) for run in own)
+            identity, own[-1].deployment or identity, tuple(_promotion(run, checked.get(run.run_id, ())) for run in own)
         )
         for identity, own in found.items()
     ]
     return sorted(histories, key=lambda each: each.runs[-1].run.started, reverse=True)
 
 
-def _gates(version: Version) -> tuple[tuple[str, bool], ...]:
+def moves(versions: Sequence[Version]) -> list[Move]:
+    """Moves of the alias of a model, the latest first."""
+    return sorted((move for each in versions for move in each.moves), key=lambda move: move.when, reverse=True)
+
+
+def drift_of(run: DetailedRun | None) -> list[tuple[str, str]]:
+    """Figures of drift of a run that are not 0, as text."""
+    found = {} if run is None else run.figures
+    drift = {name.removeprefix(DRIFT): value for name, value in found.items() if name.startswith(DRIFT)}
+    return drift_texts({name: value for name, value in drift.items() if value}) or [("none", "")] * bool(drift)
+
+
+def gates(version: Version) -> tuple[tuple[str, bool], ...]:
     """Gates of a version, checked because others may write to the registry."""
     found = version.decision.get("gates")
     return tuple((str(text), bool(passed)) for text, passed in found.items()) if isinstance(found, dict) else ()

@@ -1,4 +1,4 @@
-"""Other formats of a result, written on request."""
+"""Other formats of a result, and tables of it in other places, written on request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,64 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.table_files import matching
+from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.infra.storage.warehouse.sinks import check_sink, write_table
 from superworkflow.infra.tracking.records import RunRecord
 
 
 def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
-    """Raises UserError for a format that the superworkflow does not have."""
+    """Check formats, and outputs with the address of a table that they are to be written to: `OUTPUT=ADDRESS`.
+
+    Raises:
+        UserError: the superworkflow has no such format or output, or no table can be written there.
+    """
     for name in names:
-        if name not in superworkflow.exports:
+        output, mark, address = name.partition("=")
+        if mark:
+            check_output(superworkflow, output)
+            check_sink(address)
+        elif name not in superworkflow.exports:
             valid = list(superworkflow.exports)
             raise UserError("no such export format", where="--export", value=name, remedy=nearest(name, valid))
+
+
+def check_output(superworkflow: Superworkflow, name: str) -> tuple[str, str]:
+    """Node and files of an output that is a table.
+
+    Raises:
+        UserError: there is none of this name, or it is no table.
+    """
+    if name not in superworkflow.outputs:
+        raise UserError("no such output", where=superworkflow.name, value=name,
+                        remedy=nearest(name, list(superworkflow.outputs)))  # fmt: skip
+    node, files = superworkflow.outputs[name]
+    if not files.endswith(".parquet"):
+        tables = [each for each, (_, listed) in superworkflow.outputs.items() if listed.endswith(".parquet")]
+        raise UserError("is no table", where=superworkflow.name, value=name,
+                        remedy=f"Tables are: {', '.join(tables) or 'none'}")  # fmt: skip
+    return node, files
+
+
+def write_output(superworkflow: Superworkflow, name: str, dataset: Dataset, address: str) -> int:
+    """Write an output to a table elsewhere (`infra.storage.warehouse.sinks`); the number of rows.
+
+    Args:
+        superworkflow: whose output.
+        name: of the output.
+        dataset: of the output's node.
+        address: of the table.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    import pyarrow as pa
+
+    files = matching(dataset.files(), check_output(superworkflow, name)[1])
+    opened = (dataset.parquet(each) for each in files)
+    try:
+        return write_table((pa.Table.from_batches([rows]) for each in opened for rows in each.iter_batches()), address)
+    finally:
+        dataset.close()
 
 
 def output_uri(dataset: Dataset, name: str) -> str | None:
@@ -39,8 +88,16 @@ def output_uri(dataset: Dataset, name: str) -> str | None:
 def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     """Write one format into the store, as `<store>/exports/<digest>.<ending>`; returns its URI.
 
-    What the format's function writes is a file or a folder. A folder in a bucket is there file by file.
+    What the format's function writes is a file or a folder. A folder in a bucket is there file by file. For
+    `OUTPUT=ADDRESS`, the output is written to the address.
     """
+    output, mark, address = name.partition("=")
+    if mark:
+        node = check_output(superworkflow, output)[0]
+        (uri,) = (record.output for record in run.stages if record.name == node)
+        write_output(superworkflow, output, Dataset.open(Location.of(uri)), address)
+        found = TableAddress.parse(address)
+        return found.shown if found is not None else Location.of(address).uri
     definition = superworkflow.exports[name]
     record = next(record for record in run.stages if record.name == definition.node)
     target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")

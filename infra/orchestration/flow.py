@@ -94,12 +94,14 @@ def make_flow(
         except Stopped as error:
             return Cancelled(message=str(error))
 
-    vars(run)["__signature__"] = flow_signature(superworkflow)
+    if request is None:
+        vars(run)["__signature__"] = flow_signature(superworkflow)
     made = flow(
         name=superworkflow.name, flow_run_name=run_name, description=superworkflow.help,
         validate_parameters=False, persist_result=False,
     )(run)  # fmt: skip
-    made.parameters = flow_schema(superworkflow)
+    if request is None:  # a form for people; it takes longer to make than a run of cached stages
+        made.parameters = flow_schema(superworkflow)
     return made
 
 

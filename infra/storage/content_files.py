@@ -40,14 +40,20 @@ def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path],
     return target.uri
 
 
-def write_parquet(tables: Iterable[pa.Table], path: Path) -> int:
-    """Write tables of one schema as one Parquet file, in row groups of `ROW_GROUP` rows; the number of rows."""
+def write_parquet(tables: Iterable[pa.Table], path: Path, *, store_schema: bool = False) -> int:
+    """Write tables of one schema as one Parquet file, in row groups of `ROW_GROUP` rows; the number of rows.
+
+    Args:
+        tables: at least one.
+        path: of the file.
+        store_schema: keep Arrow's own types, such as lists of one length.
+    """
     import pyarrow.parquet as pq
 
     rows, writer = 0, None
     try:
         for table in _regrouped(tables):
-            writer = writer or pq.ParquetWriter(path, table.schema, store_schema=False)
+            writer = writer or pq.ParquetWriter(path, table.schema, store_schema=store_schema)
             writer.write_table(table, row_group_size=ROW_GROUP)
             rows += table.num_rows
     finally:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
@@ -29,7 +30,7 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     open_client,
     page_of_run,
 )
-from superworkflow.infra.tracking.models import ModelRegistry, Version
+from superworkflow.infra.tracking.models import ModelRegistry, Move, Version
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tables import sqlite_path
 from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, DIGEST_TAG, STATE_TAG, read_texts
@@ -234,8 +235,19 @@ class RunReader:
 
     def versions(self) -> list[Version]:
         """All versions of all registered models that runs of superworkflows have made."""
-        registry = ModelRegistry(self.uri)
-        return [each for name in registry.names() for each in registry.versions(name) if each.digest]
+        return [each for versions in self.models().values() for each in versions if each.digest]
+
+    def models(self) -> dict[str, list[Version]]:
+        """Registered models by name, the versions of each newest first."""
+        return ModelRegistry(self.uri).listed()
+
+    def hold(self, name: str) -> Move | None:
+        """The rollback that holds a model, if one does."""
+        return ModelRegistry(self.uri).hold(name)
+
+    @property
+    def client(self) -> MlflowClient:
+        return self._client
 
     def _detailed(self, run: Any) -> DetailedRun:
         ended = datetime.fromtimestamp(run.info.end_time / 1000, UTC) if run.info.end_time else None

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -38,6 +38,9 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
 from superworkflow.infra.storage.warehouse.address import TableAddress
+
+if TYPE_CHECKING:
+    from superworkflow.infra.orchestration.deployment import Deployment, Registered
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
@@ -101,6 +104,39 @@ def run(options: argparse.Namespace) -> int:
         removed = remove(superworkflow.name, options.name)
         print(json.dumps({"removed": removed}) if options.json else f"{title}: {'removed' if removed else 'not there'}")
         return 0
+    made, done = register_deployment(superworkflow, options)
+    from superworkflow.infra.orchestration.deployment import next_times
+
+    due = [
+        each.isoformat(" ", "seconds") for each in (next_times(made.schedule, 3) if made.schedule is not None else ())
+    ]
+    if options.json:
+        document = {
+            "name": title,
+            "pool": options.pool,
+            "type": made.pool_type,
+            "parameters": made.parameters,
+            "next": due,
+        }
+        print(json.dumps({**document, **asdict(done)}))
+        return 0
+    print(f"{title}: {'registered' if done.created else 'updated'} on the {made.pool_type} pool {options.pool}")
+    if made.schedule is not None:
+        when = options.cron or f"every {options.interval}"
+        looks = ", runs only if the sources have changed" if options.when_changed else ""
+        print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
+        print(f"next         {', '.join(due)}")
+    print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
+    print(f"a worker     prefect worker start --pool {options.pool} --type {made.pool_type}")
+    return 0
+
+
+def register_deployment(superworkflow: Superworkflow, options: argparse.Namespace) -> tuple[Deployment, Registered]:
+    """Register the deployment, after all checks.
+
+    Raises:
+        UserError: the first invalid argument, or what the server refuses.
+    """
     profile = load_profile(options.profile)
     check_placements(superworkflow, profile, options.profile, known_names)
     kind = options.type or profile.launcher
@@ -114,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
         variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
-    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, next_times, register
+    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
     from superworkflow.infra.orchestration.notifications import check_targets
 
     check_targets(options.notify)
@@ -123,31 +159,14 @@ def run(options: argparse.Namespace) -> int:
     if options.when_changed and schedule is None:
         raise UserError("needs a schedule on which to check the sources", where="--when-changed",
                         remedy="Give --interval 10m, or --cron")  # fmt: skip
-    done = register(
-        Deployment(
-            superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
-            pull_step=PULL_STEP,
-            parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
-            concurrency_limit=options.concurrency_limit or (1 if schedule is not None else None),
-            collisions=options.collisions, paused=options.pause, version=__version__,
-            watcher=watcher(superworkflow.name) if options.when_changed else "", notify=tuple(options.notify),
-        ),
-        update_pool=options.update_pool,
+    made = Deployment(
+        superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name), pull_step=PULL_STEP,
+        parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
+        concurrency_limit=options.concurrency_limit or (1 if schedule is not None else None),
+        collisions=options.collisions, paused=options.pause, version=__version__,
+        watcher=watcher(superworkflow.name) if options.when_changed else "", notify=tuple(options.notify),
     )  # fmt: skip
-    due = [each.isoformat(" ", "seconds") for each in (next_times(schedule, 3) if schedule is not None else ())]
-    if options.json:
-        document = {"name": title, "pool": options.pool, "type": kind, "parameters": parameters, "next": due}
-        print(json.dumps({**document, **asdict(done)}))
-        return 0
-    print(f"{title}: {'registered' if done.created else 'updated'} on the {kind} pool {options.pool}")
-    if schedule is not None:
-        when = options.cron or f"every {options.interval}"
-        looks = ", runs only if the sources have changed" if options.when_changed else ""
-        print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
-        print(f"next         {', '.join(due)}")
-    print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
-    print(f"a worker     prefect worker start --pool {options.pool} --type {kind}")
-    return 0
+    return made, register(made, update_pool=options.update_pool)
 
 
 def _parameters(

@@ -13,7 +13,7 @@ from superworkflow.commands.run import start
 from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
-from superworkflow.infra.config.request import build_request
+from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         help="a registered model: NAME (the version in use), NAME/VERSION or NAME@ALIAS; or the URI of the dataset "
         "that its run trained",
     )  # fmt: skip
-    applying = _applying()
-    chosen = applying[0] if len(applying) == 1 else None
+    found = applying()
+    chosen = found[0] if len(found) == 1 else None
     declared: set[str] = set()
-    for each in applying:
+    for each in found:
         add_source_arguments(parser, each, declared | each.applies.keys())
         declared |= each.sources.keys()
     if chosen is not None and asks_for_help(given):
@@ -52,19 +52,28 @@ def run(options: argparse.Namespace) -> int:
     """Predict; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
     require_extra("flow")
     _check_out(options.out)
-    superworkflow, source, uri = _resolved(options)
-    request = build_request(
-        superworkflow, sources=sources_of(superworkflow, _with(options, source, uri)), config=options.config,
-        assignments=options.set, profile=options.profile, store=options.store, prices=options.prices,
-        rehash=options.rehash, registered=known_names, tables_from=tables_from(options),
-    )  # fmt: skip
+    request = request_of(options)
     done = start(request, options)
     if done.record is not None and options.out is not None:
-        _copy(superworkflow, done.record, options.out)
+        _copy(request.superworkflow, done.record, options.out)
     return done.exit_code
 
 
-def _applying() -> list[Superworkflow]:
+def request_of(options: argparse.Namespace) -> Request:
+    """The request that applies the model.
+
+    Raises:
+        UserError: there is no such model, or the first invalid argument.
+    """
+    superworkflow, source, uri = _resolved(options)
+    return build_request(
+        superworkflow, sources=sources_of(superworkflow, _with(options, source, uri)), config=options.config,
+        assignments=options.set, profile=options.profile, store=options.store, prices=options.prices,
+        rehash=options.rehash, registered=known_names, tables_from=tables_from(options), as_of=options.as_of,
+    )  # fmt: skip
+
+
+def applying() -> list[Superworkflow]:
     """Superworkflows that apply models to new data."""
     return [found for name in superworkflow_names() if (found := load_superworkflow(name)).applies]
 
@@ -81,16 +90,16 @@ def _resolved(options: argparse.Namespace) -> tuple[Superworkflow, str, str]:
     """
     text, store = options.model, Store(options.store)
     dataset = None if text.startswith(_REGISTERED) else Dataset.find(Location.of(text))
-    for superworkflow in _applying():
+    for superworkflow in applying():
         for source, stage in superworkflow.applies.items():
             if dataset is not None and dataset.manifest.stage == stage:
                 return superworkflow, source, dataset.uri
     if dataset is not None:
-        stages = ", ".join(stage for each in _applying() for stage in each.applies.values())
+        stages = ", ".join(stage for each in applying() for stage in each.applies.values())
         raise UserError("this dataset is no model that can be applied", where=dataset.uri, value=dataset.manifest.stage,
                         remedy=f"Give a dataset of stage {stages}, or the name of a registered model")  # fmt: skip
     version = _version(options)
-    for superworkflow in _applying():
+    for superworkflow in applying():
         for source, stage in superworkflow.applies.items():
             if (digest := version.datasets.get(stage)) is None:
                 continue

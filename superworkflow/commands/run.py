@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         action="append",
         default=[],
         metavar="FORMAT",
-        help=f"also write the result as FORMAT: {formats}",
+        help=f"also write the result as FORMAT: {formats}; or OUTPUT=ADDRESS: a table of it to "
+        "postgresql://…?table=NAME, or a path or URI that ends in .parquet",
     )
     parser.add_argument(
         "--register", metavar="NAME", help="register the model under this name, and promote it if it is good enough"

@@ -140,6 +140,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_new(options: argparse.Namespace) -> int:
+    return _run(options, *new_study(options))
+
+
+def new_study(options: argparse.Namespace) -> tuple[SweepStudy, Request, int]:
+    """The study of a new sweep, or of the one that the same arguments began; its request, and the trials in total.
+
+    Raises:
+        UserError: the first invalid argument.
+    """
     from superworkflow.sweeps.setup import Wishes, describe, set_up
     from superworkflow.sweeps.study import SweepStudy
 
@@ -170,15 +179,46 @@ def _run_new(options: argparse.Namespace) -> int:
     study = SweepStudy.create(storage, options.study or spec.name(), spec, given)
     for line in describe(replace(setup, spec=study.spec), study.objectives):
         print(line, file=sys.stderr)
-    return _run(options, study, setup.request, study.set_target(setup.trials))
+    return study, setup.request, study.set_target(setup.trials)
 
 
 def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trials: int) -> int:
+    resume = _resume_command(options, study)
+    try:
+        found = carry_out(options, study, request, trials, f"Finished trials are kept. To resume:\n    {resume}")
+    except (SuperworkflowError, Interrupted) as error:
+        print(f"\n{error}\nFinished trials are kept. To resume:\n    {resume}", file=sys.stderr)
+        return error.exit_code
+    from superworkflow.dashboards.sweep_terminal import print_sweep
+
+    print_sweep(found.document())
+    if found.note:
+        print(f"\nStopped early: {found.note.rstrip('.')}.\nTo resume:\n    {resume}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(found.document(), indent=1))
+    return 1 if found.note else 0
+
+
+def carry_out(
+    options: argparse.Namespace, study: SweepStudy, request: Request, trials: int, last_words: str = ""
+) -> SweepReport:
+    """Run the trials that are missing; the report of all.
+
+    Args:
+        options: of the command.
+        study: to which they belong.
+        request: that they vary.
+        trials: in total.
+        last_words: printed when signals end the process at once.
+
+    Raises:
+        SuperworkflowError: a server cannot be reached; finished trials are kept.
+        Interrupted: by a signal; likewise.
+    """
     _check_numbers(options)
     from superworkflow.infra.orchestration.server import connect
 
     api = connect()  # while it starts, the other libraries are imported
-    from superworkflow.dashboards.sweep_terminal import print_sweep
     from superworkflow.infra.orchestration.sweep import Board, run_as_flow
     from superworkflow.sweeps.summary import report
     from superworkflow.sweeps.sweep import Sweep, SweepLimits, tag_best
@@ -194,7 +234,6 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
     limits = SweepLimits(trials, parallel, options.budget_usd, options.max_failures)
     api.result()
     record = _record(options, study, request)
-    resume = _resume_command(options, study)
     print(f"study      {study.name} in {study.storage}, {trials} trials, {parallel} at once", file=sys.stderr)
 
     def body(board: Board) -> str:
@@ -203,22 +242,13 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
         return Sweep(study, replace(request, profile=profile), limits, record, board).run()
 
     parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
-    try:
-        with interruptible(f"Finished trials are kept. To resume:\n    {resume}"):
-            note = run_as_flow(request.superworkflow, study.name, parameters, body)
-            model = _publish(options, study, request) if options.publish and not note else ""
-    except (SuperworkflowError, Interrupted) as error:
-        print(f"\n{error}\nFinished trials are kept. To resume:\n    {resume}", file=sys.stderr)
-        return error.exit_code
+    with interruptible(last_words):
+        note = run_as_flow(request.superworkflow, study.name, parameters, body)
+        model = _publish(options, study, request) if options.publish and not note else ""
     found = report(study, note, model)
     tag_best(record, found.trials, found.best)
     _keep(record, study, found)
-    print_sweep(found.document())
-    if note:
-        print(f"\nStopped early: {note.rstrip('.')}.\nTo resume:\n    {resume}", file=sys.stderr)
-    if options.json:
-        print(json.dumps(found.document(), indent=1))
-    return 1 if note else 0
+    return found
 
 
 def _record(options: argparse.Namespace, study: SweepStudy, request: Request) -> SweepRecord:

@@ -22,11 +22,13 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.heterograph import NODE_SET
 from superworkflow.tasks.lib.distributed.kernels import copy_rows
 from superworkflow.tasks.lib.distributed.kv_store import RemoteRows
 from superworkflow.tasks.lib.gnn.distributed.edge_split import divided
 from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
 from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSource
+from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING
 from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     gather_means,
@@ -36,6 +38,7 @@ from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     transpose,
 )
 from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRowsPart, SharedMeansPart
+from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.kernels import (
     Renumbered,
@@ -52,6 +55,7 @@ from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
@@ -60,6 +64,10 @@ from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
 from superworkflow.tasks.sample.partitioned.requester import ShardRequest
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
+from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
+from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
 
 _VERTICES = 200
 
@@ -134,6 +142,41 @@ def _make_homogeneous(folder: Path) -> None:
         graph = _make("heterograph", {}, here / "graph", edges=edges, features=features, labels=labels)
         _make("baselines", {}, here / "baselines", graph=graph)
         _make("aggregate", {}, here / "aggregate", graph=graph)
+    sums = _make("aggregate", {"form": "gcn"}, here / "sums", graph=graph)
+    _compile_whole_graph(HeteroGraph.open(Dataset.open(Location.of(graph))), Dataset.open(Location.of(sums)))
+
+
+class _Squares:
+    """A loss without labels."""
+
+    def loss(self, interval: Interval, scores: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
+        return float((scores**2).sum()), 2 * scores
+
+
+def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
+    """Kernels of full-graph training, without torch, which the compiling image lacks."""
+    (edges,) = graph.edge_sets
+    features = features_of(graph, NODE_SET)
+    assert features is not None
+    whole = WholeGraph.of_rows(graph.rows(edges), 2)
+    width, halves = features.shape[1], read_only(features.astype(np.float16))
+    layers: list[tuple[bool, NDArray[Any], list[WholeLayer]]] = []
+    for precision in DTYPES:
+        gcn = sums_of(sums, graph, 0, features.shape, GCN)
+        layers.append((False, gcn, [WholeGcn(whole, width, precision, number > 0) for number in range(2)]))
+        layers += [
+            (True, each, [WholeGat(whole, 1, width, precision) for _ in range(2)])
+            for each in (read_only(features.astype(np.float32)), halves)
+        ]
+    one, matrix = np.ones((1, width), np.float32), np.ones((width, width), np.float32)
+    weights = {"linear.weight": matrix, "linear.bias": one[0], "bias": one[0], "of_senders": one, "of_receivers": one}
+    for attends, inputs, made in layers:
+        network = WholeNetwork(whole, made, inputs, _Squares(), Dropout(0.5, 0), attends, True)
+        states = [IntervalState() for _ in whole.intervals]
+        for program in (network.training, network.validation):
+            for task in program:
+                for interval, state in zip(whole.intervals, states, strict=True):
+                    network.execute(task, interval, 0, [weights, weights], state)
 
 
 def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:

@@ -3,15 +3,19 @@
 Two vertices of one colour are further apart than `distance`, in whichever direction edges point. Vertices take, in the
 order of their numbers and so from the highest degree, the smallest colour that is free (greedy colouring, largest
 first: Welsh and Powell, 1967). At distance 1 the two node sets of a bipartite graph have a colour each, sources the
-first.
+first. Where a program updates one of two node sets alone (`updated_side` in the graph's stats), its vertices have
+colours such that two of one colour share no neighbour, and the other set has the last colour. With `block`, vertices of
+one colour may be neighbours within one block, see `tasks.lib.vertex.blocks`.
 
 Files: `colour.npy` int32 [vertices]; `order.npy` int32 [vertices], the vertices by colour, ascending in each;
-`bounds.npy` int64 [colours + 1], where each colour begins in the order.
+`bounds.npy` int64 [colours + 1], where each colour begins in the order. With blocks the order is by colour,
+block, and breadth first in each, and there is `blocks.npy` int64 [blocks + 1], where each block begins in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
@@ -22,6 +26,8 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 _PROCESS_BYTES = 160 << 20
 _START_S = 0.6
+WORDS = 16
+"""Words of 64 colours, beyond which the vertices of an updated node set have a colour each."""
 
 
 class ColourParams(StageParams):
@@ -32,6 +38,16 @@ class ColourParams(StageParams):
         description="Distance within which no two vertices have one colour: 0 for one colour of all, 1 for updates "
         "that read their neighbours, 2 for updates that write them; 0 to 2. By default 2 for factors, else 1.",
     )  # fmt: skip
+
+    block: int = Field(
+        default=1, ge=1, le=10**6, description="Most vertices of a block, 1 to 10⁶. Blocks are grown breadth first; "
+        "those that are signalled are updated as trees, from the leaves to the vertex of highest priority and back.",
+    )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        """As of every stage; blocks came later than the first colours, which stay what they were."""
+        values = super().identity()
+        return values if self.block > 1 else {name: value for name, value in values.items() if name != "block"}
 
     def distance_of(self, graph: Stats) -> int:
         """The distance for a graph with these stats."""
@@ -45,10 +61,11 @@ def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resou
         int(graph.get("vertices") or 0),
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
-    looks = (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
+    of_side = graph.get("updated_side") is not None
+    looks = arcs if of_side else (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
     both = 2 if graph.get("directed") else 1
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both),
+        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both + 8 * WORDS * of_side),
         cpu_s=_START_S + 2.5e-9 * looks + 2e-8 * vertices, output_bytes=8 * vertices,
         stats={"vertices": vertices}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip

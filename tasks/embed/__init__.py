@@ -128,7 +128,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="embed",
-    version="3",
+    version="4",
     params=EmbedParams,
     inputs={
         "graph": Input("index dataset: the labels"),

@@ -15,6 +15,7 @@ from superworkflow.tasks.embed._lanes import (
     data,
     fields,
     fma,
+    in_order,
     load,
     load_part,
     pick,
@@ -24,28 +25,35 @@ from superworkflow.tasks.embed._lanes import (
     sum_lanes,
     transpose,
 )
-from superworkflow.tasks.embed._words import WORD, multiply_words, round_factors, store_pairs, words_along
+from superworkflow.tasks.embed._words import ORDER, TILES, WORD, multiply_words, round_factors, store_pairs, words_along
 from superworkflow.tasks.lib.kernels.cpu_features import has
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 
+STEP = 32 if TILES else LANES
+"""Floats of a row of factors or gradients are a multiple of this."""
 ROWS = 8
 """Rows that a product advances by."""
-_SUMS = (8, 2) if has("avx512f") else (4, 1)
-"""Rows and vectors of a tile of sums that stay in registers: 16 of the 32 of AVX-512, 8 of 16 elsewhere. The order in
-which one sum is added up does not depend on it."""
+_SUMS = (4, 2) if has("avx512f") else (4, 1)
+"""Rows and vectors of sums that stay in registers, three of each: 24 of the 32 of AVX-512, 12 of 16 elsewhere. The
+order in which one sum is added up does not depend on it."""
+_BLOCK_WORDS = 16
+"""Words of a block of terms."""
 
 
 def _product(add: bool) -> Any:
     """Intrinsic of `set_product` or `add_product`."""
 
-    def product(typing_context: Any, left: Any, right: Any, out: Any, length: Any, vectors: Any) -> Any:
-        return types.void(left, right, out, types.int64, types.int64), generate
+    def product(
+        typing_context: Any, left: Any, right: Any, out: Any, length: Any, phase: Any, vectors: Any
+    ) -> Any:  # fmt: skip
+        return types.void(left, right, out, types.int64, types.int64, types.int64), generate
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, *strides = fields(context, builder, signature, arguments, 0)
         a_first, a_row, a_step = (builder.mul(stride, INT64(WORD)) for stride in strides)
         b, b_first, b_step, b_column = fields(context, builder, signature, arguments, 1)
         c, c_first, c_row = fields(context, builder, signature, arguments, 2)
-        length, vectors = arguments[3:]
+        length, phase, vectors = arguments[3:]
         pair_step = builder.mul(b_step, INT64(WORD))
         b_start = builder.add(builder.mul(b_first, pair_step), b_column)
         rows, wide = _SUMS
@@ -55,46 +63,69 @@ def _product(add: bool) -> Any:
             lane = builder.mul(vector, INT64(LANES))
             lefts = [builder.gep(a, [builder.add(a_first, builder.mul(a_row, INT64(top + r)))]) for r in range(rows)]
             right = builder.gep(b, [builder.add(b_start, lane)])
+            cells = [(r, v) for r in range(rows) for v in range(count)]
             places = [
-                [
-                    builder.gep(
-                        c, [builder.add(builder.add(c_first, builder.mul(c_row, INT64(top + r))),
-                                        builder.add(lane, INT64(v * LANES)))]
-                    )
-                    for v in range(count)
-                ]
-                for r in range(rows)
+                builder.gep(
+                    c, [builder.add(builder.add(c_first, builder.mul(c_row, INT64(top + r))),
+                                    builder.add(lane, INT64(v * LANES)))]
+                )
+                for r, v in cells
             ]  # fmt: skip
-            start = [[load(builder, place) if add else splat(0) for place in row] for row in places]
-            before, loop = builder.block, builder.append_basic_block("multiply")
-            after = builder.append_basic_block("multiplied")
-            builder.branch(loop)
-            builder.position_at_end(loop)
+
+            def multiply(step: Any, sums: list[Any]) -> list[Any]:
+                """`sums` and the products of word `step`."""
+                base = builder.gep(right, [builder.mul(step, pair_step)])
+                others = []
+                for v in range(count):
+                    first = builder.gep(base, [INT64(v * LANES)])
+                    others.append([load(builder, place) for place in (first, builder.gep(first, [b_step]))[:WORD]])
+                index, factors = builder.mul(step, a_step), []
+                for r in range(rows):
+                    left = builder.gep(lefts[r], [index])
+                    factors.append([spread(builder, builder.load(builder.gep(left, [INT64(n)]))) for n in range(WORD)])
+                return [
+                    multiply_words(builder, factors[r], others[v], total)
+                    for (r, v), total in zip(cells, sums, strict=True)
+                ]
+
+            totals = [load(builder, place) if add else splat(0) for place in places]
+            zeros, block_end = [splat(0)] * len(cells), builder.sub(INT64(_BLOCK_WORDS), phase)
+            before, block = builder.block, builder.append_basic_block("block")
+            pair, folded, after = (builder.append_basic_block(name) for name in ("pair", "folded", "multiplied"))
+            builder.branch(block)
+            builder.position_at_end(block)
+            begin, end = builder.phi(INT64), builder.phi(INT64)
+            total = [builder.phi(VECTOR) for _ in cells]
+            last = builder.select(builder.icmp_signed("<", end, length), end, length)
+            builder.branch(pair)
+            builder.position_at_end(pair)
             step = builder.phi(INT64)
-            sums = [[builder.phi(VECTOR) for _ in range(count)] for _ in range(rows)]
-            base = builder.gep(right, [builder.mul(step, pair_step)])
-            others = []
-            for v in range(count):
-                first = builder.gep(base, [INT64(v * LANES)])
-                others.append([load(builder, place) for place in (first, builder.gep(first, [b_step]))[:WORD]])
-            index = builder.mul(step, a_step)
-            new = []
-            for r in range(rows):
-                left = builder.gep(lefts[r], [index])
-                factor = [spread(builder, builder.load(builder.gep(left, [INT64(n)]))) for n in range(WORD)]
-                new.append([multiply_words(builder, factor, others[v], sums[r][v]) for v in range(count)])
-            following = builder.add(step, INT64(1))
-            step.add_incoming(INT64(0), before)
-            step.add_incoming(following, loop)
-            for r in range(rows):
-                for v in range(count):
-                    sums[r][v].add_incoming(start[r][v], before)
-                    sums[r][v].add_incoming(new[r][v], loop)
-            builder.cbranch(builder.icmp_signed("<", following, length), loop, after)
+            even, odd = ([builder.phi(VECTOR) for _ in cells] for _ in range(2))
+            new_even = multiply(step, even)
+            new_odd = multiply(builder.add(step, INT64(1)), odd)
+            following = builder.add(step, INT64(2))
+            builder.cbranch(builder.icmp_signed("<", following, last), pair, folded)
+            builder.position_at_end(folded)
+            next_end = builder.add(last, INT64(_BLOCK_WORDS))
+            new_total = [
+                in_order(builder, t, in_order(builder, e, o)) for t, e, o in zip(total, new_even, new_odd, strict=True)
+            ]
+            builder.cbranch(builder.icmp_signed("<", last, length), block, after)
+            for phi, first, again in [
+                (begin, INT64(0), last), (end, block_end, next_end),
+                *zip(total, totals, new_total, strict=True),
+            ]:  # fmt: skip
+                phi.add_incoming(first, before)
+                phi.add_incoming(again, folded)
+            for phi, first, again in [
+                (step, begin, following), *zip(even, zeros, new_even, strict=True),
+                *zip(odd, zeros, new_odd, strict=True),
+            ]:  # fmt: skip
+                phi.add_incoming(first, block)
+                phi.add_incoming(again, pair)
             builder.position_at_end(after)
-            for r in range(rows):
-                for v in range(count):
-                    store(builder, new[r][v], places[r][v])
+            for value, place in zip(new_total, places, strict=True):
+                store(builder, value, place)
 
         for top in range(0, ROWS, rows):
             whole = builder.sub(vectors, builder.srem(vectors, INT64(wide)))
@@ -108,14 +139,14 @@ def _product(add: bool) -> Any:
     return intrinsic(product)
 
 
-set_product = _product(add=False)
-"""set_product((a, first, row, step), (b, first, step, column), (c, first, row), length, vectors): C = A B for 8 rows
-of C: c[first + r row + k] = sum_t A[r, t] B[t, k] with r < 8, k < 16 `vectors`, and two terms t for each of `length`
-words, 1 or more.
+set_product = PRODUCTS.marks(_product(add=False))
+"""set_product((a, first, row, step), (b, first, step, column), (c, first, row), length, phase, vectors): C = A B for 8
+rows of C: c[first + r row + k] = sum_t A[r, t] B[t, k] with r < 8, k < 16 `vectors`, and two terms t for each of
+`length` words, an even number from 2 on. The first word is number `phase` of a block of 16, also even.
 
-The word of A at row r and terms 2 t, 2 t + 1 is the one of number first + r row + t step in `a`. B is `b` from its row
+Word t of A at row r is the one of number first + r row + t step in `a`. B is `b` from its row
 of words `first` and its column `column` on; a row has `step` words."""
-add_product = _product(add=True)
+add_product = PRODUCTS.marks(_product(add=True))
 """C += A B; see `set_product`."""
 
 
@@ -136,7 +167,7 @@ def _pack(transposed: bool) -> Any:
         count = builder.sub(high, low)
         if not transposed:
             step = builder.mul(step, INT64(WORD))
-        stride = builder.and_(builder.add(length, INT64(LANES - 1)), INT64(-LANES))
+        stride = builder.and_(builder.add(length, INT64(STEP - 1)), INT64(-STEP))
         sources = []
         for r in range(LANES):
             index = builder.add(first, INT64(r))
@@ -169,11 +200,11 @@ def _pack(transposed: bool) -> Any:
                     store(builder, words_along(builder, vector), builder.gep(words, [place]))
                 return
             if WORD == 1:
-                every = list(range(2 * LANES))
+                every = ORDER + [LANES + term for term in ORDER]
                 lines = [pick(builder, low, every, high) for low, high in zip(parts[0], parts[-1], strict=True)]
                 lines = [builder.bitcast(line, VECTOR) for line in lines]
             else:
-                lines = parts[0]
+                lines = [pick(builder, line, ORDER) for line in parts[0]]
             for r, vector in enumerate(transpose(builder, lines)[: LANES * len(parts) * WORD // 2]):
                 store(builder, vector, builder.gep(words, [builder.mul(builder.add(along, INT64(r)), step)]))
 
@@ -189,14 +220,12 @@ def _pack(transposed: bool) -> Any:
     return intrinsic(pack)
 
 
-pack_left = _pack(transposed=False)
+pack_left = PRODUCTS.marks(_pack(transposed=False))
 """pack_left((table, length, zeros), (rows, first, low, high), (words, step), pairs, norms, row): 16 rows of factors on
 the left, the rows `row` to `row` + 15 of a matrix x: x[row + r] is row rows[first + r] of `table`, of `length` floats,
 or zeros (from `zeros`, a row of them) where first + r is below `low` or not below `high`.
 
-words[(row + r) step + k] = (x[row + r, 2 k], x[row + r, 2 k + 1]);
-pairs[(row / 2 + r) stride + k] = (x[row + 2 r, k], x[row + 2 r + 1, k]), with `stride` the next multiple of 16 of
-`length`; and norms[row + r] is the squared norm of x[row + r]."""
-pack_right = _pack(transposed=True)
-"""As `pack_left`, with factors on the right: transposed,
-words[k step + row + r] = (x[row + r, 2 k], x[row + r, 2 k + 1])."""
+words[(row + r) step + t] is word t of x[row + r]; pairs[(row / 2 + t) stride + k] is word t of the 16 rows' x[., k],
+with `stride` the next multiple of 16 (tiles: 32) of `length`; and norms[row + r] is the squared norm of x[row + r]."""
+pack_right = PRODUCTS.marks(_pack(transposed=True))
+"""As `pack_left`, with factors on the right: transposed, words[t step + row + r] is word t of x[row + r]."""

@@ -26,8 +26,9 @@ from superworkflow.tasks.embed._lanes import (
     store,
     sum_lanes,
 )
-from superworkflow.tasks.embed._words import WORD, round_factors, words_along, words_of
+from superworkflow.tasks.embed._words import ORDER, WORD, round_factors, words_along, words_of
 from superworkflow.tasks.lib.kernels.prefetch import LEVEL, hint
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""
@@ -56,27 +57,32 @@ def _curvature(builder: Any, score: Any, probability: Any) -> Any:
     return builder.select(flat, splat(0.25), ratio)
 
 
+SCORED = 4
+"""Centres whose scores become slopes together."""
+
+
+@PRODUCTS.marks
 @intrinsic
 def score_rows(
     typing_context: Any, scores: Any, weights: Any, count: Any, left: Any, label: Any, right: Any, words: Any,
     pairs: Any,
 ) -> Any:  # fmt: skip
-    """From the scores of the centres `row` and `row` + 1 to the gradients of the objective by them, `count` of each, a
+    """From the scores of the centres `row` to `row` + 3 to the gradients of the objective by them, `count` of each, a
     multiple of 16.
 
     Args:
-        scores: (scores, score).
+        scores: (scores, score, stride).
         weights: (weights, weight, step).
         left: of the centres, (scales, norms, curves, row).
         label: 1 for contexts, 0 for negatives.
         right: of the contexts or negatives, (norms, curves, first).
 
     Writes:
-        words, pairs: (words, word) and (pairs, pair); and the curves of both sides.
+        words, pairs: (words, word, stride) and (pairs, pair, stride); and the curves of both sides.
 
-    With r = 0 or 1, s = scores[score + r count + k], w = scales[row + r] weights[weight + r step + k] and c the
+    With r below 4, s = scores[score + r stride + k], w = scales[row + r] weights[weight + r step + k] and c the
     curvature bound of `_curvature`: the gradients g = w (label - logistic(s)) become words twice,
-    words[word + r count / 2 + k] = (g[r, 2 k], g[r, 2 k + 1]) and pairs[pair + k] = (g[0, k], g[1, k]);
+    words[word + r stride + t] is word t of g[r], and pairs[pair + t stride + k], t < 2, word t of the terms g[., k];
     left.curves[row + r] += sum_k w c(s) right.norms[first + k]; and
     right.curves[first + k] += w c(s) left.norms[row + r].
     """
@@ -86,32 +92,30 @@ def score_rows(
         def values(index: int) -> list[Any]:
             return fields(context, builder, signature, arguments, index)
 
+        def rows_from(array: Any, first: Any, stride: Any, count: int = SCORED) -> list[Any]:
+            return [builder.gep(array, [builder.add(first, builder.mul(stride, INT64(r)))]) for r in range(count)]
+
         count, label = arguments[2], spread(builder, arguments[4])
-        scores, first = values(0)
-        score = [builder.gep(scores, [place]) for place in (first, builder.add(first, count))]
-        weights, first, step = values(1)
-        weight = [builder.gep(weights, [place]) for place in (first, builder.add(first, step))]
+        score, weight = rows_from(*values(0)), rows_from(*values(1))
         scales, own_norms, own_curves, row = values(3)
-        rows = [row, builder.add(row, INT64(1))]
         scale, own = (
-            [spread(builder, builder.load(builder.gep(of_rows, [r]))) for r in rows] for of_rows in (scales, own_norms)
+            [spread(builder, builder.load(place)) for place in rows_from(of_rows, row, INT64(1))]
+            for of_rows in (scales, own_norms)
         )
-        curves = [builder.gep(own_curves, [r]) for r in rows]
+        curves = rows_from(own_curves, row, INT64(1))
         norms, others, first = values(5)
         norms, others = builder.gep(norms, [first]), builder.gep(others, [first])
-        half = builder.sdiv(builder.mul(count, INT64(WORD)), INT64(2))
-        word_array, word = values(6)
-        word = builder.mul(word, INT64(WORD))
-        words = [builder.gep(word_array, [place]) for place in (word, builder.add(word, half))]
-        pair_array, pair = values(7)
-        pairs = builder.gep(pair_array, [builder.mul(pair, INT64(WORD))])
-        totals = [cgutils.alloca_once_value(builder, splat(0)) for _ in rows]
+        array, *places = values(6)
+        words = rows_from(array, *(builder.mul(place, INT64(WORD)) for place in places))
+        array, *places = values(7)
+        pairs = rows_from(array, *(builder.mul(place, INT64(WORD)) for place in places), SCORED // 2)
+        totals = [cgutils.alloca_once_value(builder, splat(0)) for _ in range(SCORED)]
         with cgutils.for_range_slice(builder, INT64(0), count, INT64(LANES), INT64) as (k, _):
             place = builder.gep(others, [k])
             curve, norm = load(builder, place), load(builder, builder.gep(norms, [k]))
             along = builder.sdiv(builder.mul(k, INT64(WORD)), INT64(2))
             gradients = []
-            for r in range(2):
+            for r in range(SCORED):
                 value = call(builder, "maxnum", load(builder, builder.gep(score[r], [k])), splat(-_LIMIT))
                 value = call(builder, "minnum", value, splat(_LIMIT))
                 share = builder.fmul(scale[r], load(builder, builder.gep(weight[r], [k])))
@@ -122,10 +126,12 @@ def score_rows(
                 curve = fma(builder, bound, own[r], curve)
                 builder.store(fma(builder, bound, norm, builder.load(totals[r])), totals[r])
             store(builder, curve, place)
-            for n, vector in enumerate(words_of(builder, *gradients)):
-                following = builder.add(builder.mul(k, INT64(WORD)), INT64(n * LANES))
-                store(builder, vector, builder.gep(pairs, [following]))
-        for r in range(2):
+            for t, pair in enumerate(pairs):
+                first, second = (gradients[term] for term in ORDER[2 * t : 2 * t + 2])
+                for n, vector in enumerate(words_of(builder, first, second)):
+                    following = builder.add(builder.mul(k, INT64(WORD)), INT64(n * LANES))
+                    store(builder, vector, builder.gep(pair, [following]))
+        for r in range(SCORED):
             found = builder.load(totals[r])
             width = LANES // 2
             while width:

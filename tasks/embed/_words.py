@@ -1,10 +1,14 @@
 """Factors of products in words of two.
 
-Products take their factors rounded to bfloat16 (8 bits of precision) and add up in float32. One instruction of AVX-512
-BF16 multiplies and adds twice as many of them as one of float32. It takes two terms of a sum at a time, so factors lie
-in words of two: a word is what the terms 2 t and 2 t + 1 take. Where a processor lacks that instruction, a word is two
-float32 and a term one multiply-add, in the order in which the instruction adds: the second first. The bits of a product
-are thus the same on both.
+Products take their factors rounded to bfloat16 (8 bits of precision) and add up in float32, in one order on every
+processor: that of the tile instruction, which is the only one that it has. Terms stand in blocks of 32; in a block the
+even ones are added to 0 one after the other, the odd ones likewise, and both sums are added to each other, then to the
+total. Each step is one multiply-add. See `tasks.lib.kernels.products` for the instructions.
+
+Factors lie in words of two terms, as the instructions take them. A word of tiles is the terms 2 t and 2 t + 1. That of
+the word instruction, which adds its second term and then its first one, is two even terms, or two odd ones: of the
+terms 4 t to 4 t + 3 the words are (4 t + 2, 4 t) and (4 t + 3, 4 t + 1). Without either a word is two float32 in the
+order of these. The bits of a product are thus the same on all.
 """
 
 from __future__ import annotations
@@ -19,33 +23,21 @@ from superworkflow.tasks.embed._lanes import (
     INT_VECTOR,
     LANES,
     VECTOR,
-    cgutils,
     fma,
     pick,
     splat_int,
     store,
 )
-from superworkflow.tasks.lib.kernels.cpu_features import has
+from superworkflow.tasks.lib.kernels.products import BFLOAT16, PRODUCTS, multiply_word_vectors
 
-WORD = 1 if has("avx512bf16") else 2
+TILES = PRODUCTS.value == "tiles"
+"""True where products are made by tiles."""
+WORD = 2 if PRODUCTS.value == "floats" else 1
 """Floats that a word takes."""
+ORDER = list(range(LANES)) if TILES else [4 * t + term for t in range(LANES // 4) for term in (2, 0, 3, 1)]
+"""The terms of 8 words that follow one another."""
 
-
-class _BFloat16(ir.Type):  # type: ignore[misc]
-    """LLVM's type of that name, which llvmlite does not have."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat16)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat16)
-
-
-_HALF_VECTOR = ir.VectorType(_BFloat16(), LANES)
-_WORDS = ir.VectorType(_BFloat16(), 2 * LANES)
+_HALF_VECTOR = ir.VectorType(BFLOAT16, LANES)
 _HALF_WORDS = ir.VectorType(FLOAT, LANES // 2)
 
 
@@ -68,25 +60,25 @@ def words_of(builder: Any, first: Any, second: Any) -> list[Any]:
 
 
 def words_along(builder: Any, vector: Any) -> Any:
-    """The words (vector[2 k], vector[2 k + 1])."""
-    return builder.bitcast(vector, _HALF_WORDS) if WORD == 1 else vector
+    """The words of 16 terms."""
+    ordered = pick(builder, vector, ORDER)
+    return builder.bitcast(ordered, _HALF_WORDS) if WORD == 1 else ordered
 
 
 def multiply_words(builder: Any, factor: Any, others: Any, total: Any) -> Any:
     """total + factor others, by words; both are lists of `WORD` vectors."""
     if WORD == 1:
-        kind = ir.FunctionType(VECTOR, [VECTOR, _WORDS, _WORDS])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
-        return builder.call(function, [total, builder.bitcast(factor[0], _WORDS), builder.bitcast(others[0], _WORDS)])
+        return multiply_word_vectors(builder, factor[0], others[0], total)
     return fma(builder, factor[0], others[0], fma(builder, factor[1], others[1], total))
 
 
 def store_pairs(builder: Any, vectors: list[Any], pairs: Any, stride: Any, k: Any) -> None:
-    """Rows of words from rows of rounded factors: (row 2 t, row 2 t + 1), `stride` words each, from column `k` on."""
-    for r in range(0, len(vectors), 2):
+    """Rows of words from 16 rows of rounded factors, whose terms are the rows: `stride` words each, from column `k`."""
+    rows = [vectors[term] for term in ORDER]
+    for r in range(0, len(rows), 2):
         start = builder.add(builder.mul(stride, INT64(r // 2 * WORD)), k)
         if WORD == 1:
-            store(builder, words_of(builder, vectors[r], vectors[r + 1])[0], builder.gep(pairs, [start]))
+            store(builder, words_of(builder, rows[r], rows[r + 1])[0], builder.gep(pairs, [start]))
         else:
-            store(builder, vectors[r], builder.gep(pairs, [start]))
-            store(builder, vectors[r + 1], builder.gep(pairs, [builder.add(start, stride)]))
+            store(builder, rows[r], builder.gep(pairs, [start]))
+            store(builder, rows[r + 1], builder.gep(pairs, [builder.add(start, stride)]))

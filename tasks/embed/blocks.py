@@ -61,10 +61,11 @@ class BlockSide(NamedTuple):
 
 
 class BlockSlopes(NamedTuple):
-    """Scores of 8 centres, and the objective's slopes by all scores of a block.
+    """Scores of a group of centres, and the objective's slopes by all scores of a block.
 
-    Rows of `band_words` begin with the farthest context of the first of 8 centres; word ROWS + W + j - i of row i / 2
-    of `band_pairs`, i even, is for the centres i, i + 1 and the context j.
+    Rows of `band_words` begin with the farthest context of the first centre of a group. Rows of `band_pairs` are words
+    of two centres, their columns contexts: from the first one's farthest on, or as `_by_tiles` says. `turned` has room
+    for the tiles of a sum over all centres.
     """
 
     scores: Floats
@@ -72,6 +73,7 @@ class BlockSlopes(NamedTuple):
     band_pairs: Floats
     pool_words: Floats
     pool_pairs: Floats
+    turned: Floats
 
 
 class ScoreWeights(NamedTuple):
@@ -118,6 +120,8 @@ class BlockLayout(NamedTuple):
         stride: floats of a row of factors or gradients, `dimensions` rounded up.
         reach: columns of a band that 8 centres meet, from the first one's farthest context on.
         band: `reach` rounded up.
+        wide: slopes in a row of `band_words`.
+        pairs_row: words of a row of `band_pairs`.
         y_rows, z_rows: words of a row of transposed factors.
     """
 
@@ -126,6 +130,8 @@ class BlockLayout(NamedTuple):
     stride: int
     reach: int
     band: int
+    wide: int
+    pairs_row: int
     y_rows: int
     z_rows: int
 
@@ -134,8 +140,8 @@ class BlockBounds(NamedTuple):
     """Centres begin..end-1 of a walk, contexts start..stop-1 around them, and negatives chosen..chosen+pool-1.
 
     Args:
-        lead: row of y where the contexts begin, so that the first of the first centre's is at an even row.
-        shift: `begin` - `start`, rounded up to an even number.
+        lead: row of y where the contexts begin, so that the first of the first centre's is at a multiple of 4.
+        shift: `begin` - `start`, rounded up to a multiple of 4.
         x_count, y_count, z_count: rows of x, y and z, rounded up.
     """
 

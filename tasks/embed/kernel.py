@@ -8,7 +8,7 @@ over its random windows (Mikolov et al., 2013):
 
 with w_ij = (W - |i-j| + 1) / W, s the logistic function, N negatives per pair, and K negatives v_m that the
 positions of a block share. All scores of a block are taken from the same vectors, so scores and gradients are products
-of small matrices, tiled in registers (`_products.set_product`): full ones for the negatives, bands of 2 W + 1
+of small matrices, by tiles or in registers (`_by_tiles`, `_by_words`): full ones for the negatives, bands of 2 W + 1
 diagonals for the pairs of the walk. Their factors are rounded to bfloat16, all sums are of float32. Then every row
 takes one step,
 
@@ -30,10 +30,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from superworkflow.tasks.embed import _products, _steps
+from superworkflow.tasks.embed import _by_words, _products, _steps
 from superworkflow.tasks.embed._lanes import LANES
-from superworkflow.tasks.embed._products import ROWS
-from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.embed._products import ROWS, STEP
+from superworkflow.tasks.embed._words import TILES, WORD
 from superworkflow.tasks.embed.blocks import (
     BlockBounds,
     BlockLayout,
@@ -51,14 +51,31 @@ from superworkflow.tasks.lib.kernels.borrow import borrow
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
-add_product: Any = _products.add_product
+
+
+@njit(inline="always")
+def _nothing() -> None:
+    """Where there are no tiles to set up."""
+
+
 add_row: Any = _steps.add_row
 pack_left: Any = _products.pack_left
 pack_right: Any = _products.pack_right
 prefetch_row: Any = _steps.prefetch_row
-score_rows: Any = _steps.score_rows
-set_product: Any = _products.set_product
 squared_norms: Any = _steps.squared_norms
+score_pairs: Any = _by_words.score_pairs
+score_negatives: Any = _by_words.score_negatives
+gather_gradients: Any = _by_words.gather_gradients
+begin_tiles: Any = _nothing
+end_tiles: Any = _nothing
+GROUP = _by_words.GROUP
+if TILES:
+    from superworkflow.tasks.embed import _by_tiles
+    from superworkflow.tasks.lib.kernels import products
+
+    score_pairs, score_negatives = _by_tiles.score_pairs, _by_tiles.score_negatives
+    gather_gradients, GROUP = _by_tiles.gather_gradients, _by_tiles.GROUP
+    begin_tiles, end_tiles = products.begin_tiles, products.end_tiles
 
 LOSS_EVERY = 256
 """Walks for each one whose loss is computed."""
@@ -214,13 +231,16 @@ def train_walks(
     """
     length, d, window, shared = walks.shape[1], tables.centre.shape[1], objective.window, objective.shared
     block = min(objective.block, length)
-    stride = _up(d, LANES)
+    stride = _up(d, STEP)
     reach = 2 * window + ROWS
     band = _up(reach, LANES)
-    x_rows = _up(block, LANES) + LANES
-    y_rows = _up(block + 2 * window + band, LANES) + LANES  # contexts begin at row `window`; zeros on both sides
-    z_rows = _up(shared, LANES) + LANES
-    layout = BlockLayout(d, window, stride, reach, band, y_rows, z_rows)
+    wide = _up(band + GROUP - ROWS, STEP)
+    x_rows = _up(block, STEP) + STEP
+    # Contexts begin at row `window`, with zeros on both sides.
+    y_rows = _up(block + 2 * window + band, LANES) + (3 * LANES if TILES else LANES)
+    z_rows = _up(shared, STEP) + LANES
+    pairs_row = x_rows + band + LANES if TILES else band + 2 * ROWS
+    layout = BlockLayout(d, window, stride, reach, band, wide, pairs_row, y_rows, z_rows)
     x = BlockSide(
         _word_matrix(x_rows, stride), _word_matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, stride),
         _matrix(x_rows, 1),
@@ -234,8 +254,8 @@ def train_walks(
         _matrix(z_rows, 1),
     )  # fmt: skip
     slopes = BlockSlopes(
-        _matrix(ROWS, max(band, z_rows)), _word_matrix(x_rows, band), _word_matrix(x_rows, band + ROWS),
-        _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows),
+        _matrix(GROUP, max(band + LANES, z_rows)), _word_matrix(x_rows, wide), _word_matrix(x_rows, pairs_row),
+        _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows), _matrix(x_rows // 2, LANES),
     )  # fmt: skip
     pair_weight = _matrix(band + ROWS, 1)
     for distance in range(1, window + 1):
@@ -259,7 +279,9 @@ def train_walks(
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     # `_train` borrows these: they are released when it has returned.
     scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
+    begin_tiles()
     done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    end_tiles()
     return done
 
 
@@ -307,17 +329,17 @@ def _train(
             if sampled:
                 a, b = _block_loss(tables, rows, count, negatives, layout.window, block, weights.negative)
                 loss, weight = loss + a, weight + b
-            for i in range(0, block.x_count, ROWS):
-                _score_pairs(i, block, layout, x, y, slopes, weights)
-                _score_negatives(i, block, layout, x, z, slopes, weights)
+            for i in range(0, block.x_count, GROUP):
+                score_pairs(i, block, layout, x, y, slopes, weights)
+                score_negatives(i, block, layout, x, z, slopes, weights)
                 if n + 1 == blocks:  # bring the rows of the next walk nearer
-                    done = i + ROWS
+                    done = i + GROUP
                     for t in range(next_count * i // block.x_count, next_count * done // block.x_count):
                         prefetch_row(centre, next_rows[t] * d, d)
                         prefetch_row(context, next_rows[t] * d, d)
                     for m in range(drawn * i // block.x_count, drawn * done // block.x_count):
                         prefetch_row(context, next_negatives[m] * d, d)
-            _gather_gradients(block, layout, x, y, z, slopes)
+            gather_gradients(block, layout, x, y, z, slopes)
             _add_up_curves(block, rows, negatives, x, y, z, slots)
             if len(centre_sum) > 0:
                 for i in range(0, block.x_count, LANES):
@@ -351,10 +373,10 @@ def _block(n: int, size: int, count: int, pool: int, layout: BlockLayout) -> Blo
     begin, end = n * size, min(count, (n + 1) * size)
     start, stop = max(0, begin - layout.window), min(count, end + layout.window)
     shift = begin - start
-    lead, shift = layout.window + shift % 2, shift + shift % 2
-    x_count = _up(end - begin, ROWS)
+    lead, shift = layout.window + _up(shift, 4) - shift, _up(shift, 4)
+    x_count = _up(end - begin, GROUP)
     y_count = _up(x_count + shift + layout.band, LANES)
-    return BlockBounds(begin, end, start, stop, n * pool, pool, lead, shift, x_count, y_count, _up(pool, LANES))
+    return BlockBounds(begin, end, start, stop, n * pool, pool, lead, shift, x_count, y_count, _up(pool, STEP))
 
 
 @njit(inline="always")
@@ -391,73 +413,6 @@ def _weigh(block: BlockBounds, count: int, negative: float, weights: ScoreWeight
         pairs = one_side[p] + one_side[count - 1 - p] if inside else 0.0
         weights.negative[i] = np.float32(pairs * negative / block.pool)
         weights.inside[i] = np.float32(inside)
-
-
-@njit(inline="always")
-def _score_pairs(
-    i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, slopes: BlockSlopes,
-    weights: ScoreWeights,
-) -> None:  # fmt: skip
-    """Slopes w_ij (1 - s(c_i . o_j)) of the 8 centres from `i` on, in bands; gradient of c_i = sum_j slope o_j."""
-    stride, band, half, diagonals = layout.stride, layout.band, layout.stride // 2, layout.band + ROWS
-    scores, words, pairs = slopes.scores, slopes.band_words, slopes.band_pairs
-    corner = i + block.shift  # row of `y`, column of the band
-    set_product(
-        (x.words, i * half, half, 1), (y.words, 0, layout.y_rows, corner), (scores, 0, band), half, band // LANES
-    )  # fmt: skip
-    for r in range(0, ROWS, 2):
-        score_rows(
-            (scores, r * band), (weights.pairs, ROWS - r, -1), band, (weights.inside, x.norms, x.curves, i + r),
-            np.float32(1), (y.norms, y.curves, corner), (words, (i + r) * band // 2),
-            (pairs, (i + r) // 2 * diagonals + ROWS - r),
-        )  # fmt: skip
-    set_product(
-        (words, i * band // 2, band // 2, 1), (y.pairs, corner // 2, stride, 0), (x.gradients, i * stride, stride),
-        layout.reach // 2, stride // LANES,
-    )  # fmt: skip
-
-
-@njit(inline="always")
-def _score_negatives(
-    i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, z: BlockSide, slopes: BlockSlopes,
-    weights: ScoreWeights,
-) -> None:  # fmt: skip
-    """Slopes -(N / K) (sum_j w_ij) s(c_i . o_vm) of the 8 centres from `i` on; gradient of c_i += sum_m slope o_vm."""
-    stride, half, count = layout.stride, layout.stride // 2, block.z_count
-    scores, words, pairs = slopes.scores, slopes.pool_words, slopes.pool_pairs
-    set_product(
-        (x.words, i * half, half, 1), (z.words, 0, layout.z_rows, 0), (scores, 0, count), half, count // LANES
-    )  # fmt: skip
-    for r in range(0, ROWS, 2):
-        score_rows(
-            (scores, r * count), (weights.ones, 0, 0), count, (weights.negative, x.norms, x.curves, i + r),
-            np.float32(0), (z.norms, z.curves, 0), (words, (i + r) * count // 2), (pairs, (i + r) // 2 * count),
-        )  # fmt: skip
-    add_product(
-        (words, i * count // 2, count // 2, 1), (z.pairs, 0, stride, 0), (x.gradients, i * stride, stride),
-        block.pool // 2, stride // LANES,
-    )  # fmt: skip
-
-
-@njit(inline="always")
-def _gather_gradients(
-    block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, z: BlockSide, slopes: BlockSlopes
-) -> None:
-    """Gradients of the contexts, sum_i slope_ij c_i over the band, and of the negatives, sum_i slope_im c_i."""
-    stride, vectors, diagonals = layout.stride, layout.stride // LANES, layout.band + ROWS
-    shift, x_count = block.shift, block.x_count
-    for c in range(block.lead, block.lead + block.stop - block.start, ROWS):
-        low = max(0, c - shift - 2 * layout.window) // 2
-        high = (min(x_count, c - shift + ROWS) + 1) // 2
-        set_product(
-            (slopes.band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2),
-            (x.pairs, low, stride, 0), (y.gradients, c * stride, stride), high - low, vectors,
-        )  # fmt: skip
-    for m in range(0, block.pool, ROWS):
-        set_product(
-            (slopes.pool_pairs, m, 1, block.z_count), (x.pairs, 0, stride, 0), (z.gradients, m * stride, stride),
-            x_count // 2, vectors,
-        )  # fmt: skip
 
 
 @njit(inline="always")

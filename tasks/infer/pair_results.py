@@ -121,7 +121,8 @@ def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     ids = _write_ends(output, graph, edges, rows[edges.source], rows[edges.target])
     if labels is None and not is_directed(graph, edges):
         pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
-        outputs = (decoded(network, edges, rows, pairs) + decoded(network, edges, rows, pairs[:, ::-1])) / 2
+        orders = [decoded(network, edges, rows, each) for each in (pairs, pairs[:, ::-1])]
+        outputs = np.asarray((orders[0] + orders[1]) / 2, np.float32)
     else:
         outputs = decoded(network, edges, rows, pairs)
     columns = edge_columns(head, (ids[edges.source], ids[edges.target]), pairs, outputs, labels)

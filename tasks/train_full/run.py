@@ -21,8 +21,9 @@ from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
-from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
-from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
@@ -41,7 +42,7 @@ from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, 
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
-from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
+from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
 load_kernels_fast()
@@ -130,17 +131,6 @@ def whole_network(
     tail = IntervalLoss(network, task, whole.intervals)
     layers = layers_of(shape, whole, params.precision)
     return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
-
-
-def layers_of(shape: NetworkConfig, whole: WholeGraph, precision: str) -> list[WholeLayer]:
-    """Layers of a network; the first one of GCN reads sums over neighbours."""
-    widths = [shape.width_out(number) for number in range(shape.layers)]
-    if shape.model == "gcn":
-        return [WholeGcn(whole, width, precision, number > 0) for number, width in enumerate(widths)]
-    return [
-        WholeGat(whole, shape.heads if shape.is_hidden(number) else 1, width, precision)
-        for number, width in enumerate(widths)
-    ]
 
 
 def train(

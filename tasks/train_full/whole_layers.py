@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, attend_back
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
@@ -226,3 +227,14 @@ class WholeGat:
     def _by_head(self, rows: Rows) -> Rows:
         """A view [rows, heads, width of a head]."""
         return rows.reshape(len(rows), self._heads, -1)
+
+
+def layers_of(shape: NetworkConfig, whole: WholeGraph, precision: str) -> list[WholeLayer]:
+    """Layers of a network; the first one of GCN reads sums over neighbours."""
+    widths = [shape.width_out(number) for number in range(shape.layers)]
+    if shape.model == "gcn":
+        return [WholeGcn(whole, width, precision, number > 0) for number, width in enumerate(widths)]
+    return [
+        WholeGat(whole, shape.heads if shape.is_hidden(number) else 1, width, precision)
+        for number, width in enumerate(widths)
+    ]

@@ -52,10 +52,10 @@ def test_from_edges_to_a_model(given, tmp_path: Path, prefect_api: str, capsys: 
     (picture,) = store.glob("mlflow/artifacts/*/artifacts/pictures/*pipeline.png")
     assert picture.stat().st_size > 10_000
     bundle = next((store / "publish_predictions").glob("*/bundle.json")).parent
-    queries = pd.DataFrame({
+    request = pd.DataFrame({
         "node": ["v3", "new"], "features": [None, [0.0] * 4], "neighbors": [None, ["v2", "v4", "v8"]]
     })  # fmt: skip
-    assert load(bundle).predict(queries, {})["predicted"].tolist() == ["odd", "even"]
+    assert load(bundle).predict(request, {})["predicted"].tolist() == ["odd", "even"]
     again = run_document([*words, "train_full.model=gat", "--register", "parity"], prefect_api)
     assert [stage["name"] for stage in again["stages"] if stage["state"] == "cached"] == [
         "heterograph", "node_labels", "baselines"

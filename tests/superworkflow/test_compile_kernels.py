@@ -122,6 +122,14 @@ def test_gnn_and_gnn_predict(wanted: Wanted, files: Path, tmp_path: Path, cpu: i
     assert "\n".join(wanted) == ""
 
 
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_full_graph(wanted: Wanted, files: Path, tmp_path: Path, model: str) -> None:
+    given = {name: files / f"{name}.csv" for name in ("edges", "features", "labels")}
+    del wanted[:]
+    _run("full_graph", given, tmp_path, {"train_full": {"epochs": 2, "model": model, "precision": "bfloat16"}}, 2)
+    assert "\n".join(wanted) == ""
+
+
 def test_gnn_of_links(wanted: Wanted, files: Path, tmp_path: Path) -> None:
     del wanted[:]
     links = TRAINING | {"gnn": {"task": "link_prediction"}}

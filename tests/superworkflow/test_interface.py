@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import superworkflow as sw
-from superworkflow.infra.base.errors import SuperworkflowError
+from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from tests.flows.command_line import SMALL, CommandLine
 
 PARAMS = dict(each.split("=") for each in SMALL)
@@ -49,7 +49,7 @@ def test_run(
     assert "macro_f1" in run._repr_html_()
     assert "macro_f1" in repr(run)
 
-    again = sw.run("node2vec", **frames, params=PARAMS, store=store, register="teams")
+    again = sw.run("node2vec", **frames, params=PARAMS, store=store, register="teams", wait=False).result(120)
     assert set(again.stages["state"]) == {"cached"}
     assert list(sw.runs(store=store)["run"]) == [again.id, run.id]
     side = sw.compare("first", again, store=store)
@@ -75,6 +75,35 @@ def test_run(
     with pytest.raises(sw.UserError, match="nobody"):
         run.neighbors("nobody")
     run.close()
+
+    handle = sw.run("node2vec", **frames, params=PARAMS | {"walk.num_walks": 100_000}, store=store, wait=False)
+    while handle.progress.loc["walk", "state"] != "runs":
+        assert not handle.done
+    assert handle.progress.loc["index", "state"] == "cached"
+    handle.cancel()
+    with pytest.raises(Stopped, match="cancelled"):
+        handle.result(60)
+    assert sw.runs(store=store).loc[0, "status"] == "KILLED"
+
+
+def test_sweep_and_deployment(
+    frames: dict[str, pd.DataFrame], tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    store = str(tmp_path / "store")
+    given = {**frames, "params": PARAMS | {"node2vec.link_prediction": False}, "store": store}
+    found = sw.sweep("node2vec", trials=1, sampler="random", seed=1, no_tracking=True, **given)
+    assert found.trials["state"].to_list() == ["complete"]
+    assert {"walk.p", "embed.epochs"} <= set(found.best)
+    assert "evaluate.macro_f1" in found._repr_html_()
+    run = sw.run("node2vec", tracking=False, **{**given, "params": given["params"] | found.best})
+    assert run.stages.loc["embed", "state"] == "cached", "the command's sweep and this run have the same datasets"
+    with pytest.raises(sw.UserError, match=r"unrecognized arguments: --trails 3. Did you mean --trials\?"):
+        sw.sweep("node2vec", trails=3, **given)
+
+    made = sw.deploy("node2vec", f"nightly-{tmp_path.name}", cron="0 2 * * *", type="process", pause=True, **given)
+    assert made.created
+    assert not sw.deploy("node2vec", f"nightly-{tmp_path.name}", type="process", **given).created
 
 
 def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:

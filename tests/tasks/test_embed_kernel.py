@@ -16,7 +16,9 @@ from superworkflow.tasks.embed.kernel import _draw, pool_size
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.variants import VARIABLE
 from superworkflow.tasks.prepare.alias import alias_table
 
 ROWS = 12
@@ -198,7 +200,7 @@ _PRINT_TABLES = """
 import hashlib
 import numpy as np
 from superworkflow.tasks.embed import EmbedParams
-from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
 from superworkflow.tasks.prepare.alias import alias_table
@@ -206,32 +208,35 @@ from superworkflow.tasks.prepare.alias import alias_table
 threshold, alias = alias_table(np.arange(1.0, 301))
 vocab = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))
 found = hashlib.sha256()
-for d, window, block, length in ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 128, 17)):
+    shapes = ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 33, 41), (7, 12, 128, 90), (33, 28, 9, 50))
+    for d, window, block, length in shapes:
     walks = np.random.default_rng(d).integers(0, 300, (100, length)).astype(np.int32)
     tables = EmbeddingTables.random(300, d, 1, False)
     NumbaKernel(tables, vocab, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)
     found.update(tables.centre.tobytes() + tables.context.tobytes())
-print(WORD, found.hexdigest())
+print(PRODUCTS.value, found.hexdigest())
 """
 
 
-def test_processors_without_bfloat16_train_the_same_bits():
+def test_all_ways_to_multiply_train_the_same_bits():
+    """By tiles, words and floats where this processor has them, and as one without AVX-512 does."""
     has = llvmlite.binding.get_host_cpu_features()
     if not has.get("avx2"):
         pytest.skip("compiles for AVX2")
     if "NUMBA_CPU_FEATURES" in os.environ:
         pytest.skip("compiles for this processor, and another one is named")
     plain = "+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2"
+    here = [{VARIABLE: f"products={way}"} for way in PRODUCTS.available]
     printed = [
         subprocess.run(
             [sys.executable, "-c", _PRINT_TABLES], env=os.environ | features,
             capture_output=True, text=True, check=True, timeout=600,
         ).stdout.split()
-        for features in ({}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": plain})
+        for features in (*here, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": plain})
     ]  # fmt: skip
-    words, digests = zip(*printed, strict=True)
-    assert words == ("1" if has.get("avx512bf16") else "2", "2")
-    assert digests[0] == digests[1]
+    ways, digests = zip(*printed, strict=True)
+    assert ways == (*PRODUCTS.available, "floats")
+    assert len(set(digests)) == 1
 
 
 def test_rows_of_tables_begin_at_cache_lines():

@@ -23,11 +23,11 @@ from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pipeline import Pipeline, Verdict
-from superworkflow.tasks.train_full.run import layers_of
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from superworkflow.tasks.train_full.trainer import WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 from tests.tasks.gnn_graphs import NODES, adjacency, one_kind, prepared
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph

@@ -28,8 +28,9 @@ from superworkflow.infra.storage.location import Location
 
 DATABASES = ("postgresql", "postgres", "sqlite", "duckdb")
 LAKES = ("delta", "iceberg")
-TABLE, QUERY, WATERMARK, AS_OF = "table", "query", "watermark", "as_of"
-_OWN = (TABLE, QUERY, WATERMARK, AS_OF)
+TABLE, QUERY, WATERMARK, AS_OF, KEY, MODE = "table", "query", "watermark", "as_of", "key", "mode"
+_SHOWN = (TABLE, WATERMARK, AS_OF, KEY, MODE)
+_OWN = (*_SHOWN, QUERY)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r":\$\{\w+\}@|[?&;]\w+=\$\{\w+\}")
 
@@ -41,7 +42,8 @@ class TableAddress:
     Args:
         scheme: kind of database or lakehouse.
         base: the address of the database, or of the lakehouse's table, with `${VARIABLE}`s as they are.
-        options: `table` or `query`; `watermark`, the column by which a change shows; `as_of`, an earlier version.
+        options: `table` or `query`; `watermark`, the column by which a change shows; `as_of`, an earlier version; `key`
+            and `mode` where a result is written to it (`sinks`).
     """
 
     scheme: str
@@ -94,7 +96,7 @@ class TableAddress:
     def text(self) -> str:
         """The address, which `parse` reads; relative paths of lakehouses' tables are absolute in it."""
         base = f"{self.scheme}://{self.base}" if self.is_lake else self.base
-        listed = [f"{name}={self.options[name]}" for name in (TABLE, WATERMARK, AS_OF, QUERY) if name in self.options]
+        listed = [f"{name}={self.options[name]}" for name in (*_SHOWN, QUERY) if name in self.options]
         return base + ("?" if "?" not in base else "&") * bool(listed) + "&".join(listed)
 
     @property

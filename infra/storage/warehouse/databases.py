@@ -62,7 +62,23 @@ def open_session(address: TableAddress) -> Session:
     return _DuckDb(address) if address.scheme == "duckdb" else _Sqlalchemy(address)
 
 
-def refusal(address: TableAddress, error: Exception) -> UserError:
+def connect_postgres(address: TableAddress) -> Any:
+    """A connection of ADBC to PostgreSQL.
+
+    Raises:
+        UserError: the driver is missing.
+    """
+    return _connect("adbc_driver_postgresql", address.url)
+
+
+def _connect(driver: str, database: str) -> Any:
+    try:
+        return importlib.import_module(f"{driver}.dbapi").connect(database)
+    except ModuleNotFoundError:
+        raise needs_package(driver) from None
+
+
+def refusal(address: TableAddress, error: Exception, verb: str = "read") -> UserError:
     """The error of a driver in one sentence."""
     text = masked(str(error)).replace("SQLSTATE: 00000", "")
     found = re.search(r"(?:FATAL|ERROR): +(.*)", text)
@@ -73,7 +89,7 @@ def refusal(address: TableAddress, error: Exception) -> UserError:
         remedy = "Check user and password: ${VARIABLE} in the address, PGUSER, PGPASSWORD or ~/.pgpass"
     elif is_away(error):
         remedy = "Check host and port, and that the server runs"
-    return UserError(f"cannot be read: {words}", where=address.shown, remedy=remedy)
+    return UserError(f"cannot be {verb}: {words}", where=address.shown, remedy=remedy)
 
 
 def is_away(error: Exception) -> bool:
@@ -90,11 +106,7 @@ class _Adbc:
     """A connection of ADBC, which sends rows as Arrow."""
 
     def __init__(self, driver: str, database: str):
-        try:
-            module = importlib.import_module(f"{driver}.dbapi")
-        except ModuleNotFoundError:
-            raise needs_package(driver) from None
-        self._connection: Any = module.connect(database)
+        self._connection: Any = _connect(driver, database)
 
     def read(self, statement: str) -> Iterator[pa.Table]:
         import pyarrow as pa

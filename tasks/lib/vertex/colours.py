@@ -54,6 +54,51 @@ def greedy(indptr: Any, indices: Any, in_indptr: Any, in_indices: Any, distance:
 
 
 @nb.njit(nogil=True, cache=True)
+def apart(indptr: Any, indices: Any, updated: Any, words: int, colours: Any) -> Any:
+    """Colour some vertices so that two of one colour share no neighbour; returns the number of colours.
+
+    They have edges to others alone. In the order of their numbers, each takes the smallest colour that is free; one
+    that finds none of the first 64 · words free has a colour of its own. The others have the last colour.
+
+    Args:
+        indptr: int64 [vertices + 1].
+        indices: int32 [arcs].
+        updated: bool [vertices], the vertices that are coloured.
+        words: of 64 colours each, that are tried.
+        colours: int32 [vertices], becomes the result.
+    """
+    vertices = len(indptr) - 1
+    around = np.zeros((vertices, words), np.uint64)  # colours around each vertex, as bits
+    most, alone = 0, 64 * words
+    for vertex in range(vertices):
+        if not updated[vertex]:
+            continue
+        free, word = np.uint64(0), 0
+        while free == 0 and word < words:
+            taken = np.uint64(0)
+            for arc in range(indptr[vertex], indptr[vertex + 1]):
+                taken |= around[indices[arc], word]
+            free = ~taken
+            word += 1
+        if free == 0:
+            colours[vertex] = alone
+            alone += 1
+        else:
+            lowest = free & (~free + np.uint64(1))
+            bit = 0
+            while (lowest >> np.uint64(bit)) != 1:
+                bit += 1
+            colours[vertex] = 64 * (word - 1) + bit
+            for arc in range(indptr[vertex], indptr[vertex + 1]):
+                around[indices[arc], word - 1] |= lowest
+        most = max(most, colours[vertex] + 1)
+    for vertex in range(vertices):
+        if not updated[vertex]:
+            colours[vertex] = most
+    return most + 1
+
+
+@nb.njit(nogil=True, cache=True)
 def by_colour(colours, count, order, bounds):  # type: ignore[no-untyped-def]
     """Order the vertices by colour, ascending in each.
 
@@ -76,14 +121,20 @@ def by_colour(colours, count, order, bounds):  # type: ignore[no-untyped-def]
 
 @nb.njit(nogil=True, cache=True)
 def conflict(indptr: Any, indices: Any, in_indptr: Any, in_indices: Any, distance: int, colours: Any) -> Any:
-    """A vertex that has one colour with another within a distance, or -1; the arguments are as of `greedy`."""
+    """A vertex that has one colour with another within a distance, or -1; the arguments are as of `greedy`.
+
+    Vertices whose colour is -1 conflict with none.
+    """
     seen = np.full(colours.max() + 1 if len(colours) else 0, -1, np.int64)
     for vertex in range(len(colours) if distance > 0 else 0):
-        seen[colours[vertex]] = vertex
+        if colours[vertex] >= 0:
+            seen[colours[vertex]] = vertex
         for part in range(2 if len(in_indptr) else 1):
             starts, ends = (indptr, indices) if part == 0 else (in_indptr, in_indices)
             for arc in range(starts[vertex], starts[vertex + 1]):
                 other = ends[arc]
+                if colours[other] < 0:
+                    continue
                 if colours[other] == colours[vertex]:
                     return vertex
                 if distance > 1:

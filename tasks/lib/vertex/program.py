@@ -136,6 +136,7 @@ class VertexProgram:
             name after `init`, [vertices] each, to write, and what the earlier run left, an `earlier.Earlier`; it
             marks further vertices there as changed. `keep_fields` is one for programs that end at one fixed point.
         defaults: values of parameters that are None.
+        shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
     name: str
@@ -157,6 +158,7 @@ class VertexProgram:
     graph_rows: Mapping[str, str] = field(default_factory=dict)
     restart: Callable[[Mapping[str, Any], Any], None] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

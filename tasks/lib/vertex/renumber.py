@@ -78,14 +78,21 @@ class Numbering:
         order: int32 [vertices], by colour.
         bounds: int64 [colours + 1], where each colour begins.
         degrees: int64 [vertices].
+        as_ordered: vertices stay as they are in the order, in which blocks lie together.
 
     Attributes:
         numbers: int32 [vertices], the vertex at each place.
         places: int32 [vertices], the place of each vertex.
     """
 
-    def __init__(self, order: NDArray[np.int32], bounds: NDArray[np.int64], degrees: NDArray[np.int64]):
+    def __init__(
+        self, order: NDArray[np.int32], bounds: NDArray[np.int64], degrees: NDArray[np.int64], as_ordered: bool = False
+    ):
         self.numbers, self.places = np.empty_like(order), np.empty_like(order)
+        if as_ordered:
+            self.numbers[:] = order
+            self.places[order] = np.arange(len(order), dtype=np.int32)
+            return
         _numbers(order, bounds, degrees, np.empty_like(order), self.numbers, self.places)
 
     def rows(

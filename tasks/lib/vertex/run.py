@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signa
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
+from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
 
 _END = -1
@@ -48,6 +49,8 @@ class Coloured:
         directed: edges have a direction.
         given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
         sizes: lengths of vectors that the program leaves to the graph, by name.
+        idle: bool [vertices], those that no update changes, whose colours may conflict; None for none.
+        blocks: int64 [blocks + 1], where each block begins in the order; None if each vertex is one.
         rows: by name, `indptr` int64 [vertices + 1] and values of vectors whose length is each vertex's own.
     """
 
@@ -60,6 +63,8 @@ class Coloured:
     given: Fields = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
+    blocks: NDArray[np.int64] | None = None
+    idle: NDArray[np.bool_] | None = None
 
 
 class Restartable(Protocol):
@@ -158,6 +163,11 @@ class ChromaticEngine:
         self._largest = np.zeros(-(-len(self._numbers) // BLOCK), np.int32)
         self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
         self._compiled = False
+        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
+        if self._splash is not None and params.execution == "synchronous":
+            raise UserError("blocks need consistent execution: their updates see each other",
+                            where=f"{program.name}.execution", value=params.execution,
+                            remedy="Set it to consistent, or colour.block=1")  # fmt: skip
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def _lay_out(self, graph: Coloured, given: Fields) -> None:
@@ -167,7 +177,7 @@ class ChromaticEngine:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
         self._bounds = graph.bounds
         degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
-        self.numbering = Numbering(graph.order, graph.bounds, degrees)
+        self.numbering = Numbering(graph.order, graph.bounds, degrees, graph.blocks is not None)
         self._numbers, self._degrees = self.numbering.numbers, self.numbering.by_place(degrees)
         self.fields = zeros_of(self._schema.fields, self._vertices)
         for name, values in given.items():
@@ -216,16 +226,18 @@ class ChromaticEngine:
         for step in range(now.step + 1, params.max_steps + 1):
             if not (self._vertices if params.scheduler == "sweep" else now.top):
                 return self._outcome(now.trace, "empty")
-            queue = everything
-            if params.scheduler != "sweep":
+            queue = self._shuffled(step) if self._program.shuffled else everything
+            if self._splash is not None:
+                queue = self._splash.queue(self._signals, params.scheduler)
+            elif params.scheduler != "sweep":
                 lowest = bucket(now.top) if params.scheduler == "priority" else 1
                 queue = signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
             figures = self._no_sums()
             figures[0][0] = self._step(step, queue).sum(axis=0)
-            found = self._close_step(step, StepFigures(*figures, len(queue.vertices), queue.arcs))
+            found = self._close_step(step, StepFigures(*figures, queue.updates, queue.arcs))
             residual = self._note_step(step, found, now)
             if progress is not None:
-                progress.update(step, 0, "steps", vertices=found.updates, residual=residual)
+                progress.update(step, 0, "steps", updates=found.updates, residual=residual)
             if params.tolerance > 0 and residual <= params.tolerance:
                 return self._outcome(now.trace, "tolerance")
             if 0 < most <= now.updates:
@@ -234,6 +246,20 @@ class ChromaticEngine:
                 now.globals = self.globals.tolist()
                 self._snapshots.save(now, self._state_arrays(), bool(found.stop))
         return self._outcome(now.trace, "steps")
+
+    def _colour_order(self, step: int) -> NDArray[np.int64]:
+        """Colours in an order that seed and step draw."""
+        drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
+        return np.argsort(drawn, kind="stable")
+
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, with the colours in the order of the step."""
+        colours = self._colour_order(step)
+        sizes = np.diff(self._bounds)[colours]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
+        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
+        return Queue(vertices, starts, int(self._degrees.sum()))
 
     def _note_step(self, step: int, found: StepFigures, now: RunPosition) -> float:
         """Add a step to the position of the run; returns its residual."""
@@ -312,7 +338,8 @@ class ChromaticEngine:
             figures.largest[number] = self._functions.folds[number].fold_all(
                 self._state(step), self._functions.settings, len(self._order), figures.sums, 1 + number
             )
-        figures.top = int(self._largest[: -(-len(self._order) // BLOCK)].max(initial=0))
+        signals = self._largest[: -(-len(self._order) // BLOCK)] if self._splash is None else self._signals
+        figures.top = int(signals.max(initial=0))
         if self._snapshots is not None and step > 0:
             figures.save, figures.stop = self._snapshots.wishes()
         found = self._agreed(figures)
@@ -345,16 +372,21 @@ class ChromaticEngine:
         """Update the vertices of a queue, see `_step`."""
         sums = np.zeros((self._threads, WORDS), np.int64)
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
-        # The first step is taken by one thread, which compiles.
-        block = self._functions.steps.BLOCK
-        threads = self._threads if len(queue.vertices) > block and self._compiled else 1
+        # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
+        block = self._functions.steps.BLOCK if self._splash is None else 1
+        threads = self._threads if int(np.diff(queue.starts).max(initial=0)) > block and self._compiled else 1
         self._compiled = True
 
         def share(row: int) -> None:
             try:
-                self._functions.steps.run_share(
-                    state, queue.vertices, queue.starts, self._functions.settings, sums, row, claims, arrived, threads
-                )
+                shared = self._functions.settings, sums, row, claims, arrived, threads
+                if self._splash is not None:
+                    self._functions.steps.run_splashes(
+                        state, queue.vertices, queue.starts, self._splash.starts, self._splash.path, self._splash.seen,
+                        *shared,
+                    )  # fmt: skip
+                else:
+                    self._functions.steps.run_share(state, queue.vertices, queue.starts, *shared)
             except BaseException:  # others that wait for this thread are released, and end
                 claims[:] = arrived[:] = 1 << 40
                 raise

@@ -23,11 +23,18 @@ class Queue(NamedTuple):
         vertices: int32 [active].
         starts: int64 [colours + 1], where each colour begins.
         arcs: sum of their degrees.
+        blocks: updates, where these are blocks instead; else one of each.
     """
 
     vertices: NDArray[np.int32]
     starts: NDArray[np.int64]
     arcs: int
+    blocks: int = -1
+
+    @property
+    def updates(self) -> int:
+        """Updates of the step."""
+        return len(self.vertices) if self.blocks < 0 else self.blocks
 
 
 @nb.njit(nogil=True, cache=True)

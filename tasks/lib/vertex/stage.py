@@ -185,6 +185,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
         UserError: the colours are of another graph or distance, or conflict, or a file is damaged.
     """
     from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
+    from superworkflow.tasks.lib.vertex.blocks import conflict as conflict_of_blocks
     from superworkflow.tasks.lib.vertex.colours import conflict
     from superworkflow.tasks.lib.vertex.run import Coloured
     from superworkflow.tasks.lib.vertex.transpose import in_edges
@@ -202,11 +203,22 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
     if not _divides(order, bounds, vertices):
         raise UserError("the colours are damaged", where=colours.uri, remedy="Delete the dataset and run again")
     directed = bool(graph.stats["directed"])
+    idle = None
+    if (updated := graph.stats.get("updated_side")) is not None:
+        idle = (sides(graph, program.name) > 0) != (updated == 1)
+    blocks = colours.array("blocks.npy", mmap=False) if "blocks.npy" in colours else None
+    if blocks is not None and not _blocks_fit(blocks, bounds):
+        raise UserError("the blocks are damaged", where=colours.uri, remedy="Delete the dataset and run again")
     if not mapped:
-        colour = np.empty(vertices, np.int32)
+        colour, block = np.empty(vertices, np.int32), np.arange(vertices, dtype=np.int32)
         colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
-        in_indptr, in_indices = in_edges(indptr, indices, directed)
-        if (vertex := conflict(indptr, indices, in_indptr, in_indices, needed, colour)) >= 0:
+        if idle is not None:
+            colour[idle] = -1
+        if blocks is not None:
+            block[order] = np.repeat(np.arange(len(blocks) - 1, dtype=np.int32), np.diff(blocks))
+        around = indptr, indices, *in_edges(indptr, indices, directed), needed, colour
+        vertex = conflict(*around) if blocks is None else conflict_of_blocks(*around, block)
+        if vertex >= 0:
             raise of_one_colour(needed, vertex)
     given = {
         name: sides(graph, program.name) if name == SIDE else graph.array(f"{name}.npy")
@@ -221,7 +233,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
         if not ends or (np.diff(starts) < 0).any():
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
-    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows)
+    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks, idle)
 
 
 def of_one_colour(distance: int, vertex: int) -> UserError:
@@ -231,7 +243,7 @@ def of_one_colour(distance: int, vertex: int) -> UserError:
 
 
 def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
-    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets.
+    """Node set of each vertex of a graph of two: 0 of sources, 1 of targets; or as the dataset's `side.npy` says.
 
     Args:
         graph: index dataset.
@@ -245,10 +257,20 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
     if not graph.stats.get("bipartite"):
         raise UserError("the program needs a graph of two node sets", where=f"program {program}", value=graph.uri,
                         remedy="Index the edge list with bipartite=true")  # fmt: skip
+    if f"{SIDE}.npy" in graph:
+        given: NDArray[np.int32] = graph.array(f"{SIDE}.npy", mmap=False)
+        return given
     found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
     with graph.parquet("vertices.parquet") as file:
         found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
     return found
+
+
+def _blocks_fit(blocks: NDArray[Any], bounds: NDArray[np.int64]) -> bool:
+    """True if blocks divide the order, none of them two colours."""
+    if blocks.dtype != np.int64 or blocks.ndim != 1 or len(blocks) < 1 or (np.diff(blocks) <= 0).any():
+        return False
+    return bool(np.isin(bounds, blocks).all() and blocks[0] == bounds[0] and blocks[-1] == bounds[-1])
 
 
 def _divides(order: NDArray[Any], bounds: NDArray[Any], vertices: int) -> bool:

@@ -67,6 +67,78 @@ def run_share(state, queue, starts, params, sums, row, claims, arrived, threads)
                 _yield()
 
 
+@nb.njit(nogil=True, cache=True)
+def _tree(state, low, high, path, seen):
+    """Order a block breadth first from its vertex of highest priority; part after part if it is not connected.
+
+    Args:
+        state: `scope.State`.
+        low: place where the block begins.
+        high: place where it ends.
+        path: int32 [vertices], from `low` on it becomes the order.
+        seen: int64 [vertices], the step that has last reached each.
+    """
+    root = low
+    for vertex in range(low + 1, high):
+        if state.signals[vertex] > state.signals[root]:
+            root = vertex
+    path[low] = root
+    seen[root] = state.step
+    place, end, further = low, low + 1, low
+    while end < high or place < end:
+        if place == end:
+            while seen[further] == state.step:
+                further += 1
+            path[end] = further
+            seen[further] = state.step
+            end += 1
+        vertex = path[place]
+        place += 1
+        for part in range(2):
+            indptr, indices = (state.indptr, state.indices) if part == 0 else (state.in_indptr, state.in_indices)
+            for arc in range(indptr[vertex], indptr[vertex + 1]):
+                other = indices[arc]
+                if low <= other < high and seen[other] != state.step:
+                    seen[other] = state.step
+                    path[end] = other
+                    end += 1
+
+
+@nb.njit(nogil=True, cache=True, error_model="numpy")
+def run_splashes(state, queue, starts, blocks, path, seen, params, sums, row, claims, arrived, threads):
+    """Update one thread's share of a step, block after block: from the leaves of its tree to the root, and back.
+
+    Args:
+        state: `scope.State`.
+        queue: int32 [active], the active blocks by colour.
+        starts: int64 [colours + 1], where each colour begins.
+        blocks: int64 [blocks + 1], where each block begins.
+        path: int32 [vertices], memory.
+        seen: int64 [vertices], memory.
+        params: the program's parameters.
+        sums: int64 [threads, WORDS], to which the residuals are added; see `exact_sum`.
+        row: of this thread.
+        claims: int64 [colours], zeros: blocks that threads have claimed.
+        arrived: int64 [colours], zeros: threads that have no block left.
+        threads: how many call this.
+    """
+    for colour in range(len(starts) - 1):
+        while True:
+            number = starts[colour] + fetch_add(claims, colour, 1)
+            if number >= starts[colour + 1]:
+                break
+            low, high = blocks[queue[number]], blocks[queue[number] + 1]
+            _tree(state, low, high, path, seen)
+            for turn in range(2 * (high - low) - 1):
+                vertex = path[high - 1 - turn if turn < high - low else turn - (high - low) + 1 + low]
+                state.signals[vertex] = 0
+                _note(sums, row, _update(_scope_of(state, np.int64(vertex)), params))
+        if threads > 1:
+            fetch_add(arrived, colour, 1)
+            while load_acquire(arrived, colour) < threads:
+                _yield()
+
+
 @nb.njit(nogil=True, cache=True, error_model="numpy")
 def run_init(state, params, low, high):
     """Set the fields of vertices from `low` to `high`."""

@@ -1,0 +1,54 @@
+"""`superworkflow export`: a table of a recorded run, written to a database or a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from superworkflow.commands.runs import add_history_arguments
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.base.masking import masked
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run", metavar="RUN", help="ID, prefix of an ID, or name")
+    parser.add_argument("output", metavar="OUTPUT", help="name of an output of its superworkflow")
+    parser.add_argument(
+        "address", metavar="ADDRESS",
+        help="postgresql://…?table=NAME, whose rows are updated by their key, or a path or URI that ends in .parquet",
+    )  # fmt: skip
+    parser.add_argument("--code", metavar="FILE", help="file of the superworkflow, if it is your own")
+    add_history_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the table."""
+    require_extra("flow")
+    from superworkflow.infra.orchestration.export import check_output, write_output
+    from superworkflow.infra.tracking.history import find_run
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.run_reader import RunReader
+
+    uri = default_tracking_uri(Location.of(options.store))
+    reader = RunReader(uri)
+    found = reader.run(find_run(uri, options.run).run_id)
+    assert found is not None
+    superworkflow = load_superworkflow(options.code or found.superworkflow)
+    node, _ = check_output(superworkflow, options.output)
+    stages = [each for each in reader.stages(found) if each.name == node]
+    made = [datum.uri for each in stages for datum in each.data if datum.role == "output"]
+    if not made:
+        raise UserError("this run has not made this output", where=found.name, value=options.output,
+                        remedy="Choose a run that is complete: `superworkflow runs` lists them")  # fmt: skip
+    rows = write_output(superworkflow, options.output, Dataset.open(Location.of(made[-1])), options.address)
+    if options.json:
+        print(json.dumps({"run": found.run_id, "output": options.output, "rows": rows}))
+    else:
+        print(f"{rows:,} rows of {options.output} of {found.name} are in {masked(options.address)}")
+    return 0

@@ -1,0 +1,123 @@
+"""A run in the background: its progress as a table, to be cancelled or waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.config.request import Request
+from superworkflow.infra.launch.base import Event
+from superworkflow.results import Run, frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from superworkflow.execution import Execution
+
+KEPT = "Complete stages are kept: the same call resumes from there."
+
+
+class RunHandle:
+    """One run.
+
+    Args:
+        request: of the run.
+        prepare: makes its execution, with a listener.
+
+    Raises:
+        UserError: what cannot run here.
+    """
+
+    def __init__(self, request: Request, prepare: Callable[..., Execution]):
+        self._request = request
+        self._stages: dict[str, dict[str, Any]] = {name: {"state": "waits"} for name in request.diagram.nodes}
+        self._execution = prepare(listener=self._follow)
+        self._thread: threading.Thread | None = None
+        self._run: Run | None = None
+        self._error: BaseException | None = None
+
+    def here(self) -> Run:
+        """Run in this thread; raises as `superworkflow.run`."""
+        try:
+            record = self._execution.run(KEPT)
+        except SuperworkflowError as error:
+            if not isinstance(error, UserError):
+                error.add_note(KEPT)
+            raise
+        return Run(self._request.superworkflow, record, self._execution.tracker.url())
+
+    def start(self) -> RunHandle:
+        """Run in a thread of its own, which ends with the process."""
+        self._thread = threading.Thread(target=self._body, name="superworkflow-run", daemon=True)
+        self._thread.start()
+        return self
+
+    @property
+    def done(self) -> bool:
+        """True once it has ended, well or not."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def progress(self) -> pd.DataFrame:
+        """State of each stage, its share of 1 that is done where the stage reports it, and its last message."""
+        return frame(
+            [{"state": each["state"], "done": each.get("done"), "message": each.get("message", "")}
+             for each in list(self._stages.values())],
+            index=list(self._stages),
+        )  # fmt: skip
+
+    def cancel(self) -> None:
+        """End the running stages; complete ones are kept, and `result` raises `Stopped`."""
+        self._execution.cancel()
+
+    def result(self, timeout: float | None = None) -> Run:
+        """Wait for the end. Interrupting it, as a notebook's stop button does, cancels the run.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            TimeoutError: it has not ended in this time, and continues.
+            SuperworkflowError: as `superworkflow.run`.
+        """
+        assert self._thread is not None
+        try:
+            self._thread.join(timeout)
+        except KeyboardInterrupt:
+            self.cancel()
+            self._thread.join()
+            raise
+        if self._thread.is_alive():
+            raise TimeoutError(f"the run has not ended within {timeout:g} s")
+        if self._run is None:
+            assert self._error is not None
+            raise self._error
+        return self._run
+
+    def _body(self) -> None:
+        try:
+            self._run = self.here()
+        except BaseException as error:
+            self._error = error
+
+    def _follow(self, node: str, event: Event) -> None:
+        stage = self._stages.setdefault(node, {"state": "waits"})
+        kind = event["event"]
+        if kind == "begin":
+            stage["state"] = "runs"
+        elif kind == "progress" and event["total"]:
+            stage["done"] = event["done"] / event["total"]
+        elif kind == "log":
+            stage["message"] = event["message"]
+        elif kind == "failed":
+            stage["state"] = "failed"
+        elif kind == "end":
+            stage |= {"state": event["record"].state, "done": 1.0}
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{self._request.superworkflow.name}</b></p>{self.progress._repr_html_()}"
+
+    def __repr__(self) -> str:
+        return f"{self._request.superworkflow.name}\n{self.progress.to_string()}"

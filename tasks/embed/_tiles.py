@@ -1,0 +1,108 @@
+"""Products of a block by tiles, 16 rows at a time, in the order of sums of `_words`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from superworkflow.tasks.embed._lanes import (
+    INT64,
+    LANES,
+    cgutils,
+    data,
+    fields,
+    load,
+    splat,
+    store,
+    transpose,
+)
+from superworkflow.tasks.lib.kernels.products import (
+    PRODUCTS,
+    TILE,
+    load_tile,
+    multiply_tiles,
+    store_tile,
+    zero_tile,
+)
+
+_TOGETHER, _LEFT, _RIGHT = 4, 4, 5
+"""Tiles of sums that are added to in turn, from register 0 on; registers of factors."""
+_BYTES = 4
+
+
+def _tile_product(add: bool) -> Any:
+    """Intrinsic of `set_tiles` or `add_tiles`."""
+
+    def product(typing_context: Any, left: Any, right: Any, out: Any, blocks: Any, tiles: Any) -> Any:
+        return types.void(left, right, out, types.int64, types.int64), generate
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, a_first, a_row, a_block = fields(context, builder, signature, arguments, 0)
+        b, b_first, b_step = fields(context, builder, signature, arguments, 1)
+        c, c_first, c_row = fields(context, builder, signature, arguments, 2)
+        blocks, tiles = arguments[3:]
+        a, b, c = (builder.gep(array, [first]) for array, first in ((a, a_first), (b, b_first), (c, c_first)))
+        a_bytes, b_bytes, c_bytes = (builder.mul(stride, INT64(_BYTES)) for stride in (a_row, b_step, c_row))
+        b_block = builder.mul(b_step, INT64(TILE))
+
+        def sums(first: Any, count: int) -> None:
+            """`count` tiles of C from tile `first` on."""
+            lane = builder.mul(first, INT64(LANES))
+            places = [builder.add(lane, INT64(n * LANES)) for n in range(count)]
+            for n, place in enumerate(places):
+                if add:
+                    load_tile(builder, n, builder.gep(c, [place]), c_bytes)
+                else:
+                    zero_tile(builder, n)
+            with cgutils.for_range_slice(builder, INT64(0), blocks, INT64(1), INT64) as (block, _):
+                load_tile(builder, _LEFT, builder.gep(a, [builder.mul(block, a_block)]), a_bytes)
+                start = builder.mul(block, b_block)
+                for n, place in enumerate(places):
+                    right = _RIGHT + n % 2
+                    load_tile(builder, right, builder.gep(b, [builder.add(start, place)]), b_bytes)
+                    multiply_tiles(builder, n, _LEFT, right)
+            for n, place in enumerate(places):
+                store_tile(builder, n, builder.gep(c, [place]), c_bytes)
+
+        left_over = builder.srem(tiles, INT64(_TOGETHER))
+        whole = builder.sub(tiles, left_over)
+        with cgutils.for_range_slice(builder, INT64(0), whole, INT64(_TOGETHER), INT64) as (first, _):
+            sums(first, _TOGETHER)
+        for count in range(1, _TOGETHER):
+            with builder.if_then(builder.icmp_signed("==", left_over, INT64(count))):
+                sums(whole, count)
+        return context.get_dummy_value()
+
+    return intrinsic(product)
+
+
+set_tiles: Any = PRODUCTS.marks(_tile_product(add=False))
+"""set_tiles((a, first, row, block), (b, first, step), (c, first, row), blocks, tiles): C = A B for 16 rows of C:
+c[first + r row + k] = sum_t A[r, t] B[t, k] with r < 16, k < 16 `tiles`, and 32 terms t for each of `blocks`.
+
+Word w of A's row r in a block is a[first + r row + block `block` + w]; B's row of words w is at b[first + w step]."""
+add_tiles: Any = PRODUCTS.marks(_tile_product(add=True))
+"""C += A B; see `set_tiles`."""
+
+
+@intrinsic
+def turn_words(
+    typing_context: Any, source: Any, first: Any, stride: Any, count: Any, target: Any, place: Any
+) -> Any:  # fmt: skip
+    """target[place + 16 k + t] = source[first + t stride + k] for k < 16 and t < 16, and 0 for t from `count` on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (data(context, builder, signature, arguments, n) for n in (0, 4))
+        first, stride, count, place = (arguments[n] for n in (1, 2, 3, 5))
+        lines = []
+        for t in range(LANES):
+            there = builder.icmp_signed("<", INT64(t), count)
+            row = builder.select(there, builder.add(first, builder.mul(stride, INT64(t))), first)
+            lines.append(builder.select(there, load(builder, builder.gep(source, [row])), splat(0)))
+        for k, line in enumerate(transpose(builder, lines)):
+            store(builder, line, builder.gep(target, [builder.add(place, INT64(k * LANES))]))
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, types.int64, types.int64, target, types.int64), generate

@@ -1,0 +1,69 @@
+"""Stage `feature_graph`: samples and their features become a graph of two node sets.
+
+The file is in the svmlight format (`label index:value …`). Vertices are the samples, in the file's order; then the
+features that occur, the most frequent first; then, with `intercept`, a constant feature that is 1 in every sample. An
+edge joins a sample and each of its features. Zeros are no edges.
+
+Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `side.npy` int32
+[vertices], 0 of samples, 1 of features, 2 of the constant one; `feature.npy` int64 [features], their indices in the
+file; `value.npy` float64 and `value_indptr.npy` int64 [vertices + 1], values in the rows of the vertices that a program
+updates, and empty rows of the others. With `labels=numbers`, features are updated, and `label.npy` float64 [vertices]
+has those of samples; with `labels=classes`, samples are updated, `label.npy` is int32 [vertices], the number of the
+class, and `classes.json` has the labels by number. The stats have `samples`, `features`, `problems` (binary ones of the
+classes) and `updated_side`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 190 << 20
+_START_S = 1.2
+_VALUE_BYTES = 10
+"""Of a feature and its value in the file."""
+MOST_CLASSES = 1000
+
+
+class SamplesParams(StageParams):
+    """Parameters of samples."""
+
+    labels: Literal["numbers", "classes"] = Field(
+        default="numbers", description="numbers: a sample's label is a number that features predict. classes: it is "
+        "the number of its class.",
+    )  # fmt: skip
+    intercept: bool = Field(default=True, description="Whether there is a constant feature, 1 in every sample.")
+
+
+class ClassesParams(SamplesParams):
+    """Parameters of samples with classes."""
+
+    labels: Literal["numbers", "classes"] = Field(default="classes", description="As of numbers.")
+
+
+def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Sizes by the file's bytes."""
+    given = int(inputs.get("samples", {}).get("bytes") or 0)
+    edges, samples = given // _VALUE_BYTES, given // 300
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 60 * edges, cpu_s=_START_S + 1.5e-8 * given, output_bytes=16 * edges,
+        stats={"vertices": 2 * samples, "edges": edges, "samples": samples, "features": samples, "distance": 2},
+        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="feature_graph",
+    params=SamplesParams,
+    inputs={"samples": Input("samples in the svmlight format, optionally gzipped", file=True)},
+    run="superworkflow.tasks.feature_graph.run:run",
+    estimate=estimate,
+    help="graph of samples and their features",
+)

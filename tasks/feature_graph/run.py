@@ -1,0 +1,80 @@
+"""The work of stage `feature_graph`."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.feature_graph import MOST_CLASSES, SamplesParams
+from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
+from superworkflow.tasks.lib.vertex.stage import CLASSES, SIDE
+
+
+def run(job: StageRun[SamplesParams]) -> Output:
+    """Make the graph; see `tasks.feature_graph`.
+
+    Raises:
+        UserError: a line is bad, no sample has a feature, or the labels are no classes.
+    """
+    source, of_classes = job.sources["samples"], job.params.labels == "classes"
+    samples = read_samples(source.local(job.scratch), source.uri)
+    if not samples.matrix.nnz:
+        raise UserError("no sample has a feature", where=source.uri, remedy="Give lines such as: 1 3:0.5 7:2")
+    columns, matrix = _by_frequency(samples, job.params.intercept)
+    count, features = matrix.shape
+    if count + features >= 1 << 31:
+        raise UserError("samples and features are fewer than 2³¹", where=source.uri, value=count + features,
+                        remedy="Give a part of the samples")  # fmt: skip
+    transposed = matrix.T.tocsr()
+    lengths = np.diff(matrix.indptr), np.diff(transposed.indptr)
+    updated, resting = (matrix, 1) if of_classes else (transposed, 0)
+    value_lengths = [np.zeros_like(each) if side == resting else each for side, each in enumerate(lengths)]
+    side = np.repeat(np.array([0, 1], np.int32), [count, features])
+    side[count + len(columns) :] = 2
+    job.output.array("indptr.npy", _starts(np.concatenate(lengths)))
+    job.output.array("indices.npy", np.concatenate([matrix.indices + count, transposed.indices]).astype(np.int32))
+    job.output.array("value.npy", updated.data)
+    job.output.array("value_indptr.npy", _starts(np.concatenate(value_lengths)))
+    job.output.array(f"{SIDE}.npy", side)
+    job.output.array("feature.npy", columns)
+    stats: dict[str, Stat] = {
+        "vertices": count + features, "edges": matrix.nnz, "directed": False, "weighted": False, "bipartite": True,
+        "samples": count, "features": len(columns), "intercept": job.params.intercept, "distance": 2,
+        "updated_side": 0 if of_classes else 1,
+    }  # fmt: skip
+    labels = samples.labels
+    if of_classes:
+        classes, numbers = np.unique(labels, return_inverse=True)
+        if not 2 <= len(classes) <= MOST_CLASSES:
+            raise UserError(f"labels are 2 to {MOST_CLASSES} classes", where=source.uri, value=len(classes),
+                            remedy="Give the number of its class as each sample's label")  # fmt: skip
+        labels = numbers.astype(np.int32)
+        job.output.json(CLASSES, [f"{each:.17g}" for each in classes])
+        stats |= {"classes": len(classes), "problems": len(classes) if len(classes) > 2 else 1}
+    job.output.array("label.npy", np.concatenate([labels, np.zeros(features, labels.dtype)]))
+    job.progress.log(f"{count} samples, {len(columns)} features, {samples.matrix.nnz} values")
+    return Output(rows=count, stats=stats)
+
+
+def _by_frequency(samples: Samples, intercept: bool) -> tuple[NDArray[np.int64], sp.csr_array]:
+    """Columns that occur, the most frequent first, and the samples' values in this order, then the constant 1."""
+    occurrences = np.bincount(samples.matrix.indices, minlength=samples.matrix.shape[1])
+    columns = np.argsort(-occurrences, kind="stable")[: np.count_nonzero(occurrences)]
+    order = np.empty(len(occurrences), np.int64)
+    order[columns] = np.arange(len(columns))
+    matrix = sp.csr_array(
+        (samples.matrix.data, order[samples.matrix.indices], samples.matrix.indptr),
+        (len(samples.labels), len(columns)),
+    )
+    if intercept:
+        matrix = sp.csr_array(sp.hstack([matrix, np.ones((len(samples.labels), 1))], format="csr"))
+    matrix.sort_indices()
+    return columns, matrix
+
+
+def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

@@ -1,0 +1,45 @@
+"""Stage `score_samples`: predictions of held-out samples next to their labels.
+
+Features that the model does not have count as 0; a warning says how many values there are. Figures: of numbers
+`rmse@test` and `r2@test`, and `mean_…` of the mean label; of classes `accuracy@test`, and `majority_accuracy@test` of
+the most frequent class. A sample whose class the model does not have is predicted wrong.
+
+Files: `metrics.json`; `predictions.parquet` with columns `label`, `predicted`, a row for each sample in the file's
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+
+_PROCESS_BYTES = 190 << 20
+_START_S = 1.2
+
+
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """The samples are in memory."""
+    given, model = int(inputs.get("test", {}).get("bytes") or 0), int(inputs.get("values", {}).get("bytes") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 6 * given + 2 * model, cpu_s=_START_S + 2e-8 * given, output_bytes=given // 20,
+        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="score_samples",
+    params=StageParams,
+    inputs={
+        "graph": Input("feature_graph dataset"),
+        "values": Input("lasso or svm dataset of that graph"),
+        "test": Input("held-out samples in the svmlight format, optionally gzipped", file=True),
+    },
+    run="superworkflow.tasks.score_samples.run:run",
+    estimate=estimate,
+    metrics=("rmse", "r2", "mean_rmse", "mean_r2", "accuracy", "majority_accuracy"),
+    help="predictions of held-out samples next to their labels",
+)

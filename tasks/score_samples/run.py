@@ -1,0 +1,53 @@
+"""The work of stage `score_samples`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.formats.svmlight import read_samples
+from superworkflow.tasks.lib.linear_model import linear_model
+
+
+def run(job: StageRun[StageParams]) -> Output:
+    """Predict and compare; see `tasks.score_samples`.
+
+    Raises:
+        UserError: a line is bad, or the coefficients are of another graph.
+    """
+    graph, source = job.inputs["graph"], job.sources["test"]
+    model = linear_model(graph, job.inputs["values"])
+    samples = read_samples(source.local(job.scratch), source.uri)
+    predicted, unknown = model.predicted(samples.matrix)
+    learned = graph.array("label.npy")[: int(graph.stats["samples"] or 0)]
+    wanted, metrics = samples.labels, dict[str, float]()
+    if model.classes:
+        classes = np.array(model.classes, np.float64)
+        majority = classes[np.bincount(learned).argmax()]
+        predicted = classes[predicted.astype(np.int64)]
+        metrics["accuracy@test"] = float(np.mean(predicted == wanted))
+        metrics["majority_accuracy@test"] = float(np.mean(majority == wanted))
+        if others := int((~np.isin(wanted, classes)).sum()):
+            job.progress.log(f"warning: {others} held-out samples are of classes that the model does not have")
+    else:
+        for method, values in (("", predicted), ("mean_", np.full(len(wanted), learned.mean()))):
+            metrics |= {f"{method}{name}@test": value for name, value in _of_numbers(values, wanted).items()}
+    if unknown:
+        job.progress.log(
+            f"warning: {unknown} of {samples.matrix.nnz} values are of features that the model does not have"
+        )
+    job.progress.log(f"{len(wanted)} held-out samples: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics.items()))
+    job.output.json("metrics.json", metrics)
+    with job.output.file("predictions.parquet") as path:
+        pq.write_table(pa.table({"label": wanted, "predicted": predicted}), path, compression="zstd")
+    return Output(rows=len(wanted), stats={"rows": len(wanted), "unknown_values": unknown}, metrics=metrics)
+
+
+def _of_numbers(predicted: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
+    error, spread = float(np.mean((predicted - wanted) ** 2)), float(np.var(wanted))
+    found = {"rmse": error**0.5}
+    return {**found, "r2": 1 - error / spread} if spread > 0 else found

@@ -1,0 +1,219 @@
+"""Lasso and support vector machines against scikit-learn, their figures on held-out samples, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.linear_model import Lasso
+from sklearn.svm import LinearSVC
+
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.colour import STAGE as COLOUR
+from superworkflow.tasks.feature_graph import STAGE as GRAPH
+from superworkflow.tasks.lasso import STAGE as LASSO
+from superworkflow.tasks.publish_coefficients import STAGE as PUBLISH
+from superworkflow.tasks.score_samples import STAGE as SCORE
+from superworkflow.tasks.svm import STAGE as SVM
+from tests.tasks.index_helpers import run_stage
+
+
+def written(matrix: np.ndarray, labels: np.ndarray, path: Path) -> str:
+    dump_svmlight_file(matrix, labels, str(path), zero_based=True)
+    return str(path)
+
+
+def solved(
+    stage: Stage[Any], samples: str, folder: Path, read: dict[str, Any], cpu: int = 1, **params: Any
+) -> tuple[Dataset, Dataset]:
+    """Datasets of the graph and of the program."""
+    graph = run_stage(GRAPH, read, {"samples": samples}, folder / "graph", 1, io.StringIO())
+    colours = run_stage(COLOUR, {}, {"graph": graph.uri}, folder / "colours", 1, io.StringIO())
+    inputs = {"graph": graph.uri, "colours": colours.uri}
+    return graph, run_stage(stage, params, inputs, folder / stage.name, cpu, io.StringIO())
+
+
+def published(graph: Dataset, values: Dataset, folder: Path, width: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Coefficients [problems, width], 0 of features that do not occur, and the model's facts."""
+    made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder / "published", 1, io.StringIO())
+    with made.parquet("coefficients.parquet") as file:
+        rows = file.read().to_pylist()
+    classes = list(dict.fromkeys(row.get("class") for row in rows))
+    found = np.zeros((len(classes), width))
+    for row in rows:
+        found[classes.index(row.get("class")), row["feature"]] = row["coefficient"]
+    return found, made.json("model.json")
+
+
+def sparse_samples(samples: int, features: int, density: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    matrix = np.where(rng.random((samples, features)) < density, rng.normal(1, 1, (samples, features)), 0)
+    weights = np.where(rng.random(features) < 0.2, rng.normal(0, 3, features), 0)
+    return matrix, matrix @ weights + 5 + rng.normal(0, 0.3, samples)
+
+
+@pytest.mark.parametrize(("density", "intercept"), [(0.1, True), (1.0, True), (0.3, False)])
+def test_lasso(density: float, intercept: bool, tmp_path: Path) -> None:
+    matrix, labels = sparse_samples(150, 60, density)
+    samples = written(matrix, labels, tmp_path / "s.svm")
+    graph, values = solved(LASSO, samples, tmp_path, {"intercept": intercept}, tolerance=1e-14)
+    found, facts = published(graph, values, tmp_path, 60)
+    oracle = Lasso(alpha=facts["alpha"], fit_intercept=intercept, tol=1e-14, max_iter=100_000).fit(matrix, labels)
+    assert np.abs(found[0] - oracle.coef_).max() < 1e-6
+    assert abs(facts["intercept"] - oracle.intercept_) < 1e-6
+    assert 3 <= np.count_nonzero(found) < 60
+    assert facts["relative_gap"] < 1e-13
+    centred = labels - labels.mean() * intercept
+    assert facts["alpha"] == pytest.approx(0.1 * np.abs(matrix.T @ centred).max() / 150, rel=1e-9)
+    assert values.stats["objective"] == pytest.approx(
+        np.mean((labels - matrix @ found[0] - facts["intercept"]) ** 2) / 2 + facts["alpha"] * np.abs(found).sum()
+    )
+
+
+def test_compressed_sensing(tmp_path: Path) -> None:
+    """Fewer equations than unknowns: the sparse signal is what comes back."""
+    rng = np.random.default_rng(0)
+    matrix, signal = rng.normal(size=(60, 200)) / 8, np.zeros(200)
+    signal[rng.choice(200, 6, replace=False)] = [3, -2, 1.5, 4, -3, 2]
+    samples = written(matrix, matrix @ signal, tmp_path / "s.svm")
+    graph, values = solved(LASSO, samples, tmp_path, {"intercept": False}, strength=1e-4, tolerance=1e-12)
+    found, _ = published(graph, values, tmp_path, 200)
+    assert np.abs(found[0] - signal).max() < 5e-3
+
+
+@pytest.mark.parametrize(("classes", "squared"), [(3, True), (2, True), (2, False)])
+def test_svm(classes: int, squared: bool, tmp_path: Path) -> None:
+    matrix, labels = load_digits(n_class=classes, return_X_y=True)
+    matrix, labels = matrix[:200] / 16, labels[:200] * 2 + 1
+    samples = written(matrix, labels, tmp_path / "s.svm")
+    graph, values = solved(SVM, samples, tmp_path, {"labels": "classes"}, cost=0.1, squared=squared, tolerance=1e-8)
+    found, facts = published(graph, values, tmp_path, 64)
+    loss = "squared_hinge" if squared else "hinge"
+    oracle = LinearSVC(C=0.1, loss=loss, tol=1e-9, max_iter=1_000_000).fit(matrix, labels)
+    problems = len(found)
+    assert problems == (1 if classes == 2 else 3)
+
+    def objective(weights: np.ndarray, intercepts: np.ndarray) -> float:
+        total = 0.0
+        for problem in range(problems):
+            signs = np.where(labels == (labels.max() if problems == 1 else 2 * problem + 1), 1, -1)
+            losses = np.maximum(0, 1 - signs * (matrix @ weights[problem] + intercepts[problem]))
+            total += 0.1 * (losses**2 if squared else losses).sum() + weights[problem] @ weights[problem] / 2
+            total += intercepts[problem] ** 2 / 2
+        return total
+
+    best = objective(oracle.coef_, oracle.intercept_)
+    assert objective(found, np.array(facts["intercept"])) == pytest.approx(best, rel=1e-6)
+    assert facts["objective"] == pytest.approx(best, rel=1e-6)
+    assert facts["relative_gap"] <= 1e-8
+    if squared:
+        assert np.abs(found - oracle.coef_).max() < 1e-4
+    assert facts["classes"] == [str(2 * number + 1) for number in range(classes)]
+
+
+def test_colours_of_features_and_threads(tmp_path: Path) -> None:
+    """Features of one colour share no sample, however many threads there are, nothing changes; 5,000 rare features."""
+    rng = np.random.default_rng(3)
+    lines = [f"{rng.normal():.6f} {i}:1.5 {5000 + i % 7}:{rng.random():.6f}" for i in range(5000)]
+    path = tmp_path / "s.svm"
+    path.write_text("\n".join(lines))
+    params: dict[str, Any] = {"strength": 0.01, "max_steps": 12, "tolerance": 0}
+    graph, one = solved(LASSO, str(path), tmp_path / "1", {}, 1, **params)
+    _, two = solved(LASSO, str(path), tmp_path / "2", {}, 2, **params)
+    assert one.array("coefficient-00000.npy").tobytes() == two.array("coefficient-00000.npy").tobytes()
+    colour = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "1" / "colours").array("colour.npy")
+    indptr, indices = graph.array("indptr.npy"), graph.array("indices.npy")
+    assert len(np.unique(colour)) <= 4
+    for sample in range(5000):
+        around = colour[indices[indptr[sample] : indptr[sample + 1]]]
+        assert len(set(around)) == len(around)
+
+
+def test_figures_on_held_out_samples(tmp_path: Path) -> None:
+    matrix, labels = sparse_samples(120, 30, 0.5)
+    samples = written(matrix[:80], labels[:80], tmp_path / "s.svm")
+    wider = np.hstack([matrix[80:], np.ones((40, 1))])  # the last feature is new
+    test = written(wider, labels[80:], tmp_path / "t.svm")
+    graph, values = solved(LASSO, samples, tmp_path, {})
+    found, facts = published(graph, values, tmp_path, 30)
+    inputs, log = {"graph": graph.uri, "values": values.uri, "test": test}, io.StringIO()
+    scored = run_stage(SCORE, {}, inputs, tmp_path / "score", 1, log)
+    error = matrix[80:] @ found[0] + facts["intercept"] - labels[80:]
+    assert scored.stats["metrics.rmse@test"] == pytest.approx(np.sqrt((error**2).mean()))
+    assert scored.stats["metrics.r2@test"] == pytest.approx(1 - (error**2).mean() / labels[80:].var())
+    assert scored.stats["metrics.mean_rmse@test"] == pytest.approx(
+        np.sqrt(((labels[:80].mean() - labels[80:]) ** 2).mean())
+    )
+    assert scored.stats["unknown_values"] == 40
+    assert "40 of" in log.getvalue()
+
+
+def test_accuracy_on_held_out_samples(tmp_path: Path) -> None:
+    matrix, labels = load_digits(n_class=3, return_X_y=True)
+    matrix = matrix / 16 + np.random.default_rng(0).normal(0, 0.6, matrix.shape)
+    samples = written(matrix[:300], labels[:300], tmp_path / "s.svm")
+    test = tmp_path / "t.svm.gz"
+    plain = Path(written(matrix[300:500], labels[300:500], tmp_path / "t.svm"))
+    test.write_bytes(gzip.compress(plain.read_bytes() + b"77 1:1 # no such class\n"))
+    graph, values = solved(SVM, samples, tmp_path, {"labels": "classes"}, tolerance=1e-4)
+    log = io.StringIO()
+    inputs = {"graph": graph.uri, "values": values.uri, "test": str(test)}
+    scored = run_stage(SCORE, {}, inputs, tmp_path / "score", 1, log)
+    oracle = LinearSVC(tol=1e-6, max_iter=100_000).fit(matrix[:300], labels[:300])
+    expected = (oracle.predict(matrix[300:500]) == labels[300:500]).sum() / 201
+    assert abs(scored.stats["metrics.accuracy@test"] - expected) < 0.011
+    assert scored.stats["metrics.accuracy@test"] > 0.8
+    assert scored.stats["metrics.majority_accuracy@test"] < 0.4
+    assert "1 held-out samples are of classes that the model does not have" in log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 1:2\n\n# note\nx 2:3\n", r"line 4: a label is a finite number .got 'x'"),
+        ("1 1:2\n2 1:nan\n", r"line 2: a feature is an index, a colon, and a finite number .got '1:nan'"),
+        ("1 1:2\ninf 1:2\n", r"line 2: a label is a finite number .got 'inf'"),
+        ("1 1:2 a:1\n", r"line 1: a feature is .* .got 'a:1'"),
+        ("1 -1:2\n", r"line 1: a feature is .* .got '-1:2'"),
+        ("1 1:2\n2 3:1 2:1\n", r"line 2: the indices of a line ascend .got '2 after 3'"),
+        ("1 1:2\n2 3:1 3:1\n", r"line 2: the indices of a line ascend .got '3 after 3'"),
+        ("1 1:2\n2 7\n", r"line 2: a feature is .* .got '7'"),
+        ("1 99999999999:2\n", r"line 1: a feature is .* .got '99999999999:2'"),
+        ("# nothing\n", r"the file has no samples"),
+        ("1\n2\n", r"no sample has a feature"),
+        ("source,target\na,b\n", r"line 1: a label is a finite number .got 'source,target'"),
+    ],
+)
+def test_lines_that_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.svm"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        run_stage(GRAPH, {}, {"samples": str(path)}, tmp_path / "g", 1, io.StringIO())
+
+
+def test_labels_and_graphs_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.svm"
+    path.write_text("1 qid:3 1:2 2:0\n1 2:1\n")
+    with pytest.raises(UserError, match=r"the labels do not differ .got 1\.0"):
+        solved(LASSO, str(path), tmp_path / "a", {})
+    with pytest.raises(UserError, match=r"labels are 2 to 1000 classes .got 1"):
+        solved(SVM, str(path), tmp_path / "b", {"labels": "classes"})
+    path.write_text("1 1:2\n2 2:1\n")
+    with pytest.raises(UserError, match=r"program svm: .* samples whose labels are classes"):
+        solved(SVM, str(path), tmp_path / "c", {})
+    with pytest.raises(UserError, match=r"program lasso: .* samples whose labels are numbers"):
+        solved(LASSO, str(path), tmp_path / "d", {"labels": "classes"})
+
+
+@pytest.mark.parametrize("name", ["lasso", "svm"])
+def test_superworkflows(name: str) -> None:
+    stages = [stage.name for stage in load_superworkflow(name).stages]
+    assert stages == ["feature_graph", "colour", name, "publish_coefficients", "score_samples"]

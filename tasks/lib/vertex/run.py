@@ -49,6 +49,7 @@ class Coloured:
         directed: edges have a direction.
         given: values of vertices' fields by name, [vertices] or [vertices, length], before `init`.
         sizes: lengths of vectors that the program leaves to the graph, by name.
+        idle: bool [vertices], those that no update changes, whose colours may conflict; None for none.
         blocks: int64 [blocks + 1], where each block begins in the order; None if each vertex is one.
         rows: by name, `indptr` int64 [vertices + 1] and values of vectors whose length is each vertex's own.
     """
@@ -63,6 +64,7 @@ class Coloured:
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, tuple[NDArray[np.int64], NDArray[Any]]] = field(default_factory=dict)
     blocks: NDArray[np.int64] | None = None
+    idle: NDArray[np.bool_] | None = None
 
 
 class Restartable(Protocol):
@@ -255,20 +257,23 @@ class ChromaticEngine:
         """
         scheduler, own = self._params.scheduler, len(self._order)
         signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
-        if self._splash is not None:
-            queue = self._splash.queue(signals, scheduler)
-            return queue if queue.updates else None
         if not (self._vertices if scheduler == "sweep" else top):
             return None
+        if self._splash is not None:
+            return self._splash.queue(self._signals, scheduler)
         if scheduler == "sweep":
             return self._shuffled(step) if self._program.shuffled else self._everything
         lowest = bucket(top) if scheduler == "priority" else 1
         return signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
 
-    def _shuffled(self, step: int) -> Queue:
-        """All vertices, colours in an order that seed and step draw."""
+    def _colour_order(self, step: int) -> NDArray[np.int64]:
+        """Colours in an order that seed and step draw."""
         drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
-        colours = np.argsort(drawn, kind="stable")
+        return np.argsort(drawn, kind="stable")
+
+    def _shuffled(self, step: int) -> Queue:
+        """All vertices, with the colours in the order of the step."""
+        colours = self._colour_order(step)
         sizes = np.diff(self._bounds)[colours]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
@@ -370,7 +375,8 @@ class ChromaticEngine:
             figures.largest[number] = self._functions.folds[number].fold_all(
                 self._state(step), self._functions.settings, len(self._order), figures.sums, self._sum_rows[number]
             )
-        figures.top = int(self._largest[: -(-len(self._order) // BLOCK)].max(initial=0))
+        signals = self._largest[: -(-len(self._order) // BLOCK)] if self._splash is None else self._signals
+        figures.top = int(signals.max(initial=0))
         if self._snapshots is not None and step > 0:
             figures.save, figures.stop = self._snapshots.wishes()
         found = self._agreed(figures)
@@ -411,7 +417,7 @@ class ChromaticEngine:
         claims, arrived = (np.zeros(len(queue.starts) - 1, np.int64) for _ in range(2))
         # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
         block = self._functions.steps.BLOCK if self._splash is None else 1
-        threads = self._threads if int(np.diff(queue.starts).max()) > block and self._compiled else 1
+        threads = self._threads if int(np.diff(queue.starts).max(initial=0)) > block and self._compiled else 1
         self._compiled = True
 
         def share(row: int) -> None:

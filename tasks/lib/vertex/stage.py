@@ -211,17 +211,19 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
     if not _divides(order, bounds, vertices):
         raise UserError("the colours are damaged", where=colours.uri, remedy="Delete the dataset and run again")
     directed = bool(graph.stats["directed"])
-    blocks, block = None, np.arange(vertices, dtype=np.int32)
-    if "blocks.npy" in colours:
-        blocks = colours.array("blocks.npy", mmap=False)
-        if not _blocks_fit(blocks, bounds):
-            raise UserError("the blocks are damaged", where=colours.uri, remedy="Delete the dataset and run again")
-        block[order] = np.repeat(np.arange(len(blocks) - 1, dtype=np.int32), np.diff(blocks))
+    idle = None
+    if (updated := graph.stats.get("updated_side")) is not None:
+        idle = (sides(graph, program.name) > 0) != (updated == 1)
+    blocks = colours.array("blocks.npy", mmap=False) if "blocks.npy" in colours else None
+    if blocks is not None and not _blocks_fit(blocks, bounds):
+        raise UserError("the blocks are damaged", where=colours.uri, remedy="Delete the dataset and run again")
     if not mapped:
-        colour = np.empty(vertices, np.int32)
+        colour, block = np.empty(vertices, np.int32), np.arange(vertices, dtype=np.int32)
         colour[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
-        if (updated := graph.stats.get("updated_side")) is not None:
-            colour[(sides(graph, program.name) > 0) != (updated == 1)] = -1
+        if idle is not None:
+            colour[idle] = -1
+        if blocks is not None:
+            block[order] = np.repeat(np.arange(len(blocks) - 1, dtype=np.int32), np.diff(blocks))
         around = indptr, indices, *in_edges(indptr, indices, directed), needed, colour
         vertex = conflict(*around) if blocks is None else conflict_of_blocks(*around, block)
         if vertex >= 0:
@@ -243,7 +245,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
         if not ends or (np.diff(starts) < 0).any():
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
-    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks)
+    return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks, idle)
 
 
 def of_one_colour(distance: int, vertex: int) -> UserError:

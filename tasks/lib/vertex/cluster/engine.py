@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +55,9 @@ class WorkerEngine(ChromaticEngine):
         if program.consistency == "vertex" and (program.edge_fields or program.messages):
             raise UserError("edge fields under vertex consistency are computed in process alone",
                             where=f"program {program.name}", remedy="Declare consistency='edge'")  # fmt: skip
+        if graph.blocks is not None:
+            raise UserError("blocks are updated in process alone", where="colour.block",
+                            remedy="Set it to 1, or the engine to in-process")  # fmt: skip
         self._exchange, self._owners, self._small = exchange, owners, small
         super().__init__(program, params, graph, threads, nodes, given, snapshots=snapshots)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="ghosts")
@@ -106,6 +109,7 @@ class WorkerEngine(ChromaticEngine):
         alone = (sizes[:, 0] > 0).sum(axis=0) <= 1
         owner = sizes[:, 0].argmax(axis=0)
         follows = alone[1:] & alone[:-1] & (owner[1:] == owner[:-1])
+        self._border_colours = sizes[:, 1].any(axis=0)
         self._spans = [0, *(np.flatnonzero(~follows) + 1).tolist(), colours]
         self._crossing = [bool(sizes[:, 1, low:high].any()) for low, high in itertools.pairwise(self._spans)]
         if self._program.consistency == "vertex":  # nobody reads a ghost
@@ -165,9 +169,7 @@ class WorkerEngine(ChromaticEngine):
     def _step(self, step: int, queue: Queue) -> NDArray[np.int64]:
         state = self._state(step, self._params.execution == "synchronous")
         sums = np.zeros((1, WORDS), np.int64)
-        for (low, high), crossing in zip(itertools.pairwise(self._spans), self._crossing, strict=True):
-            starts = queue.starts[low : high + 1]
-            some = Queue(queue.vertices[starts[0] : starts[-1]], starts - starts[0], 0)
+        for low, high, crossing, some in self._parts(step, queue):
             border = int(np.searchsorted(some.vertices, self._borders[low])) if high - low == 1 else len(some.vertices)
             interior = some.vertices[border:]
             if crossing and len(interior) >= _LEAST_INTERIOR and self._program.consistency != "full":
@@ -179,6 +181,19 @@ class WorkerEngine(ChromaticEngine):
                 self._share((low, high), border > 0)
         self._send_signals()
         return sums
+
+    def _parts(self, step: int, queue: Queue) -> Iterator[tuple[int, int, bool, Queue]]:
+        """First colour, end, whether values may travel then, and active vertices: of each span, or shuffled colour."""
+        if self._program.shuffled and self._params.scheduler == "sweep":
+            full = self._program.consistency == "full" and bool(self._border_colours.any())
+            for place, colour in enumerate(self._colour_order(step).tolist()):
+                vertices = queue.vertices[queue.starts[place] : queue.starts[place + 1]]
+                crossing = full or bool(self._border_colours[colour])
+                yield colour, colour + 1, crossing and self._program.consistency != "vertex", _one_colour(vertices)
+            return
+        for (low, high), crossing in zip(itertools.pairwise(self._spans), self._crossing, strict=True):
+            starts = queue.starts[low : high + 1]
+            yield low, high, crossing, Queue(queue.vertices[starts[0] : starts[-1]], starts - starts[0], 0)
 
     def _update_while_sending(
         self, state: Any, interior: NDArray[np.int32], colours: tuple[int, int]

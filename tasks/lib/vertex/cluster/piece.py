@@ -165,9 +165,12 @@ class Piece:
 
     def conflict(self, distance: int) -> int:
         """A vertex that has one colour with another within a distance, around this worker's; -1 for none."""
-        first, last = self.rows[0], self.rows[-1]
-        return int(conflict_among(*first[:2], *last[:2], self.vertices, distance, self.division.colours,
-                                  len(self.bounds) - 1))  # fmt: skip
+        first, last, colours = self.rows[0], self.rows[-1], self.division.colours
+        if self.graph.idle is not None:
+            colours = np.where(self.graph.idle, np.int32(-1), colours)
+        return int(
+            conflict_among(*first[:2], *last[:2], self.vertices, distance, colours, len(self.bounds) - 1)
+        )  # fmt: skip
 
     def arcs(self) -> list[NDArray[Any]]:
         """The six arrays of arcs of `scope.State`, by place; ghosts have their degrees, and no edges."""

@@ -211,7 +211,7 @@ def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, c
         indices, in_indices: int32, numbers of vertices.
         vertices: int32 [rows].
         distance: 0 to 2.
-        colours: int32 [vertices of the graph].
+        colours: int32 [vertices of the graph], -1 of those that conflict with none.
         count: of colours.
     """
     seen, by = np.full(count, -1, np.int64), np.full(count, -1, np.int32)
@@ -222,6 +222,8 @@ def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, c
             for arc in range(starts[row], starts[row + 1]):
                 other = ends[arc]
                 colour = colours[other]
+                if colour < 0:
+                    continue
                 if colour == colours[vertex]:
                     return vertex
                 if distance > 1 and seen[colour] == row and by[colour] != other:

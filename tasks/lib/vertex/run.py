@@ -201,7 +201,7 @@ class ChromaticEngine:
         return self._outcome(now.trace, "steps")
 
     def _next_queue(self, step: int, top: int) -> Queue | None:
-        """What a step updates; None if no vertex is active.
+        """Vertices or blocks that a step updates; None if no vertex is active.
 
         Args:
             step: its number.

@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
+from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome, Reporter, StepFigures
 from superworkflow.tasks.lib.vertex.program import AT_REST, ProgramParams, Sync, SyncRun, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signalled
@@ -74,53 +75,6 @@ class Restartable(Protocol):
 
     def set_messages(self, messages: Fields) -> None:
         """Give edges their earlier messages."""
-
-
-@dataclass
-class ProgramOutcome:
-    """Result of a run.
-
-    Args:
-        fields: by name, [vertices] or [vertices, length].
-        globals: values of the syncs at the end.
-        trace: of each step its number, updates, arcs, residual and globals.
-        ended: empty, steps, tolerance, or sweeps.
-        messages: by name, [2 * edges] or [2 * edges, length].
-    """
-
-    fields: Fields
-    globals: dict[str, Any]
-    trace: list[dict[str, float]] = field(default_factory=list)
-    ended: str = "empty"
-    messages: Fields = field(default_factory=dict)
-
-
-@dataclass
-class StepFigures:
-    """Sums of a step over all vertices.
-
-    Args:
-        sums: int64 [1 + syncs, WORDS], exact sums: the residuals, and the folds of the syncs.
-        largest: float64 [syncs], largest values of the folds.
-        updates, arcs: of the step.
-        top: bits of the largest signal after it.
-        save, stop: a snapshot is due, and the run is to stop after it.
-    """
-
-    sums: NDArray[np.int64]
-    largest: NDArray[np.float64]
-    updates: int = 0
-    arcs: int = 0
-    top: int = 0
-    save: int = 0
-    stop: int = 0
-
-
-class Reporter(Protocol):
-    """Receiver of progress: that of a stage, or a worker."""
-
-    def update(self, done: float, total: float, unit: str, **facts: Any) -> None:
-        """See `Progress`."""
 
 
 class ChromaticEngine:
@@ -249,7 +203,7 @@ class ChromaticEngine:
         return self._outcome(now.trace, "steps")
 
     def _next_queue(self, step: int, top: int) -> Queue | None:
-        """What a step updates; None if no vertex is active.
+        """Vertices or blocks that a step updates; None if no vertex is active.
 
         Args:
             step: its number.

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset, FileWriter
     from superworkflow.tasks.lib.vertex.earlier import Earlier
     from superworkflow.tasks.lib.vertex.given import GivenFields
-    from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
+    from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome
+    from superworkflow.tasks.lib.vertex.run import Coloured
 
 SHARD = 1 << 20
 """Vertices of a file of a field."""

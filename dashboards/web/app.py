@@ -91,7 +91,7 @@ def make_app(sources: Sources, host: str = "127.0.0.1", access: Access = Access(
     app.extensions |= {"sources": sources, "runs": RunIndex(sources.runs), "host": host, "access": access}
     app.extensions["storage"] = StorageSize(sources.store)
     app.register_blueprint(pages)
-    app.wsgi_app = access.guard(app.wsgi_app)  # type: ignore[method-assign]
+    app.wsgi_app = access.guard(app.wsgi_app)  # type: ignore[method-assign, assignment]
     return app
 
 

@@ -107,7 +107,8 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
         return []
     with contextlib.suppress(Exception):  # who may only read the records sees them as they are
         close_dead_runs(client, experiment.experiment_id)
-    query, found, token = " and ".join(filter(None, [f"tags.`{SUPERWORKFLOW_TAG}` != ''", which.query()])), [], None
+    query = " and ".join(filter(None, [f"tags.`{SUPERWORKFLOW_TAG}` != ''", which.query()]))
+    found, token = list[Any](), None
     while len(found) < limit:
         page = client.search_runs(
             [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, limit if not which else max(limit, _PAGE),

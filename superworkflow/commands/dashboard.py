@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         require_extra(extra)
     if options.budget_usd is not None and options.budget_usd <= 0:
         raise UserError("must be above 0", where="--budget-usd", value=options.budget_usd)
-    from waitress import create_server
+    from waitress import create_server  # type: ignore[import-untyped]
 
     from superworkflow.dashboards.web.access import PASSWORD, Access
     from superworkflow.dashboards.web.app import LOCAL, Sources, make_app

@@ -46,7 +46,7 @@ def run(job: StageRun[AggregateParams]) -> Output:
         assert values is not None
         rows = graph.rows(edges.name)
         nodes, width = len(rows.indptr) - 1, values.shape[1]
-        scales = 1 / np.sqrt(degrees_of(rows, None) + 1)
+        scales = np.asarray(1 / np.sqrt(degrees_of(rows, None) + 1), np.float32)
         piece = max(1, _PIECE_BYTES // (4 * width))
         with job.output.file(sums_file(number, form)) as path, path.open("wb") as stream:
             write_header(stream, (nodes, width), np.dtype("<f4"))

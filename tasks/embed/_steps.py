@@ -108,7 +108,8 @@ def score_rows(
         array, *places = values(6)
         words = rows_from(array, *(builder.mul(place, INT64(WORD)) for place in places))
         array, *places = values(7)
-        pairs = rows_from(array, *(builder.mul(place, INT64(WORD)) for place in places), SCORED // 2)
+        first, stride = (builder.mul(place, INT64(WORD)) for place in places)
+        pairs = rows_from(array, first, stride, SCORED // 2)
         totals = [cgutils.alloca_once_value(builder, splat(0)) for _ in range(SCORED)]
         with cgutils.for_range_slice(builder, INT64(0), count, INT64(LANES), INT64) as (k, _):
             place = builder.gep(others, [k])

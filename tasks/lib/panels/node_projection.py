@@ -141,7 +141,8 @@ def _found(names: pa.Array, among: pa.Array) -> NDArray[np.int64]:
     """Place of each name among others; -1 for none."""
     if isinstance(among, pa.ChunkedArray):
         among = among.combine_chunks()
-    return pc.fill_null(pc.index_in(names, value_set=among), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places = pc.fill_null(pc.index_in(names, value_set=among), -1)
+    return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _most_neighbours(nodes: int) -> int:

@@ -325,7 +325,7 @@ class ChromaticEngine:
     def _close_step(self, step: int, figures: StepFigures, rests: bool = False) -> StepFigures:
         """Fold the syncs whose turn it is, and set their values and the largest signal; returns all figures."""
         turn = [each.every == AT_REST if rests else _is_due(each, step) for each in self._program.syncs.values()]
-        for number in np.flatnonzero(turn):
+        for number in np.flatnonzero(turn).tolist():
             figures.largest[number] = self._functions.folds[number].fold_all(
                 self._state(step), self._functions.settings, len(self._order), figures.sums, self._sum_rows[number]
             )

@@ -110,7 +110,7 @@ class WorkerEngine(ChromaticEngine):
         alone = (sizes[:, 0] > 0).sum(axis=0) <= 1
         owner = sizes[:, 0].argmax(axis=0)
         follows = alone[1:] & alone[:-1] & (owner[1:] == owner[:-1])
-        self._border_colours = sizes[:, 1].any(axis=0)
+        self._border_colours = np.asarray(sizes[:, 1].any(axis=0))
         self._spans = [0, *(np.flatnonzero(~follows) + 1).tolist(), colours]
         self._crossing = [bool(sizes[:, 1, low:high].any()) for low, high in itertools.pairwise(self._spans)]
         if self._program.consistency == "vertex":  # nobody reads a ghost
@@ -212,7 +212,7 @@ class WorkerEngine(ChromaticEngine):
     def _updated(self, state: Any, queue: Queue) -> NDArray[np.int64]:
         if not len(queue.vertices):
             return np.zeros((1, WORDS), np.int64)
-        return self._update(state, queue).sum(axis=0, keepdims=True)
+        return np.asarray(self._update(state, queue).sum(axis=0, keepdims=True))
 
     def _share(self, colours: tuple[int, int], changed: bool = True) -> None:
         """Send what has changed of a span of colours, and take what others send.
@@ -239,7 +239,7 @@ class WorkerEngine(ChromaticEngine):
 
     def _agreed(self, figures: StepFigures) -> StepFigures:
         counts = [figures.updates, figures.arcs, figures.top, figures.save, figures.stop]
-        mine = [figures.sums.ravel(), figures.largest.view(np.int64), counts]
+        mine = [figures.sums.ravel(), figures.largest.view(np.int64), np.array(counts)]
         all_figures = self._exchange.everyone(np.concatenate(mine), _FIGURES, alike=True)
         each = all_figures.reshape(self._exchange.size, -1)
         sums = each[:, : figures.sums.size].sum(axis=0).reshape(figures.sums.shape)

@@ -121,8 +121,8 @@ class GhostExchange:
                     parts.append((group, listed, low, high))
             out = np.empty(sum(part[0].room(*part[1:]) for part in parts), np.uint8)
             end, changed = 0, 0
-            for group, *where in parts:
-                end, count = group.pack(*where, out, end)
+            for group, listed, low, high in parts:
+                end, count = group.pack(listed, low, high, out, end)
                 changed += count
             made[rank] = out[:end] if changed else self._nothing
         return made

@@ -86,7 +86,9 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
 
 def _written(program: VertexProgram, params: Any) -> list[str]:
     """Names of the fields that will be written: `finish` says which, given fields of no vertices, or of one."""
-    for vertices in (0, 1) if program.finish is not None else ():
+    if program.finish is None:
+        return list(program.fields)
+    for vertices in (0, 1):
         kinds = {name: kind if isinstance(kind, tuple) else (kind, 0) for name, kind in program.fields.items()}
         fields = {
             name: np.zeros((vertices, 2) if length else vertices, dtype) for name, (dtype, length) in kinds.items()

@@ -30,7 +30,7 @@ def words_of(values: NDArray[Any]) -> NDArray[Any]:
 
 def room_for(words: NDArray[Any], cells: int) -> int:
     """Bytes that a field's part of a message has at most."""
-    return 1 + _GAPS_HEAD + cells // 8 + 1 + cells * words.shape[1] * words.itemsize
+    return int(1 + _GAPS_HEAD + cells // 8 + 1 + cells * words.shape[1] * words.itemsize)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -139,12 +139,12 @@ def positions(message, place, size, marks):  # type: ignore[no-untyped-def]
         marks[:size] = 0
         if place + 4 > len(message):
             raise IndexError("the message of a worker is too short")
-        count, last = 0, -1
+        count, last = np.int64(0), np.int64(-1)
         for byte in range(4):
             count |= np.int64(message[place + byte]) << (8 * byte)
         place += 4
         for _ in range(count):
-            gap, shift = 0, 0
+            gap, shift = np.int64(0), 0
             while place < len(message) and message[place] > 127:
                 gap |= np.int64(message[place] & 127) << shift
                 shift += 7

@@ -134,7 +134,7 @@ class Piece:
         classes = 2 * division.colours[self.vertices] + ~self.masks.any(axis=1)
         order, bounds = np.empty(own, np.int32), np.zeros(2 * colours + 1, np.int64)
         by_colour(classes.astype(np.int32), 2 * colours, order, bounds)
-        degrees = sum(each.degrees[self.vertices] for each in self.rows)
+        degrees: NDArray[np.int64] = np.sum([each.degrees[self.vertices] for each in self.rows], axis=0)
         self.numbering = Numbering(order, bounds, degrees)
         self.bounds, self.borders = bounds[::2].copy(), bounds[1::2].copy()
         self.degrees = self.numbering.by_place(degrees)

@@ -34,7 +34,7 @@ def divide(order, bounds, degrees, workers, small, owners):  # type: ignore[no-u
         if total >= small:
             one = -1
         elif one < 0 or of_one + total > most:
-            one, of_one = np.argmin(loads), 0
+            one, of_one = int(np.argmin(loads)), 0
         of_one += total
         before = 0
         for place in range(bounds[colour], bounds[colour + 1]):

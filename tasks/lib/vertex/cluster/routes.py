@@ -80,11 +80,12 @@ def edge_routes(piece: Piece, slots: list[NDArray[np.uint32]], workers: int) -> 
         others.append(rows.indices[crossing])
         ways.append(np.full(int(crossing.sum()), way if len(slots) > 1 else 0, np.int8))
         found.append(each[crossing].astype(np.int64))
-    here, there, way, slot = (np.concatenate(each) for each in (own, others, ways, found))
-    back, edges, messages = (1 - way if len(slots) > 1 else way), [], []
+    here, there, directions, slot = (np.concatenate(each) for each in (own, others, ways, found))
+    back = 1 - directions if len(slots) > 1 else directions
+    edges, messages = list[GhostRoute](), list[GhostRoute]()
     for rank in range(workers):
         some = np.flatnonzero(owners[there] == rank)
-        leaving = some[np.lexsort((way[some], there[some], here[some], colours[here[some]]))]
+        leaving = some[np.lexsort((directions[some], there[some], here[some], colours[here[some]]))]
         coming = some[np.lexsort((back[some], here[some], there[some], colours[there[some]]))]
         out_colours, in_colours = colours[here[leaving]], colours[there[coming]]
         for made, out, into in (

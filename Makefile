@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
+.PHONY: run wheel test test-here test-cluster test-kernels test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -65,6 +65,11 @@ format: $(DEV)
 
 docs: $(READY)  ## docs/cli.md, docs/profiles.md and the JSON schema of profiles, from the code
 	$(BIN)/python -m superworkflow.reference
+
+wheel: $(READY)  ## dist/: the wheel, and constraints.txt with which its extras install without resolving
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	cat requirements.txt requirements-spark.txt > dist/constraints.txt
 
 setup: $(READY)
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from superworkflow.dashboards.whole_table import TableColumn, print_whole
 from superworkflow.infra.contract.metrics import headlines, uncertainties
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.history import RecordedRun
@@ -81,22 +83,27 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
     if not runs:
         out.print("no recorded runs here; `superworkflow run` makes one")
         return
-    table = Table()
-    for title in ("run", "name", "superworkflow", "started (UTC)", "status"):
-        table.add_column(title)
-    for title in ("runtime", "peak memory", "cost", "ran", "cached"):
-        table.add_column(title, justify="right")
-    table.add_column("quality")
+    columns = [
+        TableColumn("run"), TableColumn("name"), TableColumn("superworkflow", drop=2), TableColumn("started (UTC)"),
+        TableColumn("status"), TableColumn("runtime", right=True, drop=1),
+        TableColumn("peak memory", right=True, drop=4), TableColumn("cost", right=True),
+        TableColumn("ran", right=True, drop=5), TableColumn("cached", right=True, drop=6),
+        TableColumn("quality"), TableColumn("tags", drop=3),
+    ]  # fmt: skip
+    rows = []
     for run in runs:
-        quality = [f"{each.name} {each.value:.3f}" for each in headlines(run.metrics, run.declared)]
-        table.add_row(
-            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}",
-            ", ".join(filter(None, [run.status.lower(), run.outcome])),
+        quality = [f"{each.name} {each.value:.3f}"
+                   for each in headlines(run.metrics, run.declared)]  # fmt: skip
+        tags = [f"{name}={value}" if value else name for name, value in run.own_tags.items()]
+        rows.append([
+            run.run_id[:8], escape(run.name), escape(run.superworkflow), f"{run.started:%Y-%m-%d %H:%M}",
+            ", ".join(filter(None, [run.status.lower(), run.outcome + (f" {run.times}×" if run.times > 1 else "")])),
             format_seconds(run.totals.get("seconds", 0.0)), format_bytes(run.totals.get("peak_memory_bytes", 0.0)),
             format_usd(run.totals.get("cost_usd", 0.0)),
-            f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),
-        )  # fmt: skip
-    out.print(table)
+            f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}",
+            escape("\n".join(quality)), escape("\n".join(tags)),
+        ])  # fmt: skip
+    print_whole(out, columns, rows)
 
 
 def print_comparison(comparison: Comparison) -> None:

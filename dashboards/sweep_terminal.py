@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from superworkflow.dashboards.terminal import console
+from superworkflow.dashboards.whole_table import TableColumn, print_whole
 from superworkflow.infra.contract.resources import format_seconds, format_usd
 
 LAST = 15
@@ -29,7 +29,7 @@ def print_sweep(report: Mapping[str, Any], *, result: bool = False) -> None:
     out.print(f"{counts or 'none yet'}; sampler {report['sampler']}, pruner {report['pruner']}")
     trials = report["trials"]
     if trials:
-        out.print(_table(report, trials[-LAST:], f"last {min(LAST, len(trials))} trials"))
+        _print(out, report, trials[-LAST:], f"last {min(LAST, len(trials))} trials")
     paid, alone = report["paid_usd"], report["without_reuse_usd"]
     share = f", {1 - paid / alone:.0%}" if alone else ""
     out.print(
@@ -53,7 +53,7 @@ def print_best(report: Mapping[str, Any], *, result: bool = False) -> None:
         out.print("No trial is complete.")
         return
     front = len(report["objectives"]) > 1
-    out.print(_table(report, best, "Pareto front" if front else "best trial"))
+    _print(out, report, best, "Pareto front" if front else "best trial")
     if not front:
         settings = " ".join(f"{name}={value}" for name, value in best[0]["params"].items())
         out.print(f"To run it alone: superworkflow run … --set {escape(settings)}", soft_wrap=True)
@@ -65,23 +65,21 @@ def _out(result: bool) -> Console:
     return Console(highlight=False, width=None if Console().is_terminal else 160)
 
 
-def _table(report: Mapping[str, Any], rows: list[Mapping[str, Any]], title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("trial", justify="right")
-    table.add_column("state")
+def _print(out: Console, report: Mapping[str, Any], rows: list[Mapping[str, Any]], title: str) -> None:
     objectives = [each["name"] for each in report["objectives"]]
     names = list(dict.fromkeys(name for row in rows for name in row["params"]))
-    for name in (*objectives, "paid", "reused", *names):
-        table.add_column(name, justify="right")
+    columns = [TableColumn("trial", right=True), TableColumn("state"), *(TableColumn(each, right=True) for each in (
+        *objectives, "paid", "reused", *names))]  # fmt: skip
     colours = {"complete": "green", "pruned": "yellow", "failed": "red"}
+    cells = []
     for row in rows:
         colour = colours.get(row["state"], "dim")
         values = [f"{value:.4g}" for value in row["values"]] if row["values"] else ["-"] * len(objectives)
-        table.add_row(
+        cells.append([
             str(row["number"]), f"[{colour}]{row['state']}[/{colour}]", *values, format_usd(row["paid_usd"]),
-            format_usd(row["reused_usd"]), *(_short(row["params"].get(name, "")) for name in names),
-        )  # fmt: skip
-    return table
+            format_usd(row["reused_usd"]), *(escape(_short(row["params"].get(name, ""))) for name in names),
+        ])  # fmt: skip
+    print_whole(out, columns, cells, title)
 
 
 def _short(value: Any) -> str:

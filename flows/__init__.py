@@ -13,7 +13,7 @@ from pathlib import Path
 from superworkflow.flows.user_file import check_stages, stages_of_file, superworkflow_in
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile_names import ProfileNames, node_names
-from superworkflow.infra.contract.code_file import CodeFile, is_code_file, read_code
+from superworkflow.infra.contract.code_file import CodeFile, code_of_text, is_code_file, read_code
 from superworkflow.infra.contract.registry import Registry
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.tasks import stage_names
@@ -81,6 +81,15 @@ def load_superworkflow(name: str) -> Superworkflow:
     if name not in _FLOWS.shipped():
         check_stages(found, *_FLOWS.origins(name))
     return found
+
+
+def superworkflow_of_text(name: str, text: str) -> Superworkflow:
+    """The superworkflow that a file of this name and text defines.
+
+    Raises:
+        UserError: as `load_superworkflow`.
+    """
+    return _of_file(code_of_text(name, text))
 
 
 def known_names() -> ProfileNames:

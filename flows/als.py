@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
-from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
 from superworkflow.tasks.als.program import AlsParams
 from superworkflow.tasks.index.two_sets import RatingsParams
+from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
 
 READ = replace(index.STAGE, params=RatingsParams)
@@ -50,6 +50,6 @@ SUPERWORKFLOW = Superworkflow(
             baselines="score_ratings",
         ),
         Metric("score_ratings", "mae@test", "minimize", source="test", optional=True, baselines="score_ratings"),
-        Panel("index", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph"),
+        panels.GRAPH,
     ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from superworkflow.tasks import (
     score,
     train_full,
 )
+from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN
 
@@ -82,6 +83,9 @@ SUPERWORKFLOW = Superworkflow(
     },
     in_memory=IN_MEMORY,
     outcomes=(
+        panels.CLASSES,
+        panels.PROJECTION,
+        panels.LABELLED_GRAPH,
         *(
             Metric(
                 "score", f"{name}@{split}", headline=name == "accuracy", promotes=(name, split) == ("accuracy", "test"),

@@ -11,7 +11,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model, Rescoring
-from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.superworkflow import Export, Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
@@ -33,6 +32,7 @@ from superworkflow.tasks import (
     shard,
     train,
 )
+from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
@@ -248,16 +248,10 @@ SUPERWORKFLOW = Superworkflow(
             for name in ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
             for split in ("validation", "test")
         ),
-        Panel("score", "superworkflow.tasks.score.panels:classes", "classes", title="Predictions", others=("infer",),
-              optional=True),
-        Panel("score_links", "superworkflow.tasks.score_links.panels:links", "links", title="Links",
-              others=("infer",), optional=True),
-        Panel(
-            "infer", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",
-            others=("heterograph",),
-        ),
-        Panel("heterograph", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph",
-              others=("node_labels",)),
+        panels.CLASSES,
+        panels.LINKS,
+        panels.PROJECTION,
+        panels.LABELLED_GRAPH,
         Model(
             "publish_predictions", code="superworkflow.tasks.publish.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",

@@ -13,6 +13,7 @@ from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, probe, records, sample, set_drift
+from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
 
 
@@ -78,6 +79,6 @@ SUPERWORKFLOW = Superworkflow(
         Picture("sample", "superworkflow.tasks.sample.picture:draw", "spec"),
         Picture("sample", "superworkflow.tasks.sample.drawn:draw", "subgraph"),
         Panel("sample", "superworkflow.tasks.sample.panels:sizes", "sizes", title="Subgraphs", others=("heterograph",)),
-        Panel("heterograph", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph"),
+        panels.TYPED_GRAPH,
     ),
 )  # fmt: skip

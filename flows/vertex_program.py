@@ -6,7 +6,6 @@ from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.panel import Panel
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
@@ -21,13 +20,12 @@ from superworkflow.tasks import (
     publish_lattice,
     vertex_fields,
 )
+from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 from superworkflow.tasks.lib.vertex.vertex_names import graph_before
 
 INITIAL = "folder of an earlier run's values, a dataset of this program, to start from; vertices are matched by name"
-
-GRAPH = Panel("index", "superworkflow.tasks.lib.panels.graph_profile:profile", "graph", title="Graph")
 
 
 def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE) -> Superworkflow:
@@ -73,7 +71,7 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
         flags={"directed": Flag("index.directed", "edges have a direction")},
         in_memory=IN_MEMORY,
         outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
-        outcomes=(GRAPH,),
+        outcomes=(panels.GRAPH,),
     )
 
 

@@ -13,12 +13,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from superworkflow.version import __version__
+
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
     from superworkflow.calls import deploy as deploy
     from superworkflow.calls import predict as predict
     from superworkflow.calls import sweep as sweep
+    from superworkflow.cells import define as define
+    from superworkflow.cells import stage as stage
     from superworkflow.infra.base.errors import UserError as UserError
     from superworkflow.infra.contract.diagram import Diagram as Diagram
     from superworkflow.infra.contract.diagram import Node as Node
@@ -55,13 +59,13 @@ if TYPE_CHECKING:
     from superworkflow.interface import runs as runs
     from superworkflow.results import Result as Result
     from superworkflow.results import Run as Run
-    from superworkflow.results import Sweep as Sweep
+    from superworkflow.results import Study as Study
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
     from superworkflow.tasks.lib.vertex.program import keep_fields as keep_fields
 
-__version__ = "0.1.0"
+__all__ = ["__version__"]
 
 _MODULES = {
     "pydantic": ("Field",),
@@ -77,9 +81,10 @@ _MODULES = {
     "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
     "superworkflow.infra.storage.dataset": ("Dataset",),
     "superworkflow.infra.storage.source": ("Source",),
+    "superworkflow.cells": ("define", "stage"),
     "superworkflow.calls": ("deploy", "predict", "sweep"),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
-    "superworkflow.results": ("Result", "Run", "Sweep"),
+    "superworkflow.results": ("Result", "Run", "Study"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "keep_fields"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -90,6 +95,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext superworkflow`: the cell magic of `superworkflow.cells`."""
+    importlib.import_module("superworkflow.cells").load_magic(shell)
 
 
 def __dir__() -> list[str]:

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from superworkflow import __version__
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.masking import mask_tracebacks
 from superworkflow.infra.process.gc_pause import not_collecting
 from superworkflow.infra.process.kernel_cache import bring_kernels
 from superworkflow.infra.process.threads import sleep_soon
 from superworkflow.parser import Parser
+from superworkflow.version import __version__
 
 COMMANDS = {
     "run": "run a superworkflow",
@@ -30,6 +30,7 @@ COMMANDS = {
     "generate": "write a random graph of any size",
     "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
+    "note": "write a note and tags of a recorded run",
     "compare": "compare two runs side by side",
     "export": "write a table of a recorded run to a database or a file",
     "dashboard": "show runs, deployments and sweeps in a browser",

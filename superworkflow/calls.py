@@ -11,14 +11,15 @@ import contextlib
 import io
 import json
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.__main__ import build_parser
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.interface import Params, chosen_superworkflow, given_sources, open_store
-from superworkflow.results import Run, Sweep
+from superworkflow.parser import Parser
+from superworkflow.results import Run, Study
 
 if TYPE_CHECKING:
     from superworkflow.infra.orchestration.deployment import Registered
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def sweep(
     superworkflow: str | Superworkflow, *, trials: int | None = None, objective: str | None = None,
     params: Params | None = None, store: str | None = None, **sources_and_options: Any,
-) -> Sweep:  # fmt: skip
+) -> Study:  # fmt: skip
     """Run a study of a superworkflow as `superworkflow sweep` does, or resume the one that the same call began.
 
     Args:
@@ -43,13 +44,14 @@ def sweep(
         UserError: bad input.
         KeyboardInterrupt: interrupted; finished trials are kept.
     """
-    from superworkflow.commands.sweep import carry_out, new_study
+    from superworkflow.commands import sweep as command
 
     require_extra("sweep")
     chosen = chosen_superworkflow(superworkflow)
     given = {"trials": trials, "objective": objective, **sources_and_options}
-    options = _options("sweep", [_name(chosen)], chosen, params, store, given)
-    return Sweep(carry_out(options, *new_study(options), "Finished trials are kept: the same call resumes from there."))
+    options = _options(command, [_name(chosen)], chosen, params, store, given)
+    last_words = "Finished trials are kept: the same call resumes from there."
+    return Study(command.carry_out(options, *command.new_study(options), last_words))
 
 
 def deploy(
@@ -72,12 +74,12 @@ def deploy(
     Raises:
         UserError: bad input, or what the server refuses.
     """
-    from superworkflow.commands.deploy import register_deployment
+    from superworkflow.commands import deploy as command
 
     require_extra("flow")
     chosen = chosen_superworkflow(superworkflow)
     given = {"name": name, **sources_and_options}
-    return register_deployment(chosen, _options("deploy", [_name(chosen)], chosen, params, store, given))[1]
+    return command.register_deployment(chosen, _options(command, [_name(chosen)], chosen, params, store, given))[1]
 
 
 def predict(
@@ -100,23 +102,23 @@ def predict(
     """
     from functools import partial
 
-    from superworkflow.commands.predict import applying, request_of
+    from superworkflow.commands import predict as command
     from superworkflow.execution import Execution
     from superworkflow.handle import RunHandle
 
     require_extra("flow")
-    (chosen, *_) = applying()
-    request = request_of(_options("predict", [model], chosen, params, store, sources_and_options))
+    (chosen, *_) = command.applying()
+    request = command.request_of(_options(command, [model], chosen, params, store, sources_and_options))
     return RunHandle(request, partial(Execution, request, name, (), tracking)).here()
 
 
 def _name(superworkflow: Superworkflow) -> str:
     """By which the command loads it."""
-    return superworkflow.code.uri if superworkflow.code is not None else superworkflow.name
+    return str(superworkflow.code.path) if superworkflow.code is not None else superworkflow.name
 
 
 def _options(
-    command: str, words: list[str], superworkflow: Superworkflow, params: Params | None, store: str | None,
+    command: ModuleType, words: list[str], superworkflow: Superworkflow, params: Params | None, store: str | None,
     given: Mapping[str, Any],
 ) -> argparse.Namespace:  # fmt: skip
     """Options of a command, as they are parsed from its words.
@@ -139,9 +141,13 @@ def _options(
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return build_parser([command, *words]).parse_args([command, *words])
+            parser = Parser(prog=command.__name__.rpartition(".")[2])
+            parser.given = words
+            command.add_arguments(parser, words)
+            options: argparse.Namespace = parser.parse_args(words)
+            return options
     except SystemExit:  # how the command line refuses a word
-        raise UserError(said.getvalue().rpartition("error: ")[2].strip().rstrip("."), where=command) from None
+        raise UserError(said.getvalue().rpartition("error: ")[2].strip().rstrip(".")) from None
 
 
 def _words(name: str, value: Any) -> Iterator[str]:

@@ -10,16 +10,21 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from superworkflow import __version__
 from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.code_file import VARIABLE
+from superworkflow.version import __version__
 
 if TYPE_CHECKING:
     from prefect import Flow
 
     from superworkflow.infra.config.request import Request
+    from superworkflow.infra.contract.superworkflow import Superworkflow
     from superworkflow.infra.tracking.base import Tracker
+    from superworkflow.infra.tracking.records import RunRecord
+
+EXPORTS = "SUPERWORKFLOW_EXPORTS"
+"""Environment variable of a deployment's runs: what they export, one a line."""
 
 
 def entrypoint(superworkflow: str) -> str:
@@ -74,10 +79,23 @@ def __getattr__(name: str) -> Flow[..., Any]:
         from superworkflow.infra.orchestration.source_trigger import make_watching_flow
 
         return make_watching_flow(found)
-    from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 
-    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, outcomes=found.outcomes))
+    return make_flow(found, tracker=_tracker, finish=partial(finish, found))
+
+
+def finish(superworkflow: Superworkflow, run: RunRecord, tracker: Tracker) -> None:
+    """Last step of a deployed run: its pictures, and its exports unless its model was rejected.
+
+    Raises:
+        UserError: a table cannot be written.
+    """
+    from superworkflow.dashboards.report import attach_pictures
+    from superworkflow.infra.orchestration.export import export_all
+
+    attach_pictures(run, tracker, superworkflow.outcomes)
+    if not any(each.verdict == "rejected" for each in run.decisions):
+        export_all(superworkflow, os.environ.get(EXPORTS, "").splitlines(), run)
 
 
 def _tracker(request: Request) -> Tracker:

@@ -10,7 +10,7 @@ from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from superworkflow.infra.config.request import Request, check_machine
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
-from superworkflow.infra.orchestration.export import check_formats, export
+from superworkflow.infra.orchestration.export import check_formats, export_all
 from superworkflow.infra.process.interrupt import interruptible
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
@@ -86,9 +86,7 @@ class Execution:
                 if self._launcher.is_cancelled:  # Prefect has an error of its own for it
                     raise Stopped(CANCELLED) from None
                 raise
-            for name in self._formats:
-                made = export(self._request.superworkflow, name, record)
-                record.outputs[f"export_{name.partition('=')[0]}"] = made
+            export_all(self._request.superworkflow, self._formats, record)
         return record
 
     def cancel(self) -> None:

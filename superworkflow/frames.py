@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.contract.described import Described
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.storage.content_files import keep_content, plain_table, write_parquet
+from superworkflow.infra.storage.content_files import keep_content, keep_folder, plain_table, write_parquet
 from superworkflow.infra.storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FOLDER = "frames"
 _REMEDY = "Give a path, a URI, a frame (pandas, polars, Arrow), or what the superworkflow's page names besides"
@@ -26,6 +31,7 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     """Path or URI of a source: as given, or that of the file that a value in memory is written to.
 
     The file is `<store>/frames/<SHA-256>.parquet`, or `.npy`: equal values are one file, and their stages stay cached.
+    Several tables are a folder, named by the content of all.
 
     Args:
         superworkflow: whose source it is.
@@ -41,15 +47,37 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     """
     if isinstance(value, str | os.PathLike):
         return os.fspath(value), ()
-    content, flags = table_of(superworkflow, name, value)
+    content, flags = content_of(superworkflow, name, value)
+    if isinstance(content, Described):
+        described = content
+        return keep_folder(store, _FOLDER, lambda folder: _write(name, described, folder)), flags
     if isinstance(content, np.ndarray):
         array = content
         return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, array, allow_pickle=False)), flags
-    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path) and None), flags
+    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path)), flags
 
 
-def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
-    """A value in memory as an Arrow table without metadata and categories, or as an array; and the flags it implies.
+def content_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
+    """A value in memory as an Arrow table, an array, or tables with a description; and the flags it implies."""
+    converted, flags = None, ()
+    if name in superworkflow.in_memory:
+        converted, flags = imported(superworkflow.in_memory[name])(value) or (None, ())
+    if isinstance(converted, np.ndarray | Described):
+        return converted, flags
+    return table_of(name, value if converted is None else converted), flags
+
+
+def _write(name: str, described: Described, folder: Path) -> str:
+    """Write tables and their description; the name of that."""
+    for file, value in described.tables.items():
+        write_parquet([table_of(f"{name}, {file}", value)], folder / file, store_schema=True)
+    title, text = described.describe(folder)
+    (folder / title).write_text(text)
+    return title
+
+
+def table_of(name: str, value: Any) -> pa.Table:
+    """A frame, or columns by name, as an Arrow table without metadata and categories.
 
     A named index of pandas is a column.
 
@@ -58,12 +86,7 @@ def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, 
     """
     import pyarrow as pa
 
-    converted, flags = None, ()
-    if name in superworkflow.in_memory:
-        converted, flags = imported(superworkflow.in_memory[name])(value) or (None, ())
-    if isinstance(converted, np.ndarray):
-        return converted, flags
-    columns = converted if converted is not None else _columns(name, value)
+    columns = _columns(name, value)
     if columns is None:
         raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
     table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
@@ -71,7 +94,7 @@ def table_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, 
         raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
     if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:
         raise _twice(name, twice)
-    return plain_table(table), flags
+    return plain_table(table)
 
 
 def _columns(name: str, value: Any) -> Any:

@@ -215,7 +215,7 @@ class Run:
         return f"{self.superworkflow.name} {self.record.name}{metrics}\n{self.stages.to_string()}"
 
 
-class Sweep:
+class Study:
     """Result of a sweep.
 
     Args:

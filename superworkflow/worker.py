@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -49,17 +50,28 @@ async def _serve(pool: str, name: str) -> set[UUID]:
     from prefect.workers.process import ProcessWorker
 
     ended: set[UUID] = set()
+    ending = anyio.Event()
+
+    worker = ProcessWorker(work_pool_name=pool, name=name)
+    submit = worker.get_and_submit_flow_runs
+
+    async def submit_unless_ending() -> list[Any]:
+        """Start no run once those in progress are being ended: it would take their place."""
+        return [] if ending.is_set() else await submit()
+
+    worker.get_and_submit_flow_runs = submit_unless_ending  # type: ignore[method-assign]
 
     async def end() -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
                 break
+        ending.set()
         ended.update(await _end_runs())
         work.cancel_scope.cancel()
 
     async with anyio.create_task_group() as work:
         work.start_soon(end)
-        await ProcessWorker(work_pool_name=pool, name=name).start(with_healthcheck=True)
+        await worker.start(with_healthcheck=True)
     return ended
 
 

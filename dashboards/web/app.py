@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
 
 from flask import Blueprint, Flask, Response, abort, current_app, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from superworkflow.dashboards.web import figures, frames
+from superworkflow.dashboards.web.access import Access
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, attachments, run_content
 from superworkflow.dashboards.web.panels import MOST_BYTES, read_panel
 from superworkflow.dashboards.web.plotly_js import plotly_js
+from superworkflow.dashboards.web.run_index import RunIndex
+from superworkflow.dashboards.web.storage_size import StorageSize
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.lineage import lineage
 from superworkflow.infra.tracking.models import CURRENT
+from superworkflow.infra.tracking.run_filter import OUTCOMES, RunFilter
 from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
 from superworkflow.infra.tracking.tags import LOGS, PANELS
 
@@ -28,10 +32,8 @@ if TYPE_CHECKING:
 
     from superworkflow.infra.orchestration.schedules import Scheduled
 
-RUNS = 5000
-"""Latest runs that pages show."""
-FRESH_SECONDS = 5.0
-"""Lifetime of what pages have read; longer if reading takes long."""
+LISTED = 100
+"""Runs of one page of the list."""
 PERIODS = (7, 30, 90, 365)
 COMPARED = 8
 """Most runs that a page compares."""
@@ -69,41 +71,27 @@ class Sources:
     today: Callable[[], date] = frames.today
 
 
-class _Fresh:
-    """All runs, cached for a while."""
-
-    def __init__(self, reader: RunReader):
-        self._reader, self._turn = reader, threading.Lock()
-        self._runs: list[DetailedRun] = []
-        self._until = float("-inf")
-
-    def __call__(self) -> list[DetailedRun]:
-        with self._turn:
-            begun = time.monotonic()
-            if begun > self._until:
-                self._runs = self._reader.runs(RUNS)
-                now = time.monotonic()
-                self._until = now + max(FRESH_SECONDS, 10 * (now - begun))
-            return self._runs
-
-
 pages = Blueprint("pages", __name__)
 
 
-def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
+def make_app(sources: Sources, host: str = "127.0.0.1", access: Access = Access()) -> Flask:  # noqa: B008
     """The dashboard as a WSGI application.
 
     Args:
         sources: the data to show.
         host: address to listen on. If it is local, requests for other names are refused, which prevents DNS rebinding:
-            another site could otherwise point its own name here and read the pages.
+            another site could otherwise point its own name here and read the pages. A password prevents that as well.
+        access: conditions under which pages are shown.
     """
     app = Flask("superworkflow", static_folder=str(STATIC), template_folder=str(TEMPLATES))
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals["store"] = sources.store
-    app.extensions |= {"sources": sources, "runs": _Fresh(sources.runs), "host": host}
+    app.jinja_env.globals["complete"] = lambda: current_app.extensions["runs"].complete
+    app.extensions |= {"sources": sources, "runs": RunIndex(sources.runs), "host": host, "access": access}
+    app.extensions["storage"] = StorageSize(sources.store)
     app.register_blueprint(pages)
+    app.wsgi_app = access.guard(app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 
@@ -113,14 +101,14 @@ def _sources() -> Sources:
 
 
 def _runs() -> list[DetailedRun]:
-    """All runs, from the cache of `_Fresh`."""
-    return cast("_Fresh", current_app.extensions["runs"])()
+    """All runs that the index has."""
+    return cast("RunIndex", current_app.extensions["runs"])()
 
 
 @pages.before_app_request
 def only_known_names() -> None:
     """Refuse requests for other names than this machine's if the application listens on a local address."""
-    local = current_app.extensions["host"] in (*LOCAL, "::1")
+    local = current_app.extensions["host"] in (*LOCAL, "::1") and not current_app.extensions["access"].is_guarded
     if local and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
         abort(403, "This page is shown on this machine's own names only.")
 
@@ -133,6 +121,8 @@ def guarded(answer: Response) -> Response:
     answer.headers["Referrer-Policy"] = "no-referrer"
     if not request.path.startswith(("/static", "/plotly")):
         answer.headers["Cache-Control"] = "no-store"
+    if answer.mimetype == "text/html":
+        answer.set_data(current_app.extensions["access"].linked(answer.get_data()))
     return answer
 
 
@@ -162,7 +152,7 @@ def overview() -> str:
     return render_template(
         "overview.html", at="overview", days=days, periods=PERIODS, chosen=chosen, names=names,
         summary=frames.summary(table), month=month, budget=_sources().budget_usd, charts=charts, runs=recent[:15],
-        costs=len(costs), headline=frames.headline,
+        costs=len(costs), headline=frames.headline, storage=current_app.extensions["storage"].read(),
     )  # fmt: skip
 
 
@@ -245,15 +235,32 @@ def compare() -> str:
             titles[each.run_id]: {name: took.get("cost_usd", 0.0) for name, took in each.stages.items()}
             for each in chosen
         }
+        curves = {titles[each.run_id]: _sources().runs.curves(each) for each in chosen}
         content = {
-            "titles": titles, "differing": frames.differing(chosen), "cells": frames.quality_texts(chosen),
-            "metrics": list(dict.fromkeys(table["metric"])),
+            "curves": figures.curves(curves), "titles": titles, "differing": frames.differing(chosen),
+            "cells": frames.quality_texts(chosen), "metrics": list(dict.fromkeys(table["metric"])),
             "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
         }  # fmt: skip
+    which, start = _filter(), max(0, request.args.get("start", 0, type=int))
+    found = [run for run in runs if which.matches(run)] if which else runs
+    content["choices"] = {
+        "superworkflow": sorted({run.superworkflow for run in runs}), "outcome": OUTCOMES,
+        "deployment": sorted({run.deployment for run in runs if run.deployment}),
+    }  # fmt: skip
+    pairs = [(name, value) for name, value in vars(which).items() if value]
     return render_template(
-        "compare.html", at="compare", chosen=chosen, most=COMPARED, runs=runs[:200],
-        headline=frames.headline, **content,
+        "compare.html", at="compare", chosen=chosen, most=COMPARED, runs=found[start : start + LISTED], which=which,
+        start=start, listed=LISTED, number=len(found), query=urlencode(pairs), headline=frames.headline, **content,
     )  # fmt: skip
+
+
+def _filter() -> RunFilter:
+    """The filter that the address names."""
+    names = ("superworkflow", "deployment", "outcome", "tag", "text")
+    try:
+        return RunFilter(**{name: request.args.get(name, "").strip() for name in names})
+    except UserError as error:
+        abort(400, str(error))
 
 
 @pages.get("/models")

@@ -81,7 +81,7 @@ def month_line(found: Month, budget: float | None) -> Chart:
 
 
 def gantt(found: Sequence[Phases]) -> Chart:
-    """A row for each stage: waiting for others, queued for resources, running; a diamond if it was cached."""
+    """A row for each stage: waiting for others, queued, compiling kernels, running; a diamond if it was cached."""
     ran = [each for each in found if each.stage.state != "cached"]
     cached = [each for each in found if each.stage.state == "cached"]
 
@@ -100,7 +100,11 @@ def gantt(found: Sequence[Phases]) -> Chart:
     ]
     for state, title, colour in (("ran", "running", RAN), ("failed", "failed", FAILED)):
         if phases := [each for each in ran if each.stage.state == state]:
-            traces.append(bars(title, colour, [e.began for e in phases], [e.running_s for e in phases], phases))
+            begins = [e.began + e.compiling_s for e in phases]
+            traces.append(bars(title, colour, begins, [e.running_s - e.compiling_s for e in phases], phases))
+    if compiled := [each for each in ran if each.compiling_s]:
+        traces.append(bars("compiling kernels, not charged", COLOURS[4], [e.began for e in compiled],
+                           [e.compiling_s for e in compiled], compiled))  # fmt: skip
     if cached:
         traces.append({
             "type": "scatter", "mode": "markers", "name": "cached", "x": [each.ended for each in cached],

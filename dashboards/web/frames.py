@@ -17,7 +17,7 @@ from superworkflow.infra.tracking.tags import UNCHANGED
 
 RUN_COLUMNS = (
     "run_id", "name", "superworkflow", "deployment", "trial", "status", "outcome", "started", "day", "cost_usd",
-    "saved_usd", "wall_s", "metric", "quality", "spread",
+    "saved_usd", "wall_s",
 )  # fmt: skip
 COST_COLUMNS = ("day", "superworkflow", "stage", "run_id", "cost_usd")
 DRIFT = "drift/"
@@ -25,16 +25,13 @@ DRIFT = "drift/"
 
 
 def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
-    """A row for each run, `RUN_COLUMNS`: USD, seconds, quality by its first headline."""
-    rows = []
-    for run in runs:
-        first = headline(run)
-        rows.append((
-            run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
-            run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
-            run.totals.get("wall_seconds", 0.0), first.name if first else "", first.value if first else float("nan"),
-            first.spread if first and first.spread is not None else float("nan"),
-        ))  # fmt: skip
+    """A row for each run, `RUN_COLUMNS`, in USD and seconds."""
+    rows = [
+        (run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
+         run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
+         run.totals.get("wall_seconds", 0.0))
+        for run in runs
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
@@ -51,8 +48,11 @@ def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 def headline(run: DetailedRun) -> Figure | None:
     """The first headline metric that a run reported, with its spread."""
-    first = headlines(run.metrics, run.declared)
-    return next((each for each in figures(run.metrics, run.declared) if first and each.name == first[0].name), None)
+    first = next(iter(headlines(run.metrics, run.declared)), None)
+    if first is None:
+        return None
+    own = [each for each in run.declared if each.covers(first.name)]  # those of all figures would take a millisecond
+    return next((each for each in figures(run.metrics, own) if each.name == first.name), None)
 
 
 def since(runs: Sequence[DetailedRun], days: int, today: date) -> list[DetailedRun]:
@@ -150,6 +150,7 @@ class Promotion:
         quality: of its model when it was compared; else its headline.
         champion: quality of the model in use then, on the same data.
         tolerance: by which the model was allowed to be worse.
+        metric: that `quality` is of.
     """
 
     run: DetailedRun
@@ -157,6 +158,7 @@ class Promotion:
     champion: float | None
     tolerance: float
     gates: tuple[tuple[str, bool], ...] = ()
+    metric: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,14 +172,14 @@ class DeploymentHistory:
     @property
     def metric(self) -> str:
         """Metric by which its models are compared."""
-        return next((found.name for each in reversed(self.runs) if (found := headline(each.run))), "")
+        return next((each.metric for each in reversed(self.runs) if each.metric), "")
 
     @property
     def limits(self) -> list[Gate]:
         """Gates on that metric, of the last run that had any."""
         last = next((each.gates for each in reversed(self.runs) if each.gates), ())
         gates = [Gate.parse(text) for text, _ in last]
-        return [gate for gate in gates if self.metric.partition("@")[0] == gate.metric.partition("@")[0]]
+        return [gate for gate in gates if gate.metric in (self.metric, self.metric.partition("@")[0])]
 
     @property
     def drift(self) -> pd.DataFrame:
@@ -197,14 +199,16 @@ class DeploymentHistory:
 
 def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> list[DeploymentHistory]:
     """Deployments that have run, the latest first."""
-    checked = {each.run_id: gates(each) for each in versions}
+    own_versions = {each.run_id: each for each in versions}
     found: dict[str, list[DetailedRun]] = {}
     for run in sorted(runs, key=lambda run: run.started):
         if run.deployment_id:
             found.setdefault(run.deployment_id, []).append(run)
     histories = [
         DeploymentHistory(
-            identity, own[-1].deployment or identity, tuple(_promotion(run, checked.get(run.run_id, ())) for run in own)
+            identity,
+            own[-1].deployment or identity,
+            tuple(_promotion(run, own_versions.get(run.run_id)) for run in own),
         )
         for identity, own in found.items()
     ]
@@ -229,18 +233,21 @@ def gates(version: Version) -> tuple[tuple[str, bool], ...]:
     return tuple((str(text), bool(passed)) for text, passed in found.items()) if isinstance(found, dict) else ()
 
 
-def _promotion(run: DetailedRun, gates: tuple[tuple[str, bool], ...]) -> Promotion:
+def _promotion(run: DetailedRun, version: Version | None) -> Promotion:
     first = headline(run)
-    quality = run.figures.get("promotion/quality", first.value if first else None)
+    quality, metric = run.figures.get("promotion/quality"), str(version.decision.get("metric", "")) if version else ""
+    if quality is None or not metric:  # not compared: the first headline, which has another name and value
+        found = metric if metric in run.metrics else first.name if first else ""
+        quality, metric = quality if metric and quality is not None else run.metrics.get(found), found
     champion = run.figures.get("promotion/champion_quality")
     valid = []
-    for text, passed in gates:
+    for text, passed in gates(version) if version is not None else ():
         try:
             Gate.parse(text)
         except Exception:  # the registry was edited by hand
             continue
         valid.append((text, passed))
-    return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), tuple(valid))
+    return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), tuple(valid), metric)
 
 
 def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:

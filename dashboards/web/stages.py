@@ -44,7 +44,12 @@ class Phases:
 
     @property
     def running_s(self) -> float:
+        """Includes compiling."""
         return self.ended - self.began
+
+    @property
+    def compiling_s(self) -> float:
+        return min(self.stage.compile_s, self.running_s)
 
 
 def timeline(stages: Sequence[RecordedStageRun], start: datetime) -> list[Phases]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -41,10 +42,14 @@ def servers_file(name: str, folder: Path | None = None) -> Path:
 def read_environment(path: Path) -> Mapping[str, str]:
     """Variables of a file with lines `NAME=VALUE`, quoted as in a shell; nothing in values is expanded.
 
+    A file of this user that others may read is made 0600.
+
     Raises:
         UserError: missing, unreadable, or with a malformed line, whose text is left out: it may hold a password.
     """
     try:
+        if path.stat().st_mode & 0o077 and path.stat().st_uid == os.geteuid() and path.is_file():
+            path.chmod(0o600)  # it holds passwords
         lines = path.read_text().splitlines()
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), remedy="Check --servers") from None

@@ -15,7 +15,7 @@ EXTRAS: Mapping[str, str] = {
     "anyio": "flow", "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
     "jinja2": "flow", "markupsafe": "flow", "plotly": "flow", "requests": "flow",
     "optuna": "sweep", "optuna_dashboard": "sweep", "sqlalchemy": "sweep",
-    "flask": "dashboard", "werkzeug": "dashboard",
+    "flask": "dashboard", "werkzeug": "dashboard", "waitress": "dashboard",
     "psycopg": "postgres",
     "adbc_driver_postgresql": "tables", "adbc_driver_sqlite": "tables", "deltalake": "tables", "pyiceberg": "tables",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",

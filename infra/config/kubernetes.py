@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Bytes
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -149,3 +150,11 @@ class KubernetesSettings(BaseModel):
     def covers(self, path: str) -> bool:
         """True if pods see this absolute path through one of the volumes."""
         return any(path == v.mount_path or path.startswith(v.mount_path.rstrip("/") + "/") for v in self.volumes)
+
+
+def no_image(node: str, kind: str) -> UserError:
+    """The error for a stage for which a profile names no image."""
+    return UserError(
+        f"no image for stage {node}", where="profile: kubernetes.images",
+        remedy=f"Name one: `kubernetes: {{images: {{{kind}: REGISTRY/NAME:TAG}}}}`",
+    )  # fmt: skip

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.base.extras import needs_package, require_extra
 from superworkflow.infra.config.config_files import parse_assignments, read_yaml, resolve
 from superworkflow.infra.config.gpus import check_gpus
+from superworkflow.infra.config.kubernetes import no_image
 from superworkflow.infra.config.prices import PriceTable, load_prices
 from superworkflow.infra.config.profile import Profile, load_profile
 from superworkflow.infra.config.profile_names import ProfileNames, check_placements
@@ -195,18 +197,25 @@ def read_tables(
 
 
 def check_machine(request: Request) -> None:
-    """Refuse what a stage that would run here can only fail with, before any stage starts.
+    """Refuse what a stage can only fail with, before any stage starts.
 
     Raises:
-        UserError: an extra is not installed, the profile gives a stage GPUs that are not there, or as the stage says.
+        UserError: the profile names no image for a stage that runs in a pod; of one that runs here, a package or an
+            extra is not installed, the profile gives a stage GPUs that are not there, or as the stage says.
     """
     profile = request.profile
-    if profile.launcher != "process":
-        return
     for node in request.diagram.nodes.values():
         placement = profile.placement(node.name, node.stage.name)
         name = placement.engine
         try:
+            if profile.launcher != "process":
+                kind = image_kind(node.stage, name)
+                if not (placement.image or profile.kubernetes.image_for(kind, placement.resources.gpu.count)):
+                    raise no_image(node.name, kind)
+                continue
+            for package in node.stage.needs:
+                if importlib.util.find_spec(package) is None:
+                    raise needs_package(package, where=f"stage {node.name}")
             for extra in dict.fromkeys([image_kind(node.stage, name), *engine(name).packages.values()]):
                 require_extra(extra)
             check_gpus(placement, f"profile {profile.name}: {profile.path(node.name, node.stage.name)}")

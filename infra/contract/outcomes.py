@@ -105,6 +105,8 @@ class ModelCard:
             model. A list or array is taken for values of the first ones.
         options: of a request, with their defaults.
         example: rows of a request.
+        answer: columns of an answer, in MLflow's form; the signature's outputs. Those that only some options give are
+            not required.
         example_options: options of that request.
         facts: shown with the model, and searchable.
         metadata: kept in it.
@@ -119,6 +121,7 @@ class ModelCard:
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     requirements: tuple[str, ...] = ("numpy", "pandas")
+    answer: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

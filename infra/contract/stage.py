@@ -187,6 +187,8 @@ class Stage(Generic[P]):
             where more has.
         params_of: names of other stages whose parameters it reads: each field of `params` is that of the first one that
             has it. It has no parameters of its own, and its digest depends on those alone that it reads.
+        needs: packages without which it cannot run in process; those of its kind of image that it can do without, as
+            `torch` where another kernel exists, are not among them.
         doubts: import string of a function of the parameters and the sources by name, to the warnings about them that
             the work will give, as far as the first rows show them. Plans show them, and what it raises.
     """
@@ -209,6 +211,7 @@ class Stage(Generic[P]):
     drift: tuple[str, ...] = ()
     params_of: tuple[str, ...] = ()
     doubts: str = ""
+    needs: tuple[str, ...] = ()
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

@@ -27,7 +27,7 @@ ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=1
 # What servers and flows import is compiled once, here, rather than at every start; servers import much only when asked.
 RUN env -u PYTHONDONTWRITEBYTECODE python -c "import prefect.server.api.server, prefect.cli.server, prefect.cli.worker, \
-    prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, psycopg, s3fs, optuna_dashboard._cli, \
+    prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, waitress, psycopg, s3fs, optuna_dashboard._cli, \
     superworkflow.dashboards.web.app, superworkflow.dashboards.report, superworkflow.infra.orchestration.flow, \
     superworkflow.infra.orchestration.source_trigger, superworkflow.sweeps.study, superworkflow.servers, \
     superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.requeue" \

@@ -1,12 +1,18 @@
-"""Deployment of a flow run, its backlog, and the end of a run that has nothing to do."""
+"""Deployment of a flow run, its name and tags, its backlog, and the end of a run that has nothing to do.
+
+Prefect's page of a deployment lists runs whose state has one of Prefect's own names, and no others. So the state of a
+run has such a name, and the tags say what became of it: pages show them in every list.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas import State
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -16,6 +22,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateName,
 )
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
@@ -25,9 +32,14 @@ from superworkflow.infra.config.request import Request
 from superworkflow.infra.orchestration.parameters import differing
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
-from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, INPUTS_TAG
+from superworkflow.infra.tracking.tags import BEHIND, DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, INPUTS_TAG
 
-UNCHANGED_STATE, SKIPPED_STATE = "Unchanged", "Skipped"
+UNCHANGED_STATE, SKIPPED_STATE = "Cached", "Skipped"
+"""Names of the states of runs that had nothing to do, and of those that others did the work of. The first is one of
+Prefect's own, of type completed."""
+UNCHANGED_TAG, REJECTED_TAG, BEHIND_TAG = "unchanged", "rejected", "production is behind"
+"""Tags of flow runs: nothing was new; the run's model was rejected; a newer model than the champion waits or was
+rejected."""
 _WAITING = ["Scheduled", "Late", "AwaitingConcurrencySlot"]
 """Names of the states of runs that have not been started."""
 
@@ -74,8 +86,30 @@ def deployed_run(request: Request) -> DeployedRun | None:
             found = client.read_deployment(flow_run.deployment_id)
         except ObjectNotFound:  # removed since it was started
             return None
+        _name(client, flow_run, found)
     changed = differing(request.superworkflow, flow_run.parameters, found.parameters)
     return DeployedRun(str(found.id), request.superworkflow.name, found.name, tuple(changed), request.inputs_digest())
+
+
+def _name(client: SyncPrefectClient, run: FlowRun, deployment: DeploymentResponse) -> None:
+    """Name a run after its deployment and the time for which it was scheduled, in the schedule's zone."""
+    zones = [getattr(each.schedule, "timezone", None) for each in deployment.schedules]
+    zone = ZoneInfo(next(filter(None, zones), "UTC")) if run.auto_scheduled else UTC
+    due = (run.expected_start_time or datetime.now(UTC)).astimezone(zone)
+    name = f"{deployment.name} {due:{'%Y-%m-%d %H:%M' if run.auto_scheduled else '%Y-%m-%d %H:%M:%S'}}"
+    if run.name != name:
+        client.set_flow_run_name(run.id, name)
+        run.name = name
+
+
+def mark(*tags: str) -> None:
+    """Add tags to the current flow run, which pages show in lists of runs."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    run = context.flow_run
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(run.id, tags=sorted({*run.tags, *tags}))
 
 
 def skip_backlog() -> list[UUID]:
@@ -87,29 +121,54 @@ def skip_backlog() -> list[UUID]:
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
-    own, now = context.flow_run, datetime.now(UTC)
+    with get_client(sync_client=True) as client:
+        return skip_due(client, context.flow_run)
+
+
+def skip_due(client: SyncPrefectClient, own: FlowRun, later: bool = False) -> list[UUID]:
+    """Cancel runs of a run's deployment that are due and have not been started, and whose work it does; their ids.
+
+    Args:
+        client: of the server.
+        own: the run.
+        later: only those that are due after it, and those that a worker has claimed since as well: of a run that was
+            interrupted and keeps its place.
+    """
     if own.deployment_id is None:
         return []
+    now = datetime.now(UTC)
     due = FlowRunFilter(
-        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=_WAITING)),
+        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[*_WAITING, *(["Pending"] if later else [])])),
         expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
         deployment_id=FlowRunFilterDeploymentId(any_=[own.deployment_id]),
     )
-    with get_client(sync_client=True) as client:
-        found: list[FlowRun] = []
-        while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
-            found += page
-        skipped = [run.id for run in found if run.auto_scheduled and run.parameters == own.parameters]
-        message = f"{own.name}, which began at {now:%Y-%m-%d %H:%M} UTC, does its work"
-        for run in skipped:
-            client.set_flow_run_state(run, Cancelled(name=SKIPPED_STATE, message=message))
+    found: list[FlowRun] = []
+    while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
+        found += page
+    first = own.created or now
+    skipped = [
+        run.id for run in found
+        if run.auto_scheduled and run.parameters == own.parameters and run.id != own.id
+        and not (later and (run.expected_start_time or first) < (own.start_time or first))
+    ]  # fmt: skip
+    message = f"{own.name}, which began at {own.start_time or now:%Y-%m-%d %H:%M} UTC, does its work"
+    for run_id in skipped:
+        client.set_flow_run_state(run_id, Cancelled(name=SKIPPED_STATE, message=message))
     return skipped
 
 
-def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> State[RunRecord] | None:
+def nothing_new(
+    request: Request, tracker: Tracker, deployed: DeployedRun, behind: Callable[[], str] = lambda: ""
+) -> State[RunRecord] | None:
     """The end of a run whose inputs and parameters are those of the last one of its deployment that finished.
 
     None where a dataset has been removed since, or where the run was started with other parameters.
+
+    Args:
+        request: of the run.
+        tracker: where it is recorded.
+        deployed: its deployment.
+        behind: finds out in which way production is behind; empty if it is not.
     """
     if deployed.changed or tracker.last_inputs(deployed.id) != deployed.inputs:
         return None
@@ -120,7 +179,10 @@ def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> St
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
     tags = {**deployed.tags(), "superworkflow.flow_run_id": flow_run_id}
-    tracker.unchanged(name, request.superworkflow.name, tags)
+    late = behind()
+    tracker.unchanged(name, request.superworkflow.name, {**tags, **({BEHIND: late} if late else {})})
+    mark(BEHIND_TAG if late else UNCHANGED_TAG)  # lists have room for one next to that of the deployment
     record = RunRecord("", flow_run_id, request.store.uri, name, request.superworkflow.name)
-    message = "all inputs and parameters are those of the last run of this deployment that finished"
+    message = "unchanged: all inputs and parameters are those of the last run of this deployment that finished"
+    message += f"; production is behind: {late}" if late else ""
     return Completed(name=UNCHANGED_STATE, message=message, data=record)

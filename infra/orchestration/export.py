@@ -121,6 +121,24 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     return target.uri
 
 
+def absolute(text: str) -> str:
+    """`OUTPUT=ADDRESS` with the absolute path of a file, for processes in other folders; a format as it is."""
+    output, mark, address = text.partition("=")
+    if not mark or TableAddress.parse(address) is not None:
+        return text
+    return f"{output}={Location.of(address).uri}"
+
+
+def export_all(superworkflow: Superworkflow, names: Iterable[str], run: RunRecord) -> None:
+    """Write formats, and outputs to their addresses; the record names where they are.
+
+    Raises:
+        UserError: one cannot be written.
+    """
+    for name in names:
+        run.outputs[f"export_{name.partition('=')[0]}"] = export(superworkflow, name, run)
+
+
 def _send(path: Path, target: Location) -> None:
     if not path.is_dir():
         target.upload(path)

@@ -18,7 +18,7 @@ from prefect.client.schemas import State
 from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from superworkflow.infra.base.errors import StageFailed, Stopped, SuperworkflowError
@@ -33,12 +33,19 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.orchestration.comparison_nodes import dataset_digests, measure_drift
-from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new, skip_backlog
+from superworkflow.infra.orchestration.deployed_run import (
+    REJECTED_TAG,
+    DeployedRun,
+    deployed_run,
+    mark,
+    nothing_new,
+    skip_backlog,
+)
 from superworkflow.infra.orchestration.export import output_uri
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
-from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
+from superworkflow.infra.orchestration.promotion import behind, register_and_promote, terms_of, warm
 from superworkflow.infra.orchestration.run_node import run_node, used_datasets, used_sources
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.storage.dataset import Dataset
@@ -49,7 +56,6 @@ from superworkflow.infra.tracking.links import dashboard_page
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG
 
-REJECTED_STATE = "Rejected"
 Listener = Callable[[str, Event], None]
 """Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""
 
@@ -84,13 +90,16 @@ def make_flow(
             enter_flow()
             skip_backlog()
             opened, deployed = tracker(job), deployed_run(job)
-            if deployed is not None and (unchanged := nothing_new(job, opened, deployed)) is not None:
-                return unchanged
-            job = warm(job, opened, terms_of(job, deployed))
+            terms = terms_of(job, deployed)
+            if deployed is not None:
+                unchanged = nothing_new(job, opened, deployed, lambda: behind(job, opened, terms))
+                if unchanged is not None:
+                    return unchanged
+            job = warm(job, opened, terms)
             starter = launcher(job.profile)
             if not prepared:
                 _prepare(job, starter)
-            return _ended(_execute(job, opened, starter, listener, finish, deployed))
+            return _ended(_execute(job, opened, starter, listener, finish, deployed), deployed)
         except Stopped as error:
             return Cancelled(message=str(error))
 
@@ -112,16 +121,21 @@ def _prepare(request: Request, launcher: Launcher) -> None:
     launcher.prepare(request.missing_stages(), request.store.uri)
 
 
-def _ended(run: RunRecord) -> RunRecord | State[RunRecord]:
+def _ended(run: RunRecord, deployed: DeployedRun | None) -> RunRecord | State[RunRecord]:
     """Final state of a run whose stages are complete.
 
-    A rejected model is an end of its own, but no failure: there is nothing to resume, repeat or repair.
+    A deployment's run whose model was rejected ends as failed, since production stays behind: it must not be a green
+    one among many. There is nothing to resume or repair; its tag says so.
     """
     if not run.decisions:
         return run
-    rejected = any(each.verdict == "rejected" for each in run.decisions)
     message = "; ".join(map(str, run.decisions))
-    return Completed(name=REJECTED_STATE if rejected else None, message=message, data=run)
+    if not any(each.verdict == "rejected" for each in run.decisions):
+        return Completed(message=message, data=run)
+    mark(REJECTED_TAG)
+    if deployed is None:
+        return Completed(message=message, data=run)
+    return Failed(message=f"rejected: {message}", data=run)
 
 
 def _execute(
@@ -132,7 +146,7 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
     deployed: DeployedRun | None,
 ) -> RunRecord:
-    started = time.monotonic()
+    started, began = time.monotonic(), time.time()
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
@@ -154,6 +168,7 @@ def _execute(
     run = RunRecord(
         run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
         sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
+        began=began,
     )  # fmt: skip
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")

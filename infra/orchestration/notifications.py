@@ -20,14 +20,15 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.orchestration.deployed_run import REJECTED_TAG
 from superworkflow.infra.orchestration.server import page
 
-STATES = ("Rejected", "Failed", "Crashed", "TimedOut", "Late")
-"""States that send a notification."""
+STATES = ("Failed", "Crashed", "TimedOut", "Late")
+"""States that send a notification; a run whose model was rejected is `Failed`, and said to be `Rejected`."""
 NO_TARGET = "none"
 """In place of a target: removes the notifications."""
 
-_STATE = "event.event.split('.')[-1]"
+_STATE = f"('Rejected' if '{REJECTED_TAG}' in flow_run.tags else event.event.split('.')[-1])"
 _URL = "(page ~ flow_run.id|string)"
 _TEXT = f"{{{{ deployment.name }}}}: {{{{ flow_run.name }}}} is {{{{ {_STATE} }}}}"
 _SUBJECT = f"{{{{ deployment.name }}}}: {{{{ {_STATE} }}}}"

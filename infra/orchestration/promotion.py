@@ -84,6 +84,22 @@ def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
     return request.given(found) if found else request
 
 
+def behind(request: Request, tracker: Tracker, terms: Terms) -> str:
+    """Sentence on models of which a newer version than the champion was rejected, or waits; empty where none is."""
+    registry, models = tracker.registry(), request.superworkflow.registered
+    if not terms.name or registry is None:
+        return ""
+    words = []
+    for model in models:
+        name = registered_name(terms.name, model, models)
+        challenger, champion = registry.challenger(name), registry.champion(name)
+        if challenger is None:
+            continue
+        using = f"version {champion.version} stays in use" if champion is not None else "none is in use"
+        words.append(f"{name} version {challenger.version} {challenger.decision.get('why', 'waits')}; {using}")
+    return ". ".join(words)
+
+
 def register_and_promote(
     request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run_nodes: RunNodes
 ) -> list[Decision]:

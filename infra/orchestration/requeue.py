@@ -21,6 +21,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Crashed
 
+from superworkflow.infra.orchestration.deployed_run import skip_due
 from superworkflow.infra.orchestration.liveness import close_task_runs
 from superworkflow.infra.process.heartbeat import is_alive
 
@@ -76,4 +77,6 @@ def _requeue(client: SyncPrefectClient, runs: Iterable[FlowRun], requested: bool
             state = AwaitingRetry(message="Its worker ended; what it has finished is cached.")
             resumed.append(run.id)
         client.set_flow_run_state(run.id, state, force=True)
+        if run.id in resumed:
+            skip_due(client, run, later=True)
     return resumed

@@ -32,7 +32,7 @@ from superworkflow.infra.config.request import DEFAULT_STORE, parameters_of
 from superworkflow.infra.contract.diagram import Diagram, Given, Node
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE, skip_backlog
+from superworkflow.infra.orchestration.deployed_run import skip_backlog
 from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.location import Location
@@ -41,7 +41,7 @@ from superworkflow.infra.storage.table_access import reach_of
 from superworkflow.infra.storage.warehouse.address import TableAddress
 from superworkflow.infra.storage.warehouse.snapshots import Snapshots
 
-STARTED_STATE, WAITS_STATE = "Started", "Waits"
+UNCHANGED_STATE, STARTED_STATE, WAITS_STATE = "Unchanged", "Started", "Waits"
 QUIET_S = 60.0
 """Seconds since the last write of a local file below which it may still be being copied."""
 _IN_PROGRESS = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]

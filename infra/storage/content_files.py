@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.digest import canonical_json, file_sha256
 from superworkflow.infra.storage.store import Store
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ ROW_GROUP = 1 << 20
 """Rows that a file is written by, so that its bytes do not depend on how they arrived."""
 
 
-def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], None]) -> str:
+def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], object]) -> str:
     """Write a file into the store as `<store>/<folder>/<SHA-256><suffix>`, unless it is there; its URI.
 
     Args:
@@ -38,6 +39,32 @@ def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path],
         elif not final.exists():
             path.replace(final)
     return target.uri
+
+
+def keep_folder(store: Store, folder: str, write: Callable[[Path], str]) -> str:
+    """Write files into the store as the folder `<store>/<folder>/<SHA-256>`, unless it is there; the URI of one.
+
+    Args:
+        store: where.
+        folder: of the store.
+        write: writes the files into a folder, and names the one that describes the others; it is written last.
+    """
+    kept = store.root.join(folder)
+    if (local := kept.local_path) is not None:
+        local.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".content-", dir=local) as scratch:
+        made = Path(scratch) / "content"
+        made.mkdir()
+        title = write(made)
+        names = sorted((path.name for path in made.iterdir()), key=lambda name: (name == title, name))
+        sums = {name: file_sha256(made / name) for name in names}
+        target = kept.join(hashlib.sha256(canonical_json(sums).encode()).hexdigest())
+        if (final := target.local_path) is None:
+            for name in names:
+                target.join(name).upload(made / name, create=True)
+        elif not final.exists():
+            made.replace(final)
+    return target.join(title).uri
 
 
 def write_parquet(tables: Iterable[pa.Table], path: Path, *, store_schema: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,8 +22,12 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     open_client,
 )
 from superworkflow.infra.tracking.models import ModelRegistry
+from superworkflow.infra.tracking.run_filter import RunFilter, own_tags, parse_tag
 from superworkflow.infra.tracking.tables import sqlite_path
-from superworkflow.infra.tracking.tags import OUTCOME_TAG
+from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, TIMES_TAG
+
+_PAGE = 200
+"""Runs read at a time where a filter has conditions that MLflow cannot check."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class RecordedRun:
         totals: totals of the run by name.
         sources: digest of each source by its name, as far as MLflow keeps it.
         outcome: what became of its model, or `unchanged`; empty where it registered none.
+        tags: by name.
     """
 
     run_id: str
@@ -51,6 +57,22 @@ class RecordedRun:
     declared: tuple[Metric, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     outcome: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def times(self) -> int:
+        """Number of runs of a day that had nothing to do, which are recorded as one."""
+        text = self.tags.get(TIMES_TAG, "1")
+        return int(text) if text.isdecimal() else 1
+
+    @property
+    def note(self) -> str:
+        return self.tags.get(NOTE_TAG, "")
+
+    @property
+    def own_tags(self) -> dict[str, str]:
+        """Tags that people have given."""
+        return own_tags(self.tags)
 
 
 def open_registry(store: Location) -> ModelRegistry:
@@ -71,12 +93,13 @@ def _check_recorded(uri: str) -> None:
         raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
 
 
-def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
-    """Runs, newest first.
+def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> list[RecordedRun]:
+    """Runs that pass the filter, newest first.
 
     Raises:
         UserError: the tracker cannot be reached, or its database does not exist.
     """
+    which = which or RunFilter()
     _check_recorded(uri)
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -84,11 +107,48 @@ def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
         return []
     with contextlib.suppress(Exception):  # who may only read the records sees them as they are
         close_dead_runs(client, experiment.experiment_id)
-    found = client.search_runs(
-        [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
-        order_by=["attributes.start_time DESC"],
-    )  # fmt: skip
-    return [recorded_run(run) for run in found]
+    query, found, token = " and ".join(filter(None, [f"tags.`{SUPERWORKFLOW_TAG}` != ''", which.query()])), [], None
+    while len(found) < limit:
+        page = client.search_runs(
+            [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, limit if not which else max(limit, _PAGE),
+            order_by=["attributes.start_time DESC"], page_token=token,
+        )  # fmt: skip
+        found += [run for run in map(recorded_run, page) if which.matches(run)]
+        token = page.token
+        if not token:
+            break
+    return found[:limit]
+
+
+def annotate(
+    uri: str, run_id: str, note: str | None, tags: Sequence[str] = (), removed: Sequence[str] = ()
+) -> tuple[str, dict[str, str]]:
+    """Set the note and tags of a run; its note and own tags then.
+
+    Args:
+        uri: tracking URI.
+        run_id: of the run.
+        note: None leaves it, an empty one removes it.
+        tags: to set, `NAME` or `NAME=VALUE`.
+        removed: names of tags to remove.
+
+    Raises:
+        UserError: a tag that is not the user's.
+    """
+    client, added = open_client(uri), dict(map(parse_tag, tags))
+    gone = [parse_tag(name)[0] for name in removed]
+    for name, value in added.items():
+        client.set_tag(run_id, name, value)
+    existing = client.get_run(run_id).data.tags
+    for name in gone:
+        if name in existing:
+            client.delete_tag(run_id, name)
+    if note:
+        client.set_tag(run_id, NOTE_TAG, note[:5000])
+    elif note is not None and NOTE_TAG in existing:
+        client.delete_tag(run_id, NOTE_TAG)
+    now = client.get_run(run_id).data.tags
+    return now.get(NOTE_TAG, ""), own_tags(now)
 
 
 def find_run(uri: str, name: str) -> RecordedRun:
@@ -122,4 +182,5 @@ def recorded_run(run: Any) -> RecordedRun:
         declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
         sources={each.dataset.name: each.dataset.digest for each in run.inputs.dataset_inputs},
         outcome=run.data.tags.get(OUTCOME_TAG, ""),
+        tags=dict(run.data.tags),
     )

@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.links import MLFLOW_VARIABLE
 from superworkflow.infra.tracking.metric_keys import (
     CACHED_TAG,
+    TOTALS,
     course_key,
     drift_keys,
     quality_keys,
@@ -42,17 +43,23 @@ from superworkflow.infra.tracking.run_columns import show_columns
 from superworkflow.infra.tracking.run_description import description
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 from superworkflow.infra.tracking.tags import (
+    BEHIND,
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
     DIGEST_TAG,
+    IN_PROGRESS,
     INPUTS_TAG,
+    LAST_TAG,
     LOGS,
     OUTCOME_TAG,
     PANELS,
     PANELS_TAG,
+    SHORT,
     STATE_TAG,
+    TIMES_TAG,
     UNCHANGED,
     read_datasets,
+    with_short,
 )
 
 # Set before MLflow is imported: it reads them then.
@@ -89,8 +96,6 @@ T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
-TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
-"""Tags that count this day's runs with nothing to do, and name the last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
@@ -184,7 +189,8 @@ class MlflowTracker(Tracker):
         own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow), **signature()}
         if self._parent:
             own[MLFLOW_PARENT_RUN_ID] = self._parent
-        run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
+        first = {SHORT[OUTCOME_TAG]: IN_PROGRESS}
+        run = self._client.create_run(self._experiment_id, run_name=name, tags=first | with_short({**tags, **own}))
         self._run_id = str(run.info.run_id)
         self._heart = Heartbeat(lambda: give_sign(self._client, self._run_id), self._close_dead)
         self._client.log_batch(self._run_id, params=as_params(params))
@@ -297,7 +303,9 @@ class MlflowTracker(Tracker):
             f"{decision.name}/{decision.version}")}  # fmt: skip
         figures = {f"promotion/{name}": value for name, value in decision.figures.items() if math.isfinite(value)}
         self._client.log_batch(
-            self._run_id, metrics=as_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
+            self._run_id,
+            metrics=as_metrics(figures),
+            tags=[RunTag(name, text[:5000]) for name, text in with_short(tags).items()],
         )
 
     @_errors_explained
@@ -322,10 +330,22 @@ class MlflowTracker(Tracker):
             run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
             self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
+            for key, text in with_short({BEHIND: tags[BEHIND]} if BEHIND in tags else {}).items():
+                self._client.set_tag(run_id, key, text[:5000])
+            self._saved(run_id, tags[DEPLOYMENT_ID_TAG], int(times) + 1 if times.isdecimal() else 2)
             return
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
-        run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
+        run = self._client.create_run(self._experiment_id, run_name=name, tags=with_short({**own, **tags}))
+        self._saved(run.info.run_id, tags[DEPLOYMENT_ID_TAG], 1)
         self._client.set_terminated(run.info.run_id)
+
+    def _saved(self, run_id: str, deployment: str, times: int) -> None:
+        """Record the cost that runs with nothing to do have saved: each time that of the last one with work to do."""
+        last = self._newest(f"attributes.status = 'FINISHED' and metrics.`{TOTALS['cost_usd']}` >= 0", deployment)
+        if last is not None:
+            costs = (last.data.metrics.get(TOTALS[name], 0.0) for name in ("cost_usd", "saved_by_cache_usd"))
+            saved = {TOTALS["saved_by_cache_usd"]: times * sum(costs)}
+            self._client.log_batch(run_id, metrics=as_metrics(saved))
 
     def _newest(self, which: str, deployment: str) -> Run | None:
         """Newest run of a deployment with its own parameters that passes this filter."""
@@ -364,6 +384,8 @@ class MlflowTracker(Tracker):
         if self._run_id:
             if message:
                 self._client.set_tag(self._run_id, ERROR_TAG, message[:5000])
+            if run is None or not run.decisions:
+                self._client.set_tag(self._run_id, SHORT[OUTCOME_TAG], status.lower())
             if run is not None:
                 self._totals(run, message)
             self._client.set_terminated(self._run_id, status=status)

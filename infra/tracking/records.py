@@ -245,6 +245,7 @@ class RunRecord:
     Args:
         declared: the metrics that judge it.
         decisions: what became of its models.
+        began: when, in seconds since 1970.
         sources: what it was given from outside.
         page: address of its page on the orchestrator's server; empty where there is none.
     """
@@ -262,6 +263,7 @@ class RunRecord:
     sources: tuple[Used, ...] = ()
     page: str = ""
     decisions: list[Decision] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""

@@ -28,6 +28,9 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.import_strings import imported, module_file
 from superworkflow.infra.contract.outcomes import Model, ModelCard
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.lock import exclusive
+from superworkflow.infra.storage.store import Place
 from superworkflow.infra.tracking.tags import DIGEST_TAG
 
 if TYPE_CHECKING:
@@ -97,7 +100,7 @@ def register(
     marks = {DIGEST_TAG: dataset.digest, CODE_TAG: _sum(code)}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
-        with process_tracking_uri(tracking_uri):
+        with process_tracking_uri(tracking_uri), exclusive(_turn(dataset, name)):
             client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
             found = _registered(client, name, marks)
             number, model_id = found or _log(dataset, card, code, name, run_id, {**(tags or {}), **marks}, client)
@@ -129,6 +132,13 @@ def process_tracking_uri(uri: str) -> Iterator[None]:
         os.environ.pop("MLFLOW_TRACKING_URI", None)  # within another such block it is still there
         if before is not None:
             os.environ["MLFLOW_TRACKING_URI"] = before
+
+
+def _turn(dataset: Dataset, name: str) -> Location:
+    """Place in the store whose lock the registration under a name holds: runs that end at once make one version."""
+    folder = Place.of(dataset.uri).store.join(".models")
+    folder.make()
+    return folder.join(name)
 
 
 def _card(dataset: Dataset, model: Model) -> ModelCard:
@@ -257,15 +267,17 @@ def _quiet(logger: str) -> Iterator[None]:
 
 
 def _signature(card: ModelCard) -> Any:
-    """Options of a request; False, so that MLflow infers nothing, where there are none.
+    """Columns of an answer and options of a request; False, so that MLflow infers nothing, where there are none.
 
-    The columns are in the model's metadata instead: MLflow would refuse values of another type than the column's, such
-    as whole numbers where names of nodes are text, and all lists, which have no names of columns.
+    The columns of a request are in the model's metadata instead: MLflow would refuse values of another type than the
+    column's, such as whole numbers where names of nodes are text, and all lists, which have no names of columns.
     """
     from mlflow.models import ModelSignature
 
     options = [{"name": name, "default": value, "type": _TYPES[type(value)]} for name, value in card.options.items()]
-    return ModelSignature.from_dict({"params": json.dumps(options)}) if options else False
+    declared = {"params": options, "outputs": [dict(column) for column in card.answer]}
+    found = {name: json.dumps(each) for name, each in declared.items() if each}
+    return ModelSignature.from_dict(found) if found else False
 
 
 def _place(dataset: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.tracking.metric_keys import TOTALS, metric_key, quality_keys
 from superworkflow.infra.tracking.records import RunRecord
-from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, OUTCOME_TAG
+from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, OUTCOME_TAG, SHORT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 VIEW_TAG = "mlflow.sharedViewState."
 _SUPERWORKFLOW_TAG = "superworkflow.name"
-_FIRST = ("attributes.`Dataset`", f"tags.`{DEPLOYMENT_TAG}`", f"tags.`{OUTCOME_TAG}`")
+_FIRST = ("attributes.`Dataset`", f"tags.`{SHORT[DEPLOYMENT_TAG]}`", f"tags.`{SHORT[OUTCOME_TAG]}`")
 _LAST = tuple(f"metrics.`{TOTALS[name]}`" for name in ("cost_usd", "saved_by_cache_usd", "wall_seconds"))
 
 

@@ -33,7 +33,13 @@ from superworkflow.infra.tracking.mlflow_tracker import (
 from superworkflow.infra.tracking.models import ModelRegistry, Move, Version
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tables import sqlite_path
-from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, DIGEST_TAG, STATE_TAG, read_texts
+from superworkflow.infra.tracking.tags import (
+    DEPLOYMENT_ID_TAG,
+    DEPLOYMENT_TAG,
+    DIGEST_TAG,
+    STATE_TAG,
+    read_texts,
+)
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -44,13 +50,11 @@ class DetailedRun(RecordedRun):
 
     Args:
         ended: None while it runs.
-        tags: by name.
         figures: all metrics, by the names that MLflow has.
         page: its address in MLflow.
     """
 
     ended: datetime | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     page: str = ""
 
@@ -157,14 +161,29 @@ class RunReader:
 
     def runs(self, limit: int) -> list[DetailedRun]:
         """Runs, newest first, trials of sweeps among them."""
+        return self.page(limit)[0]
+
+    def page(
+        self, limit: int, token: str | None = None, since: datetime | None = None
+    ) -> tuple[list[DetailedRun], str | None]:
+        """Some runs, newest first, and the token of the next ones; None after the last.
+
+        Args:
+            limit: number of runs.
+            token: of an earlier page.
+            since: only runs that started then or later.
+        """
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
-            return []
+            return [], None
+        which = f"tags.`{SUPERWORKFLOW_TAG}` != ''"
+        if since is not None:
+            which += f" and attributes.start_time >= {int(since.timestamp() * 1000)}"
         found = self._client.search_runs(
-            [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
-            order_by=["attributes.start_time DESC"],
+            [experiment.experiment_id], which, ViewType.ACTIVE_ONLY, limit,
+            order_by=["attributes.start_time DESC"], page_token=token,
         )  # fmt: skip
-        return [self._detailed(run) for run in found]
+        return [self._detailed(run) for run in found], found.token or None
 
     def run(self, run_id: str) -> DetailedRun | None:
         """The run of this id; None where there is none, or where it is none of a superworkflow."""
@@ -252,25 +271,25 @@ class RunReader:
     def _detailed(self, run: Any) -> DetailedRun:
         ended = datetime.fromtimestamp(run.info.end_time / 1000, UTC) if run.info.end_time else None
         return DetailedRun(
-            **vars(recorded_run(run)), ended=ended, tags=dict(run.data.tags), figures=dict(run.data.metrics),
+            **vars(recorded_run(run)), ended=ended, figures=dict(run.data.metrics),
             page=page_of_run(self.uri, run.info.experiment_id, run.info.run_id),
         )  # fmt: skip
 
 
-def as_detailed(run: RunRecord, page: str, now: datetime | None = None) -> DetailedRun:
-    """A run that ends well now, as it will be read."""
-    ended = now or datetime.now(UTC)
+def as_detailed(run: RunRecord, page: str) -> DetailedRun:
+    """A closed run that ends well, as it will be read."""
+    started = datetime.fromtimestamp(run.began, UTC)
     figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
     figures |= {f"promotion/{name}": value for each in run.decisions for name, value in each.figures.items()}
     return DetailedRun(
         run_id=run.run_id, name=run.name, superworkflow=run.superworkflow, status="FINISHED",
-        started=ended - timedelta(seconds=run.wall_s),
+        started=started,
         params={f"{each.name}.{name}": str(value) for each in run.stages for name, value in each.params.items()},
         metrics=run.metrics, stages={each.name: {**each.took, "cached": float(each.state == "cached")}
                                      for each in run.stages},
         totals=run.totals(), declared=run.declared,
         sources={each.name: each.digest[:DIGEST_LENGTH] for each in run.sources},
-        outcome=run.decisions[-1].verdict if run.decisions else "", ended=ended,
+        outcome=run.decisions[-1].verdict if run.decisions else "", ended=started + timedelta(seconds=run.wall_s),
         tags={"superworkflow.decision": str(run.decisions[-1])} if run.decisions else {}, figures=figures, page=page,
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from superworkflow.infra.storage.safe_names import is_digest
@@ -14,8 +15,28 @@ OUTCOME_TAG = "superworkflow.outcome"
 UNCHANGED = "unchanged"
 
 
+TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
+"""Tags that count a day's runs with nothing to do, and name the time of the last."""
+
+
 DEPLOYMENT_TAG, DEPLOYMENT_ID_TAG = "superworkflow.deployment", "superworkflow.deployment_id"
 """Tags of a run: name and id of the deployment that it is of."""
+
+
+BEHIND = "superworkflow.behind"
+"""Tag of a run with nothing to do: in which way the model in use is behind."""
+
+
+SHORT = {DEPLOYMENT_TAG: "deployment", OUTCOME_TAG: "outcome", "superworkflow.decision": "decision",
+         "superworkflow.model": "model", BEHIND: "behind"}  # fmt: skip
+"""Further names of the tags that people look for: MLflow's pages cut long names, and show tags as they were set."""
+IN_PROGRESS = "in progress"
+"""Outcome, under its short name, of a run that has not ended: so that it is the first tag of all."""
+
+
+def with_short(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags, first those under their short names."""
+    return {**{SHORT[name]: text for name, text in tags.items() if name in SHORT}, **tags}
 
 
 INPUTS_TAG = "superworkflow.inputs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--port", type=int, default=DASHBOARD_PORT, help=f"default {DASHBOARD_PORT}; 0: any free one")
     parser.add_argument(
         "--host", default="127.0.0.1",
-        help="address to listen on; default 127.0.0.1. There is no authentication: bind another address only on a "
-        "trusted network",
+        help="address to listen on; default 127.0.0.1. With another, set a password in the variable "
+        "SUPERWORKFLOW_DASHBOARD_PASSWORD, or --user-header",
     )  # fmt: skip
+    parser.add_argument(
+        "--user-header", metavar="NAME",
+        help="header such as X-Forwarded-User in which a proxy names the user that it has authenticated; requests "
+        "without it are refused",
+    )  # fmt: skip
+    parser.add_argument("--prefix", default="", metavar="/PATH", help="prefix of all addresses, behind a proxy")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,9 +45,10 @@ def run(options: argparse.Namespace) -> int:
         require_extra(extra)
     if options.budget_usd is not None and options.budget_usd <= 0:
         raise UserError("must be above 0", where="--budget-usd", value=options.budget_usd)
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    from waitress import create_server
 
-    from superworkflow.dashboards.web.app import Sources, make_app
+    from superworkflow.dashboards.web.access import PASSWORD, Access
+    from superworkflow.dashboards.web.app import LOCAL, Sources, make_app
     from superworkflow.infra.orchestration.schedules import scheduled_deployments
     from superworkflow.infra.orchestration.server import page
     from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
@@ -53,23 +61,23 @@ def run(options: argparse.Namespace) -> int:
         study=study, prefect=page("").rstrip("/"), budget_usd=options.budget_usd,
     )  # fmt: skip
 
-    class Quiet(WSGIRequestHandler):
-        def log_request(self, *given: Any) -> None:
-            """Log no successful requests."""
-
+    access = Access(os.environ.get(PASSWORD, ""), options.user_header or "", options.prefix.rstrip("/"))
+    app = make_app(sources, options.host, access)
     try:
-        server = make_server(options.host, options.port, make_app(sources, options.host), threaded=True,
-                             request_handler=Quiet)  # fmt: skip
-    except (OSError, SystemExit):  # Werkzeug exits if the port is taken
+        server = create_server(app, host=options.host, port=options.port, threads=8, ident="superworkflow")
+    except (OSError, ValueError):
         raise UserError("cannot listen on this address", where="--host, --port", value=f"{options.host}:{options.port}",
                         remedy="Choose another port with --port, or 0 for any free one") from None  # fmt: skip
+    if not access.is_guarded and options.host not in (*LOCAL, "::1"):
+        words = f"warning: anyone who reaches {options.host} reads these pages: set {PASSWORD}, or give --user-header"
+        print(words, "behind a proxy that authenticates", file=sys.stderr)
     host = f"[{options.host}]" if ":" in options.host else options.host
-    print(f"http://{host}:{server.server_port}", flush=True)
+    print(f"http://{host}:{server.effective_port}{access.prefix}", flush=True)
     print("Ctrl-C ends it.", file=sys.stderr)
     try:
-        server.serve_forever()
+        server.run()
     finally:
-        server.server_close()
+        server.close()
     return 0
 
 

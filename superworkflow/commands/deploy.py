@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from superworkflow import __version__
 from superworkflow.arguments import (
     add_promotion_arguments,
     add_request_arguments,
@@ -21,8 +20,9 @@ from superworkflow.arguments import (
     sources_of,
     tables_from,
 )
-from superworkflow.deployed import PULL_STEP, entrypoint, watcher
+from superworkflow.deployed import EXPORTS, PULL_STEP, entrypoint, watcher
 from superworkflow.flows import known_names, load_superworkflow
+from superworkflow.infra.base.dotenv import COMPOSE
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import has_password
 from superworkflow.infra.config.prices import load_prices
@@ -38,6 +38,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
 from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.version import __version__
 
 if TYPE_CHECKING:
     from superworkflow.infra.orchestration.deployment import Deployment, Registered
@@ -89,6 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--register", metavar="NAME", help="name to register its models under; default SUPERWORKFLOW-NAME"
     )
     add_promotion_arguments(parser)
+    parser.add_argument(
+        "--export", action="append", default=[], metavar="OUTPUT=ADDRESS",
+        help="also write an output, or a format as in `run`, "
+        "after each run whose model is not rejected; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--update-pool", action="store_true", help="update the template of an existing pool")
     parser.add_argument("--remove", action="store_true", help="remove the deployment")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -127,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
         print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
-    print(f"a worker     prefect worker start --pool {options.pool} --type {made.pool_type}")
+    print(f"a worker     {_worker(options.pool, made.pool_type, options.servers)}")
     return 0
 
 
@@ -144,6 +150,11 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
     variables = _variables(options, profile, kind)
     if allowed := tables_from(options):
         variables["env"] = {**variables.get("env", {}), TABLES_FROM: "\n".join(allowed)}
+    if options.export:
+        from superworkflow.infra.orchestration.export import absolute, check_formats
+
+        check_formats(superworkflow, options.export)
+        variables["env"] = {**variables.get("env", {}), EXPORTS: "\n".join(map(absolute, options.export))}
     if superworkflow.code is not None:
         store = Store(options.store)
         store.check_writable()
@@ -167,6 +178,15 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
         watcher=watcher(superworkflow.name) if options.when_changed else "", notify=tuple(options.notify),
     )  # fmt: skip
     return made, register(made, update_pool=options.update_pool)
+
+
+def _worker(pool: str, kind: str, servers: str | None) -> str:
+    """Command that starts what serves a pool; the servers of docker-compose.yml have one."""
+    if kind == "kubernetes":
+        return f"prefect worker start --pool {pool} --type {kind}"
+    if servers == COMPOSE and pool == "superworkflow":
+        return "docker compose up -d worker"
+    return f"python -m superworkflow.worker {pool}"
 
 
 def _parameters(

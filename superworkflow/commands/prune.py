@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from superworkflow import __version__
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.config.profile import load_profile
@@ -18,6 +17,7 @@ from superworkflow.infra.config.request import default_store
 from superworkflow.infra.contract.resources import format_bytes, format_usd
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
+from superworkflow.version import __version__
 
 if TYPE_CHECKING:
     from superworkflow.infra.orchestration.pruning import Pruning

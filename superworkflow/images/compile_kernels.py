@@ -55,7 +55,7 @@ from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
-from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES, FLOAT32
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
@@ -65,6 +65,7 @@ from superworkflow.tasks.sample.partitioned.requester import ShardRequest
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.sparse_inputs import Inputs, as_inputs
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
@@ -160,7 +161,7 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
     assert features is not None
     whole = WholeGraph.of_rows(graph.rows(edges), 2)
     width, halves = features.shape[1], read_only(features.astype(np.float16))
-    layers: list[tuple[bool, NDArray[Any], list[WholeLayer]]] = []
+    layers: list[tuple[bool, Inputs, list[WholeLayer]]] = []
     for precision in DTYPES:
         gcn = sums_of(sums, graph, 0, features.shape, GCN)
         layers.append((False, gcn, [WholeGcn(whole, width, precision, number > 0) for number in range(2)]))
@@ -168,6 +169,8 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
             (True, each, [WholeGat(whole, 1, width, precision) for _ in range(2)])
             for each in (read_only(features.astype(np.float32)), halves)
         ]
+    few = as_inputs(np.zeros(features.shape, np.float32))
+    layers.append((False, few, [WholeGcn(whole, width, FLOAT32, number > 0) for number in range(2)]))
     one, matrix = np.ones((1, width), np.float32), np.ones((width, width), np.float32)
     weights = {"linear.weight": matrix, "linear.bias": one[0], "bias": one[0], "of_senders": one, "of_receivers": one}
     for attends, inputs, made in layers:

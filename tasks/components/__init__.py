@@ -8,4 +8,4 @@ from __future__ import annotations
 from superworkflow.tasks.components.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.components.program:PROGRAM", version="2")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.components.program:PROGRAM", version="3")

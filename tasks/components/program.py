@@ -22,19 +22,29 @@ class ComponentsParams(ProgramParams):
 def init(scope: Any, params: Any) -> None:
     """Every vertex is a component of its own."""
     scope.component = scope.vertex
+    scope.first = True
 
 
 def update(scope: Any, params: Any) -> float:
-    """The smallest component around; neighbours in a larger one are next."""
+    """The smallest component around; if that is another, neighbours in a larger one are next.
+
+    The first update of a vertex leaves that to the second, which all have: most are in their component by then.
+    """
     smallest = scope.component
     for i in range(scope.degree):
         smallest = min(smallest, scope.neighbour(i).component)
+        if smallest == 0:
+            break
     changed = smallest < scope.component
     scope.component = smallest
-    for i in range(scope.degree):
-        other = scope.neighbour(i)
-        if other.component > smallest:
-            scope.signal(other, 1.0 / (1.0 + smallest))
+    if scope.first:
+        scope.first = False
+        scope.signal(scope, 1.0 / (1.0 + smallest))
+    elif changed:
+        for i in range(scope.degree):
+            other = scope.neighbour(i)
+            if other.component > smallest:
+                scope.signal(other, 1.0 / (1.0 + smallest))
     return 1.0 if changed else 0.0
 
 
@@ -53,10 +63,12 @@ def restart(values: Mapping[str, Any], earlier: Any) -> None:
     np.minimum.at(first, component[stays], earlier.number[stays])
     values["component"][earlier.number[stays]] = first[component[stays]]
     earlier.changed[earlier.number[reset]] = True
+    values["first"][:] = False
 
 
 PROGRAM = VertexProgram(
-    name="components", fields={"component": "int64"}, init=init, update=update, params=ComponentsParams,
+    name="components", fields={"component": "int64", "first": "bool"}, init=init, update=update,
+    params=ComponentsParams, finish=lambda fields, params: {"component": fields["component"]},
     syncs={"components": Sync(is_first, every=0)}, restart=restart,
     help="connected component of each node",
 )  # fmt: skip

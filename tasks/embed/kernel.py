@@ -55,7 +55,7 @@ njit: Any = numba.njit  # untyped: the annotations here are those of the compile
 
 @njit(inline="always")
 def _nothing() -> None:
-    """Where there are no tiles to set up."""
+    """Stands for the set-up of tiles on processors without them."""
 
 
 add_row: Any = _steps.add_row

@@ -120,5 +120,6 @@ STAGE = Stage(
     estimate=estimate,
     estimates={"workers": estimate_on_workers},
     image="torch",
+    needs=("torch", "safetensors"),
     help="predictions and embeddings of all nodes",
 )

@@ -25,4 +25,11 @@ def card(bundle: Dataset) -> ModelCard:
         example_options={"task": "neighbors", "k": 5},
         facts={key: facts[key] for key in ("nodes", "dimensions", "metric")},
         metadata={"metrics": facts["metrics"]},
+        answer=(
+            {"name": "node", "type": "string", "required": False},
+            {"name": "vector", "type": "array", "items": {"type": "double"}, "required": False},
+            {"name": "neighbors", "type": "array", "items": {"type": "string"}, "required": False},
+            {"name": "scores", "type": "array", "items": {"type": "double"}, "required": False},
+            {"name": "error", "type": "string", "required": True},
+        ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from superworkflow.infra.contract.outcomes import ModelCard
@@ -34,6 +34,7 @@ def card(bundle: Dataset) -> ModelCard:
             example=({"source": first, "target": last} | ({"relation": kinds[0]} if kinds else {}),),
             facts=figures | ({"classes": len(facts["classes"])} if facts.get("classes") else {}),
             metadata={"metrics": facts["metrics"]},
+            answer=_answer(columns, facts, link=task == "link_prediction"),
         )
     if task == "node_regression":
         return ModelCard(
@@ -42,6 +43,7 @@ def card(bundle: Dataset) -> ModelCard:
             example=({"node": first},),
             facts=figures,
             metadata={"metrics": facts["metrics"]},
+            answer=_answer(("node",), facts),
         )
     return ModelCard(
         kind="classification",
@@ -49,7 +51,25 @@ def card(bundle: Dataset) -> ModelCard:
         example=({"node": first},),
         facts=figures | {"classes": len(facts["classes"])},
         metadata={"metrics": facts["metrics"]},
+        answer=_answer(("node",), facts),
     )
+
+
+def _answer(question: Sequence[str], facts: Mapping[str, Any], link: bool = False) -> list[dict[str, Any]]:
+    """Columns of an answer: the question's, a score of links, or a class or number with its probabilities, an error."""
+    number: dict[str, Any] = {"type": "double"}
+    several = bool(facts.get("several"))
+    if link:
+        made = {"score": number, "probability": number}
+    elif facts.get("classes"):
+        each = {"type": "string"}, number
+        one = [{"type": "array", "items": kind} if several else kind for kind in each]
+        made = {"predicted": one[0], "probability": one[1], "probabilities": {"type": "map", "values": number}}
+    else:
+        made = {"predicted": number}
+    words = [{"name": name, "type": "string", "required": True} for name in question]
+    figures = [{"name": name, **kind, "required": False} for name, kind in made.items()]
+    return [*words, *figures, {"name": "error", "type": "string", "required": True}]
 
 
 def describing(network: Mapping[str, Any] | None, prefix: str = "") -> list[dict[str, Any]]:

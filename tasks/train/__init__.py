@@ -40,6 +40,7 @@ STAGE = Stage(
     estimate=estimate,
     estimates={"workers": estimate_on_workers},
     image="torch",
+    needs=("torch", "safetensors"),
     help="train a graph neural network in mini-batches",
     steps=lambda params: MOST_EPOCHS if params.epochs == AUTO else params.epochs,
 )

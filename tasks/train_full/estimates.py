@@ -42,11 +42,12 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         values += 3 * read + 2 * width
         read = width
     moved = passes * sum(gathered) * (_ATTENTION if params.model == "gat" else 1)
-    tasks = passes * 3 * params.layers * min(params.intervals, nodes)
+    intervals = min(params.intervals_of(nodes), nodes)
+    tasks = passes * 3 * params.layers * intervals
     epoch_s = nodes * (2 * _PRODUCT_S * products + _VALUE_S * values) + arcs * _ARC_VALUE_S * moved + _TASK_S * tasks
     size = 2 if params.precision == "bfloat16" else 4
     inputs_bytes = 4 * feature_values(graph)
-    rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // params.intervals
+    rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
     return Estimate(
         memory_bytes=_PROCESS_BYTES + rows + 16 * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes,

@@ -69,10 +69,11 @@ class TrainFullParams(SplitParams):
         description="Precision of the rows that intervals publish: float32, or bfloat16, half the bytes; sums are "
         "float32.",
     )
-    intervals: int = Field(
-        default=8, ge=1, le=64, description="Intervals of vertices, of which tasks are made, 1 to 64; more threads "
-        "than these find no work.",
-    )  # fmt: skip
+    intervals: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Intervals of vertices, of which tasks are made, 1 to 64; more threads than these find no work. "
+        "auto: one for 2048 vertices, 2 to 16.",
+    )
     staleness: Annotated[int, Field(ge=0, le=16)] | Literal["sync"] = Field(
         default=SYNC,
         description="sync: every gather waits for its neighbours, and results do not depend on threads. 0: a "
@@ -101,6 +102,10 @@ class TrainFullParams(SplitParams):
     def width(self) -> int:
         """Width of hidden layers."""
         return int(_USUAL[self.model]["hidden"]) if self.hidden == AUTO else int(self.hidden)
+
+    def intervals_of(self, vertices: int) -> int:
+        """Intervals of a graph."""
+        return min(16, max(2, vertices // 2048)) if self.intervals == AUTO else int(self.intervals)
 
     def concrete(self, items: int) -> ConcreteTrainParams:
         """The same network and course of training in terms of stage train, with a value in place of each `auto`.

@@ -38,6 +38,7 @@ from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Pipeline
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
@@ -63,7 +64,8 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     check_items(counts)
     params = options.concrete(counts["train"])
     shape = shape_of(graph, task.head, params)
-    whole = WholeGraph.of_rows(graph.rows(shape.relations[0].name), options.intervals)
+    rows = graph.rows(shape.relations[0].name)
+    whole = WholeGraph.of_rows(rows, options.intervals_of(len(rows.indptr) - 1))
     facts = task.facts()
     job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
     keep_memory()
@@ -130,7 +132,9 @@ def whole_network(
     dropout = Dropout(params.concrete(1).dropout, params.seed)
     tail = IntervalLoss(network, task, whole.intervals)
     layers = layers_of(shape, whole, params.precision)
-    return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
+    return WholeNetwork(
+        whole, layers, as_inputs(inputs), tail, dropout, shape.model == "gat", bool(len(task.items("validation")))
+    )
 
 
 def train(

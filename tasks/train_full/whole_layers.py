@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, at
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.train_full.dropped import ArcDropout
+from superworkflow.tasks.train_full.sparse_inputs import Inputs, matrix_gradient, product
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 
 Rows = NDArray[np.float32]
@@ -60,7 +61,7 @@ class WholeLayer(Protocol):
     def tables(self, training: bool) -> LayerTables:
         """Room for what intervals publish; for the way back too if `training`."""
 
-    def transform(self, weights: LayerWeights, values: Rows, kept: Kept) -> Rows:
+    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
         """Products of the rows that it reads; without a gather its result."""
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
@@ -80,7 +81,7 @@ class WholeLayer(Protocol):
         """Gradient of the products, and of the weights that `combine` read."""
 
     def transform_back(
-        self, weights: LayerWeights, values: Rows, gradient: Rows, inner: bool
+        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
     ) -> tuple[Rows, LayerWeights]:
         """Gradient of the rows if `inner`, else an empty one; and of the weights that `transform` read."""
 
@@ -104,8 +105,8 @@ class WholeGcn:
             np.zeros((count, self._width), self._dtype), np.zeros((count if training else 0, self._width), self._dtype)
         )
 
-    def transform(self, weights: LayerWeights, values: Rows, kept: Kept) -> Rows:
-        made: Rows = values @ weights[_MATRIX].T
+    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
+        made = product(values, weights[_MATRIX])
         return made if self.gathers else made + weights[_BIAS]
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
@@ -131,9 +132,9 @@ class WholeGcn:
         return out, {_BIAS: kept["bias"]}
 
     def transform_back(
-        self, weights: LayerWeights, values: Rows, gradient: Rows, inner: bool
+        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
     ) -> tuple[Rows, LayerWeights]:
-        found = {_MATRIX: gradient.T @ values}
+        found = {_MATRIX: matrix_gradient(gradient, values)}
         if not self.gathers:
             found[_BIAS] = gradient.sum(0)
         return gradient @ weights[_MATRIX] if inner else gradient[:0], found
@@ -163,8 +164,8 @@ class WholeGat:
             np.zeros(count, np.uint64),
         )  # fmt: skip
 
-    def transform(self, weights: LayerWeights, values: Rows, kept: Kept) -> Rows:
-        made: Rows = values @ weights[_MATRIX].T
+    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
+        made = product(values, weights[_MATRIX])
         by_head = self._by_head(made)
         kept["sending"] = (by_head * weights["of_senders"]).sum(-1)
         kept["receiving"] = (by_head * weights["of_receivers"]).sum(-1)
@@ -220,9 +221,9 @@ class WholeGat:
         }
 
     def transform_back(
-        self, weights: LayerWeights, values: Rows, gradient: Rows, inner: bool
+        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
     ) -> tuple[Rows, LayerWeights]:
-        return gradient @ weights[_MATRIX] if inner else gradient[:0], {_MATRIX: gradient.T @ values}
+        return gradient @ weights[_MATRIX] if inner else gradient[:0], {_MATRIX: matrix_gradient(gradient, values)}
 
     def _by_head(self, rows: Rows) -> Rows:
         """A view [rows, heads, width of a head]."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
+from superworkflow.tasks.train_full.sparse_inputs import Inputs, SparseRows
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, LayerWeights, Rows, WholeLayer
 
@@ -91,7 +91,7 @@ class WholeNetwork:
     """
 
     def __init__(
-        self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: NDArray[Any], tail: Tail, dropout: Dropout,
+        self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: Inputs, tail: Tail, dropout: Dropout,
         elu: bool, validated: bool,
     ):  # fmt: skip
         self.graph, self._layers, self._inputs, self._tail = graph, layers, inputs, tail
@@ -125,15 +125,20 @@ class WholeNetwork:
             self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), state)
         else:
             values = self._read(number, interval, state)
-            values = self._dropout.rows(values, interval, epoch, number) if training else np.asarray(values, np.float32)
+            if training:
+                values = self._dropout.inputs(values, interval, epoch, number)
             made = layer.transform(own, values, kept)
             if layer.gathers:
                 state.rows = made
             else:
                 self._end_layer(task, interval, made, state)
 
-    def _read(self, number: int, interval: Interval, state: IntervalState) -> NDArray[Any]:
-        return state.values[number] if number else self._inputs[interval.first : interval.last]
+    def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
+        if number:
+            return state.values[number]
+        if isinstance(self._inputs, SparseRows):
+            return self._inputs.rows(interval.first, interval.last)
+        return np.asarray(self._inputs[interval.first : interval.last], np.float32)
 
     def _end_layer(self, task: Task, interval: Interval, made: Rows, state: IntervalState) -> None:
         """Activate a layer's result, or compute the loss of the last one."""
@@ -151,10 +156,11 @@ class WholeNetwork:
     ) -> None:
         """Gradients of a layer's matrix and of the result before it."""
         values = self._read(number, interval, state)
-        dropped = self._dropout.rows(values, interval, epoch, number)
+        dropped = self._dropout.inputs(values, interval, epoch, number)
         gradient, found = self._layers[number].transform_back(weights, dropped, state.rows, number > 0)
         state.gradients.setdefault(number, {}).update(found)
         if number:
+            assert not isinstance(values, SparseRows)
             gradient = self._dropout.rows(gradient, interval, epoch, number)
             state.rows = gradient * np.where(values > 0, np.float32(1), values + 1 if self._elu else np.float32(0))
             del state.values[number]

@@ -123,7 +123,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend()
     for row in rows:
-        if row["state"] in ("Rejected", "Unchanged"):
+        if row["state"] in ("Failed", "Cached"):
             above.axvline(row["night"], color="0.6", linestyle=":")
             above.annotate(row["state"], (row["night"], above.get_ylim()[0]), rotation=90, fontsize=8, va="bottom")
     above.set_ylabel("Macro-F1")

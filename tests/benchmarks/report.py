@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from superworkflow.tasks.lib.kernels.ceilings import measure_machine, processor_name
+
 LOWER_IS_BETTER = ("s", "CPU s", "bytes")
 """Units of cost; all others are rates."""
 _OURS = ("numpy", "numba", "duckdb", "torch")
@@ -85,7 +87,8 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     date: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).date().isoformat())
     machine: str = field(default_factory=lambda: machine())
-    load: list[float] = field(default_factory=lambda: [round(value, 2) for value in os.getloadavg()])
+    ceilings: dict[str, Any] = field(default_factory=lambda: ceilings())
+    load: list[float] = field(default_factory=lambda: loads())
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -98,8 +101,8 @@ class Report:
         """The report as JSON."""
         return {
             "rows": [row.document() for row in self.rows], "date": self.date, "machine": self.machine,
-            "command": self.command, "versions": self.versions, "load_at_start": self.load,
-            "seconds": round(self.seconds),
+            "ceilings": self.ceilings, "command": self.command, "versions": self.versions,
+            "load_at_start": self.load, "load_at_end": loads(), "seconds": round(self.seconds),
         }  # fmt: skip
 
     def table(self) -> str:
@@ -175,13 +178,22 @@ def rounded(value: float | None) -> float | None:
 
 def machine() -> str:
     """Processor, cores and memory."""
-    model = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GiB, Linux"
+    return f"{processor_name()}, {memory:.0f} GiB, Linux"
+
+
+def ceilings() -> dict[str, Any]:
+    """Ceilings of one core, and the variants of kernels that ours ran."""
+    facts = measure_machine()
+    return {
+        "arithmetic, FLOP/s": rounded(facts.arithmetic), "memory, random reads/s": rounded(facts.memory),
+        "variants": {choice.name: choice.chosen for choice in facts.choices},
+    }  # fmt: skip
+
+
+def loads() -> list[float]:
+    """Processes that wanted a core, over 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
 
 
 def own_versions() -> dict[str, str]:

@@ -42,11 +42,13 @@ def _paths(recorded: Recorded) -> dict[str, str]:
     both = "&".join(f"run={run.run_id}" for run in runs)
     return {
         "overview": "/", "deployments": "/deployments", "run": f"/run/{recorded.nightly[-1].run_id}",
-        "runs": "/compare", "compare": f"/compare?{both}", "sweeps": f"/sweeps?study={STUDY}",
+        "runs": "/compare", "compare": f"/compare?{both}", "sweeps": f"/sweeps?study={STUDY}", "models": "/models",
+        "data": f"/data/{next(iter(recorded.nightly[-1].sources.values()))}",
+        "found": "/compare?text=nothing&outcome=failed",
     }  # fmt: skip
 
 
-PAGES = ("overview", "deployments", "run", "runs", "compare", "sweeps")
+PAGES = ("overview", "deployments", "run", "runs", "compare", "sweeps", "models", "data", "found")
 Open = Callable[[str], "Page"]
 
 

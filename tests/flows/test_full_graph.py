@@ -48,7 +48,7 @@ def test_from_edges_to_a_model(given, tmp_path: Path, prefect_api: str, capsys: 
     run = run_document([*words, "--register", "parity"], prefect_api)
     assert [stage["name"] for stage in run["stages"]] == STAGES
     assert run["metrics"]["score.accuracy@test"] > 0.9
-    assert pq.read_metadata(run["timeline"]).num_rows == 30 * (8 * (8 + 4) + 1)
+    assert pq.read_metadata(run["timeline"]).num_rows == 30 * (2 * (8 + 4) + 1)
     (picture,) = store.glob("mlflow/artifacts/*/artifacts/pictures/*pipeline.png")
     assert picture.stat().st_size > 10_000
     bundle = next((store / "publish_predictions").glob("*/bundle.json")).parent

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import superworkflow as sw
 from superworkflow.__main__ import main
 from tests import warm
 from tests.flows.command_line import run_document
@@ -60,7 +61,9 @@ def test_a_new_node_in_five_lines(home: Path) -> None:
     assert sum(found.values()) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_whole_new_graph(home: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_new_graph(
+    home: Path, prefect_api: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, store, out = write_graph(home / "later", LATER, "q"), home / "superworkflow-store", home / "found.parquet"
     given = [*words_of(files, "edges", "features"), "--store", str(store)]
     words = ["predict", "papers", *given, "--out", str(out), "--json"]
@@ -82,6 +85,10 @@ def test_a_whole_new_graph(home: Path, prefect_api: str, capsys: pytest.CaptureF
     (network,) = [str(path.parent) for path in (store / "train").glob("*/manifest.json")]
     assert main(["plan", "gnn_predict", "--network", network, *given, "--json"]) == 0
     assert {stage["state"] for stage in json.loads(capsys.readouterr().out)} == {"cached"}
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    again = sw.predict("papers", store=str(store), tracking=False, edges=files["edges"], features=files["features"])
+    assert set(again.stages["state"]) == {"cached"}
+    assert again["predictions"].to_arrow().equals(table)
 
 
 WORKERS = "stages:\n  infer: {engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -12,13 +12,18 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas import State
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling, Completed, Crashed, Pending, Running
 
 from superworkflow.infra.orchestration.leases import ConcurrencyLeaseStorage
 from superworkflow.infra.orchestration.requeue import MOST_STARTS, WORKER_LABEL, hand_back, resume_left
 from superworkflow.infra.process.heartbeat import GRACE_SECONDS, signature
+from tests.flows.deployments import eventually
 
 
 @flow(name="left", persist_result=False)
@@ -85,6 +90,39 @@ def test_a_worker_that_is_told_to_end_hands_back_what_it_has_ended(pool: Pool) -
     ended = [pool.left("w", Running(), Completed()), pool.left("w", Running(), Cancelling())]
     assert hand_back(pool.client, [crashed, running, *ended]) == [crashed, running]
     assert [pool.state(each) for each in ended] == ["Completed", "Cancelled"]
+
+
+def test_an_interrupted_run_keeps_its_place(pool: Pool) -> None:
+    """The next scheduled run was claimed a moment after it had ended, and has the only slot."""
+    flow_id = pool.client.create_flow_from_name("left")
+    every = IntervalSchedule(interval=timedelta(seconds=10))
+    deployment = pool.client.create_deployment(
+        flow_id, f"nightly-{uuid4().hex[:6]}", work_pool_name=pool.name, concurrency_limit=1,
+        concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+        schedules=[DeploymentScheduleCreate(schedule=every)],
+    )  # fmt: skip
+
+    def due(limit: int) -> list[UUID]:
+        which = {"deployment_id": {"any_": [deployment]}, "expected_start_time": {"before_": datetime.now(UTC)}}
+        found = pool.client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate(which), sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=limit
+        )
+        return [run.id for run in found if run.auto_scheduled]
+
+    eventually(lambda: len(due(1)) == 1)
+    (interrupted,) = due(1)
+    for state in (Pending(), Running()):
+        pool.client.set_flow_run_state(interrupted, state)
+    eventually(lambda: len(due(2)) == 2)
+    follower = due(2)[1]
+    pool.client.set_flow_run_state(interrupted, Crashed())
+    pool.client.set_flow_run_state(follower, Pending())
+    assert pool.state(follower) == "Pending"
+    assert hand_back(pool.client, [interrupted]) == [interrupted]
+    assert (pool.state(interrupted), pool.state(follower)) == ("AwaitingRetry", "Skipped")
+    pool.client.set_flow_run_state(interrupted, Pending())
+    assert pool.state(interrupted) == "Pending", "its slot is free"
+    pool.client.delete_deployment(deployment)
 
 
 def test_a_place_outlasts_a_server_that_is_away_for_minutes(tmp_path: Path) -> None:

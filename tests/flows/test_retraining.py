@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,14 +113,17 @@ def test_nights(deploy: Deploy) -> None:
 
     for times in ("1", "2"):
         unchanged = deployed()
-        assert (unchanged["state_type"], unchanged["state_name"]) == ("COMPLETED", "Unchanged")
+        assert (unchanged["state_type"], unchanged["state_name"]) == ("COMPLETED", "Cached")
+        assert set(unchanged["tags"]) == {"superworkflow", "unchanged"}
         newest, _ = deployed.records()  # of the two nights there is one record
         assert newest.data.tags["superworkflow.outcome"] == "unchanged"
         assert newest.data.tags["superworkflow.times"] == times
 
     deployed.write(noisy(0.5))
     bad = deployed()
-    assert (bad["state_type"], bad["state_name"]) == ("COMPLETED", "Rejected"), bad["state"]
+    assert (bad["state_type"], bad["state_name"]) == ("FAILED", "Failed"), bad["state"]
+    assert "rejected" in bad["tags"]
+    assert re.fullmatch(r"nightly \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", bad["name"])
     assert "(scored again on the same data)" in bad["state"]["message"]
     assert "gate evaluate.macro_f1>=0.25: evaluate.macro_f1@0.5 is" in bad["state"]["message"]
     added = shared(noisy(0.5)) - shared(noisy(0.2))
@@ -141,7 +145,12 @@ def test_nights(deploy: Deploy) -> None:
     assert 0 < drift["drift/neighbours_changed"] < 1
     assert 0 < drift["drift/cosine_distance"] < 1
     assert f"edges\\_added {len(added):,}" in record.tags["mlflow.note.content"]
-    assert deployed()["state_name"] == "Unchanged", "a rejected run has finished"
+    after = deployed()
+    assert after["state_name"] == "Cached", "a rejected run has finished"
+    assert "production is behind" in after["tags"]
+    assert "production is behind: node2vec-nightly version 2 rejected: " in after["state"]["message"]
+    assert after["state"]["message"].endswith("version 1 stays in use")
+    assert deployed.records()[0].data.tags["behind"]
 
     deployed.write(EDGES)
     tried = deployed({"embed": {"dimensions": 32, "window": 5}})  # a person, from the form
@@ -189,7 +198,7 @@ def test_warm_nights(deploy: Deploy) -> None:
     deployed = deploy("warm", "--warm-start", *LABELS, "walk.num_walks=4", "walk.walk_length=20")
     cold = deployed()
     assert cold["state_name"] == "Completed", cold["state"]
-    assert deployed()["state_name"] == "Unchanged", "that there is a champion to start from now is no change"
+    assert deployed()["state_name"] == "Cached", "that there is a champion to start from now is no change"
     deployed.write(noisy(0.2)[::-1])
     warm = deployed()
     assert "promoted: evaluate.macro_f1@0.5" in warm["state"]["message"]
@@ -202,6 +211,6 @@ def test_warm_nights(deploy: Deploy) -> None:
     shutil.rmtree(deployed.edges.parent / "store" / "embed" / champion.datasets["embed"])
     deployed.write(noisy(0.2)[100:])
     lost = deployed()
-    assert lost["state_name"] == "Rejected"
+    assert "rejected" in lost["tags"]
     assert "version 2 cannot be scored again: its dataset of embed is not in this store" in lost["state"]["message"]
     assert "superworkflow.source.initial" not in deployed.records()[0].data.tags

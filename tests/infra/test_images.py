@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "infra" / "images"
 LISTS = {image: ["base.txt", f"{image}.txt"] for image in ("cpu", "torch-cpu", "spark", "flow")}
-LISTS["worker"] = [*LISTS["flow"], "cpu.txt"]
+LISTS["worker"] = [*LISTS["flow"], "cpu.txt", "torch-cpu.txt"]
 """Images whose packages are installed without resolving, so that their lists must be complete."""
 
 
@@ -50,7 +50,7 @@ def test_sqlalchemy_stays_below_2_1() -> None:
 def test_worker_is_the_flow_with_stages_beside_it() -> None:
     text = (IMAGES / "worker.Dockerfile").read_text()
     assert "FROM ${FLOW}" in text
-    assert "COPY infra/images/cpu.txt" in text
+    assert "COPY infra/images/cpu.txt infra/images/torch-cpu.txt" in text
     assert text.rstrip().endswith("USER 1000")
     assert "latest" not in text
 

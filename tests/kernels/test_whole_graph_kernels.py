@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import (
     gather_scaled,
     publish_rows,
 )
+from superworkflow.tasks.lib.gnn.whole_graph.sparse_kernels import drop_entries, multiply_rows, multiply_transposed
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.float16 import as_read
@@ -96,6 +98,29 @@ def test_dropout_is_that_of_batches(rows, width, first, seed):
     assert (out == values * masks).all()
     drop_rows(out, first, 30000, np.uint64(seed), words, out)
     assert out == pytest.approx(values * masks * masks)
+
+
+@given(
+    rows=st.integers(0, 6), columns=st.sampled_from([1, 5, 40]), width=st.sampled_from([1, 16]),
+    share=st.sampled_from([0.0, 0.1, 0.9]), first=st.integers(0, 70), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None, print_blob=True)
+def test_sparse_rows(rows, columns, width, share, first, seed):
+    """Products are those of the dense rows, and dropout drops the same entries of them."""
+    rng = np.random.default_rng(seed)
+    dense = (rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < share)).astype(np.float32)
+    found = sp.csr_matrix(dense)
+    sparse = found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data
+    matrix, other = (rng.normal(size=(each, width)).astype(np.float32) for each in (columns, rows))
+    out, back = np.empty((rows, width), np.float32), np.empty((columns, width), np.float32)
+    multiply_rows(*sparse, matrix, out)
+    assert out == pytest.approx(dense @ matrix, abs=1e-4)
+    multiply_transposed(*sparse, other, back)
+    assert back == pytest.approx(dense.T @ other, abs=1e-4)
+    words, dropped = np.empty((columns + 3) >> 2, np.uint64), np.empty_like(dense)
+    drop_rows(dense, first, 30000, np.uint64(seed), words, dropped)
+    drop_entries(*sparse, first, 30000, np.uint64(seed), entries := np.empty_like(found.data))
+    assert (dropped[dense != 0] == entries).all()
 
 
 def shares_of(scores: np.ndarray, counts: np.ndarray, keep: np.ndarray) -> np.ndarray:

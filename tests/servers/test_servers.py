@@ -238,7 +238,7 @@ def test_a_team_and_its_nights(servers: Servers, graph_files: tuple[Path, Path])
     _wait_for_datasets(files, "index", 2)
     servers.shell("docker compose restart postgres s3 prefect mlflow")
     servers.wait()
-    assert "gate evaluate.macro_f1>=0.5" in nightly.ended(second, "Rejected")
+    assert "gate evaluate.macro_f1>=0.5" in nightly.ended(second, "Failed")
     assert _records(second) == ["FINISHED"]
 
     # In the middle of the next one all services are stopped, their disks lost, and restored from a backup.

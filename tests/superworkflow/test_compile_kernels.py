@@ -24,6 +24,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
+from tests.kernels.aarch64 import arm_code, compiled_kernels, of_another_processor
 
 NODES = 150
 TRAINING = {"train": {"epochs": 2, "hidden": 8}}
@@ -44,6 +45,25 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wanted]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "compile", compile_)
         yield found
+
+
+STOOD_IN_FOR = {
+    "superworkflow.tasks.embed.kernel.train_walks": "floats instead of tiles and words",
+    "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
+    "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
+    "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
+}
+"""Kernels that ask for instructions of x86, and what they do on a processor without these."""
+
+
+def test_all_kernels_compile_for_arm(wanted: Wanted) -> None:
+    """Nothing is run: a kernel that asks for no instruction of x86 becomes an object file for 64-bit Arm."""
+    kernels = dict(compiled_kernels())
+    foreign = {name for name, library in kernels.items() if of_another_processor(library)}
+    assert foreign <= set(STOOD_IN_FOR)
+    for name in kernels.keys() - foreign:
+        assert arm_code(kernels[name]), name
+    assert len(kernels) > 100
 
 
 @pytest.fixture(scope="module")

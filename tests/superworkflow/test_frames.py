@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,10 @@ import scipy.sparse as sp
 
 from superworkflow import UserError
 from superworkflow.flows import load_superworkflow
-from superworkflow.frames import source_uri, table_of
+from superworkflow.frames import content_of, source_uri
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
+from superworkflow.tasks.lib.graph.schema import read_schema
 
 ENDS = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 3]])
 WEIGHTS = np.array([1.0, 0.5, 2.0, 4.0, 0.25])
@@ -59,11 +61,11 @@ WEIGHTED: dict[str, Callable[[], Any]] = {
 
 
 def _table(name: str, value: Any) -> pa.Table:
-    return table_of(load_superworkflow("gnn"), name, value)[0]
+    return content_of(load_superworkflow("gnn"), name, value)[0]
 
 
 def _is_directed(value: Any) -> bool:
-    return "directed" in table_of(load_superworkflow("gnn"), "edges", value)[1]
+    return "directed" in content_of(load_superworkflow("gnn"), "edges", value)[1]
 
 
 def _uri(value: Any, store: Store) -> str:
@@ -178,3 +180,35 @@ def test_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(UserError) as refused:
         _table(name, value)
     assert message in str(refused.value)
+
+
+def test_typed_tables_are_a_folder_with_a_schema(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    papers = pd.DataFrame({"id": ["a", "b"], "year": [2001, 2002]})
+    cites = {"source": ["a"], "target": ["b"], "weight": [0.5]}
+    given = {"paper": papers, ("paper", "cites", "paper"): cites, ("author", "writes", "paper"): cites}
+    uri, _ = source_uri(load_superworkflow("gnn"), "graph", given, store)
+    schema = read_schema(Path(uri).read_text(), uri)
+    assert list(schema.node_sets) == ["paper", "author"]
+    assert [(each.name, each.dtype) for each in schema.node_sets["paper"].features] == [("year", "int64")]
+    assert schema.edge_sets["writes"].source == "author"
+    assert [each.name for each in schema.edge_sets["cites"].features] == ["weight"]
+    table = pq.read_table(Path(uri).parent / schema.node_sets["paper"].metadata.filename)
+    assert table.to_pydict() == papers.to_dict("list")
+    assert source_uri(load_superworkflow("gnn"), "graph", dict(given), store)[0] == uri
+    for wrong in ({"paper": papers}, {**given, 3: papers}):
+        with pytest.raises(UserError, match="is no typed graph"):
+            source_uri(load_superworkflow("gnn"), "graph", wrong, store)
+
+
+def test_heterodata(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    data = pytest.importorskip("torch_geometric.data").HeteroData()
+    data["paper"].x, data["paper"].y = torch.ones(3, 2), torch.tensor([0, 1, 1])
+    data["paper", "cites", "paper"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    data["author", "cites", "paper"].edge_index = torch.tensor([[0, 0], [1, 2]])
+    data["author"].num_nodes = 1
+    uri, _ = source_uri(load_superworkflow("gnn"), "graph", data, Store(tmp_path / "store"))
+    schema = read_schema(Path(uri).read_text(), uri)
+    assert [(each.name, each.shape) for each in schema.node_sets["paper"].features] == [("x", (2,)), ("y", ())]
+    assert set(schema.edge_sets) == {"paper_cites_paper", "author_cites_paper"}

@@ -11,6 +11,7 @@ import pytest
 import superworkflow as sw
 from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from tests.flows.command_line import SMALL, CommandLine
+from tests.flows.deployments import ask
 
 PARAMS = dict(each.split("=") for each in SMALL)
 
@@ -86,23 +87,27 @@ def test_run(
     assert sw.runs(store=store).loc[0, "status"] == "KILLED"
 
 
-def test_sweep_and_deployment(
+def test_options_and_deployments(
     frames: dict[str, pd.DataFrame], tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", prefect_api)
     store = str(tmp_path / "store")
     given = {**frames, "params": PARAMS | {"node2vec.link_prediction": False}, "store": store}
-    found = sw.sweep("node2vec", trials=1, sampler="random", seed=1, no_tracking=True, **given)
-    assert found.trials["state"].to_list() == ["complete"]
-    assert {"walk.p", "embed.epochs"} <= set(found.best)
-    assert "evaluate.macro_f1" in found._repr_html_()
-    run = sw.run("node2vec", tracking=False, **{**given, "params": given["params"] | found.best})
-    assert run.stages.loc["embed", "state"] == "cached", "the command's sweep and this run have the same datasets"
     with pytest.raises(sw.UserError, match=r"unrecognized arguments: --trails 3. Did you mean --trials\?"):
         sw.sweep("node2vec", trails=3, **given)
 
-    made = sw.deploy("node2vec", f"nightly-{tmp_path.name}", cron="0 2 * * *", type="process", pause=True, **given)
+    made = sw.deploy(
+        "node2vec",
+        f"nightly-{tmp_path.name}",
+        cron="0 2 * * *",
+        type="process",
+        pause=True,
+        export=[f"embeddings={tmp_path}/out.parquet"],
+        **given,
+    )
     assert made.created
+    kept = ask("GET", f"{prefect_api}/deployments/{made.id}").json()
+    assert kept["job_variables"]["env"]["SUPERWORKFLOW_EXPORTS"] == f"embeddings={tmp_path}/out.parquet"
     assert not sw.deploy("node2vec", f"nightly-{tmp_path.name}", type="process", **given).created
 
 

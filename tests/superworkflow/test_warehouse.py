@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ import pytest
 
 import superworkflow as sw
 from superworkflow.__main__ import main
+from superworkflow.deployed import EXPORTS, finish
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.decision import Decision
 from tests.flows.command_line import SMALL
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
@@ -48,7 +52,7 @@ def test_from_a_database_and_back(
         connection.execute("GRANT SELECT ON edges, labels TO guarded")
         connection.execute("GRANT CREATE ON SCHEMA public TO guarded")
     store = tmp_path / "store"
-    settings = dict(each.split("=") for each in SMALL)
+    settings = dict(each.split("=") for each in SMALL) | {"node2vec.link_prediction": False}
     target = f"{address}?table=embeddings"
     run = sw.run(
         "node2vec", edges=f"{address}?table=edges", labels=f"{address}?query=SELECT * FROM labels",
@@ -84,9 +88,17 @@ def test_from_a_database_and_back(
         with pytest.raises(UserError, match=words):
             run["embeddings"].export(address + wrong)
 
-    again = sw.run("node2vec", edges=f"{address}?table=edges", labels=str(graph_files[1]), params=settings,
-                   store=str(store))  # fmt: skip
-    assert again.stages.loc["index", "state"] == "cached"
+    # A deployed run writes what its deployment names, unless its model was rejected.
+    monkeypatch.setenv(EXPORTS, f"embeddings={tmp_path}/night.parquet")
+    rejected = Decision("teams", 2, "rejected", "worse")
+    finish(run.superworkflow, replace(run.record, decisions=[rejected]), Tracker())
+    assert not (tmp_path / "night.parquet").exists()
+    finish(run.superworkflow, run.record, Tracker())
+    assert pq.read_table(tmp_path / "night.parquet").equals(run["embeddings"].to_arrow())
+
+    again = sw.plan("node2vec", edges=f"{address}?table=edges", labels=str(graph_files[1]), params=settings,
+                    store=str(store))  # fmt: skip
+    assert again.loc["index", "state"] == "cached"
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert password.encode() not in kept
     assert b"?table=edges" in kept, "the record says where its rows are from"

@@ -204,16 +204,21 @@ from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
 from superworkflow.tasks.prepare.alias import alias_table
+from tests.kernels.aarch64 import arm_code, compiled_kernels, of_another_processor
 
 threshold, alias = alias_table(np.arange(1.0, 301))
 vocab = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))
 found = hashlib.sha256()
-    shapes = ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 33, 41), (7, 12, 128, 90), (33, 28, 9, 50))
-    for d, window, block, length in shapes:
+shapes = (128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 33, 41), (7, 12, 128, 90), (33, 28, 9, 50)
+for d, window, block, length in shapes:
     walks = np.random.default_rng(d).integers(0, 300, (100, length)).astype(np.int32)
     tables = EmbeddingTables.random(300, d, 1, False)
     NumbaKernel(tables, vocab, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)
     found.update(tables.centre.tobytes() + tables.context.tobytes())
+if PRODUCTS.available == ("floats",):  # so trains a processor of another kind, such as Arm's
+    for name, library in compiled_kernels():
+        assert not of_another_processor(library), name
+        assert arm_code(library), name
 print(PRODUCTS.value, found.hexdigest())
 """
 

@@ -19,6 +19,7 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
+from superworkflow.tasks.train_full import sparse_inputs
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.picture import timeline_picture
@@ -309,6 +310,25 @@ def test_refusals(graph, sums, tmp_path):
         made = write_heterograph(tmp_path / split, {"node": nodes}, {"edge": edges})
         with pytest.raises(UserError, match=message):
             trained(made, sums, tmp_path / f"{split}-network", model="gat", layers=8, learning_rate=10, dropout=0)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_sparse_inputs_train_as_dense_ones(tmp_path, monkeypatch, model):
+    rng, names = np.random.default_rng(2), [f"n{i}" for i in range(NODES)]
+    features = (rng.random((NODES, 60)) < 0.02).astype(np.float32)
+    nodes = Nodes(names, {"features": features, "label": [f"k{i % 3}" for i in range(NODES)],
+                          "split": [("train", "validation", "test")[i // 3 % 3] for i in range(NODES)]})  # fmt: skip
+    pairs = sorted({(names[i], names[j]) for i in range(NODES) for j in ((i + 3) % NODES, (i - 3) % NODES)})
+    made = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", pairs)})
+    inputs = {"graph": str(made.location.local_path)}
+    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path / "sums")
+    losses = []
+    for least in (sparse_inputs.SPARSE, 0.0):
+        monkeypatch.setattr(sparse_inputs, "SPARSE", least)
+        assert isinstance(sparse_inputs.as_inputs(features), sparse_inputs.SparseRows) == bool(least)
+        found = trained(made, sums, tmp_path / str(least), epochs=12, model=model)
+        losses.append(history_of(found)["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_sums_of_gcn_are_those_of_a_dense_matrix(graph, sums):

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.kubernetes import KubernetesSettings, no_image
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.base import StageCall
@@ -156,8 +155,5 @@ def stage_image(call: StageCall, settings: KubernetesSettings) -> str:
     """
     image = call.placement.image or settings.image_for(call.image_kind, call.placement.resources.gpu.count)
     if image is None:
-        raise UserError(
-            f"no image for stage {call.node}", where="profile: kubernetes.images",
-            remedy=f"Name one: `kubernetes: {{images: {{{call.image_kind}: REGISTRY/NAME:TAG}}}}`",
-        )  # fmt: skip
+        raise no_image(call.node, call.image_kind)
     return image

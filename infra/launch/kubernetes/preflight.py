@@ -51,13 +51,12 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
         detail = "this folder is not visible to pods; use s3://bucket/prefix, or name it in kubernetes.volumes"
         return [*checks, Check("store", False, f"{where.uri}: {detail}")]
     idle = idle_images(profile)
-    images = dict.fromkeys([*settings.images.values(), *(p.image for p in _placements(profile).values() if p.image)])
-    if not images:
+    named = dict.fromkeys([*settings.images.values(), *(p.image for p in _placements(profile).values() if p.image)])
+    images = [image for image in named if image not in idle]
+    if not named:
         checks.append(Check("images", False, "the profile names none under kubernetes.images"))
     looked = await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))
-    for image, check in zip(images, looked, strict=True):
-        if image in idle and not check.ok:
-            check = Check(check.name, None, f"{idle[image]}. {check.detail}")
+    for check in looked:
         checks.append(check)
     return checks
 

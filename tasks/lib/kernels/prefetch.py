@@ -15,6 +15,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.variants import KernelChoice
 
@@ -106,7 +107,9 @@ def _table() -> Any:
     with suppress(OSError, ValueError):  # of another system, or without a limit
         if int(_MEMORY_LIMIT.read_text()) < 2 << 30:
             return np.ones(_SMALL, np.uint64)
-    return np.ones(_LARGE, np.uint64)
+    table = np.ones(_LARGE, np.uint64)
+    on_huge_pages(table)  # as the arrays of graphs are
+    return table
 
 
 def _rates() -> Mapping[str, Callable[[], float]]:

@@ -164,7 +164,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-_plain_key = Cache._index_key
+_plain_key: Any = Cache._index_key
 
 
 def _index_key(cache: Any, signature: Any, codegen: Any) -> Any:

@@ -16,6 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
+from superworkflow.tasks.lib.vertex.figures import StepFigures
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
@@ -95,27 +96,6 @@ class ProgramOutcome:
     messages: Fields = field(default_factory=dict)
 
 
-@dataclass
-class StepFigures:
-    """Sums of a step over all vertices.
-
-    Args:
-        sums: int64 [1 + syncs, WORDS], exact sums: the residuals, and the folds of the syncs.
-        largest: float64 [syncs], largest values of the folds.
-        updates, arcs: of the step.
-        top: bits of the largest signal after it.
-        save, stop: a snapshot is due, and the run is to stop after it.
-    """
-
-    sums: NDArray[np.int64]
-    largest: NDArray[np.float64]
-    updates: int = 0
-    arcs: int = 0
-    top: int = 0
-    save: int = 0
-    stop: int = 0
-
-
 class Reporter(Protocol):
     """Receiver of progress: that of a stage, or a worker."""
 
@@ -162,6 +142,7 @@ class ChromaticEngine:
         self._signals = np.zeros(len(self._numbers), np.int32)
         self._largest = np.zeros(-(-len(self._numbers) // BLOCK), np.int32)
         self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
+        self._everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         self._compiled = False
         self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
         if self._splash is not None and params.execution == "synchronous":
@@ -217,21 +198,14 @@ class ChromaticEngine:
                 self._pool.shutdown()
 
     def _run(self, progress: Reporter | None) -> ProgramOutcome:
-        params, own = self._params, len(self._order)
-        signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
+        params = self._params
         self._prepare()
         now = self._resumed() or self._begun()
         most = (getattr(params, "max_sweeps", None) or 0) * self._vertices
-        everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         for step in range(now.step + 1, params.max_steps + 1):
-            if not (self._vertices if params.scheduler == "sweep" else now.top):
+            queue = self._next_queue(step, now.top)
+            if queue is None:
                 return self._outcome(now.trace, "empty")
-            queue = self._shuffled(step) if self._program.shuffled else everything
-            if self._splash is not None:
-                queue = self._splash.queue(self._signals, params.scheduler)
-            elif params.scheduler != "sweep":
-                lowest = bucket(now.top) if params.scheduler == "priority" else 1
-                queue = signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
             figures = self._no_sums()
             figures[0][0] = self._step(step, queue).sum(axis=0)
             found = self._close_step(step, StepFigures(*figures, queue.updates, queue.arcs))
@@ -247,6 +221,25 @@ class ChromaticEngine:
                 self._snapshots.save(now, self._state_arrays(), bool(found.stop))
         return self._outcome(now.trace, "steps")
 
+    def _next_queue(self, step: int, top: int) -> Queue | None:
+        """What a step updates; None if no vertex is active.
+
+        Args:
+            step: its number.
+            top: bits of the largest signal of all vertices.
+        """
+        scheduler, own = self._params.scheduler, len(self._order)
+        signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
+        if self._splash is not None:
+            queue = self._splash.queue(signals, scheduler)
+            return queue if queue.updates else None
+        if not (self._vertices if scheduler == "sweep" else top):
+            return None
+        if scheduler == "sweep":
+            return self._shuffled(step) if self._program.shuffled else self._everything
+        lowest = bucket(top) if scheduler == "priority" else 1
+        return signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
+
     def _colour_order(self, step: int) -> NDArray[np.int64]:
         """Colours in an order that seed and step draw."""
         drawn = np.random.Philox(key=[self._params.seed, step]).random_raw(len(self._bounds) - 1)
@@ -258,8 +251,7 @@ class ChromaticEngine:
         sizes = np.diff(self._bounds)[colours]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         moved = np.repeat(self._bounds[colours] - starts[:-1], sizes)
-        vertices = (np.arange(starts[-1]) + moved).astype(np.int32)
-        return Queue(vertices, starts, int(self._degrees.sum()))
+        return Queue((np.arange(starts[-1]) + moved).astype(np.int32), starts, self._everything.arcs)
 
     def _note_step(self, step: int, found: StepFigures, now: RunPosition) -> float:
         """Add a step to the position of the run; returns its residual."""

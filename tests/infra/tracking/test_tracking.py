@@ -230,7 +230,7 @@ def test_a_view_has_the_columns_that_people_look_for(shared_uri: str) -> None:
     state = json.loads(view()["state"])
     assert state["searchFilter"] == "tags.`superworkflow.name` = 'toy'"
     assert state["selectedColumns"] == [
-        "attributes.`Dataset`", "tags.`superworkflow.deployment`", "tags.`superworkflow.outcome`",
+        "attributes.`Dataset`", "tags.`deployment`", "tags.`outcome`",
         "metrics.`quality/walk-1.micro_f1_at_0.5`", "metrics.`cost/total_usd`", "metrics.`cost/saved_by_cache_usd`",
         "metrics.`runtime/wall_s`",
     ]  # fmt: skip

@@ -23,6 +23,8 @@ from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_rows
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 SLOPE = np.float32(0.2)
+_AT_ONCE = 32
+"""Arcs whose exponentials are computed together."""
 _LOWEST = np.float32(-87.0)
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _SERIES = tuple(map(np.float32, (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)))
@@ -63,27 +65,20 @@ def _keep(keep: Any, state: Any, sender: Any, dropped: Any) -> None:
 
 
 @nb.njit(nogil=True)
-def _add_arc(
-    row: Any, also: Any, sending: Any, receiving: Any, peak: Any, keep: Any, total: Any, slopes: Any, values: Any
-) -> None:
-    """Add an arc to the sums of its receiver; `also` is empty where the way back is not needed."""
-    heads = len(total)
-    width = len(row) // heads
-    for h in range(heads):
-        x = sending[h] + receiving[h]
+def _add_scaled(row: Any, factors: Any, flat: Any, at: Any) -> None:
+    """Add the row of a table that begins at an unsigned place, which compiled code does not wrap around."""
+    for c in range(len(row)):
+        row[c] += factors[c] * number_of(flat[at + np.uint64(c)])
+
+
+@nb.njit(nogil=True)
+def _exponentials(scores: Any, less: Any, slopes: Any, count: Any) -> None:
+    """Scores become e^(activated score - less), all at once, as one head of an arc is too little for vectors."""
+    for k in range(count):
+        x = scores[k]
         slope = np.float32(1) if x > 0 else SLOPE
-        weight = exp32(x * slope - peak[h])
-        total[h] += weight
-        slopes[h] += weight * slope
-        kept = weight * keep[h]
-        if len(also):
-            for c in range(h * width, (h + 1) * width):
-                value = kept * number_of(values[c])
-                row[c] += value
-                also[c] += value * slope
-        else:
-            for c in range(h * width, (h + 1) * width):
-                row[c] += kept * number_of(values[c])
+        slopes[k] = slope
+        scores[k] = exp32(min(x * slope - less[k], np.float32(0)))
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -109,34 +104,55 @@ def attend(
         logs: logarithms of the sums of exponentials [r, heads], filled.
     """
     heads, columns, flat = sending.shape[1], table.shape[1], table.reshape(-1)
-    width, scores = columns // heads, sending.reshape(-1)
+    width, near, training = columns // heads, sending.reshape(-1), len(also) > 0
     peak, total, keep = np.empty(heads, np.float32), np.empty(heads, np.float32), np.ones(heads, np.float32)
+    scores, less, slope = (
+        np.empty(_AT_ONCE * heads, np.float32), np.empty(_AT_ONCE * heads, np.float32),
+        np.empty(_AT_ONCE * heads, np.float32),
+    )  # fmt: skip
+    factors, sloped = np.empty(columns, np.float32), np.empty(columns, np.float32)
     for i in range(len(out)):
-        node, row = first + i, out[i]
-        more = also[i] if len(also) else logs[i, :0]
-        own = receiving[i]
+        node, row, own = first + i, out[i], receiving[i]
+        more = also[i] if training else logs[i, :0]
         for h in range(heads):
             peak[h] = sending[node, h]
         for e in range(starts[node], starts[node + 1]):
-            prefetch_rows(scores, heads, senders, e + AHEAD, 1)
+            prefetch_rows(near, heads, senders, e + AHEAD, 1)
             prefetch_rows(flat, columns, senders, e, 1)
-            sender = senders[e]
             for h in range(heads):
-                peak[h] = max(peak[h], sending[sender, h])
+                peak[h] = max(peak[h], sending[senders[e], h])
         for h in range(heads):
             top = peak[h] + own[h]
             peak[h] = top if top > 0 else top * SLOPE
             total[h], slopes[i, h] = np.float32(0), np.float32(0)
         row[:] = np.float32(0)
         more[:] = np.float32(0)
-        for e in range(starts[node], starts[node + 1]):
-            sender = np.int64(senders[e])
-            if dropped:
-                _keep(keep, states[i], sender, dropped)
-            _add_arc(row, more, sending[sender], own, peak, keep, total, slopes[i], table[sender])
-        if dropped:
-            _keep(keep, states[i], node, dropped)
-        _add_arc(row, more, sending[node], own, peak, keep, total, slopes[i], table[node])
+        last = starts[node + 1] + 1  # the arc from the node itself
+        for begin in range(starts[node], last, _AT_ONCE):
+            end = min(last, begin + _AT_ONCE)
+            for e in range(begin, end):
+                sender = np.int64(senders[e]) if e + 1 < last else np.int64(node)
+                for h in range(heads):
+                    scores[(e - begin) * heads + h] = sending[sender, h] + own[h]
+                    less[(e - begin) * heads + h] = peak[h]
+            _exponentials(scores, less, slope, (end - begin) * heads)
+            for e in range(begin, end):
+                sender = np.int64(senders[e]) if e + 1 < last else np.int64(node)
+                if dropped:
+                    _keep(keep, states[i], sender, dropped)
+                for h in range(heads):
+                    weight, tilt = scores[(e - begin) * heads + h], slope[(e - begin) * heads + h]
+                    total[h] += weight
+                    slopes[i, h] += weight * tilt
+                    kept = weight * keep[h]
+                    tilted = kept * tilt
+                    for c in range(h * width, (h + 1) * width):
+                        factors[c] = kept
+                        sloped[c] = tilted
+                at = np.uint64(columns) * np.uint64(sender)
+                _add_scaled(row, factors, flat, at)
+                if training:
+                    _add_scaled(more, sloped, flat, at)
         for h in range(heads):
             share = np.float32(1) / total[h]
             logs[i, h] = np.float32(np.float64(peak[h]) + log64(total[h]))
@@ -148,20 +164,10 @@ def attend(
 
 
 @nb.njit(nogil=True)
-def _add_back(row: Any, score: Any, sending: Any, facts: Any, keep: Any, values: Any, gradient: Any) -> None:
-    """Add an arc to the gradients of its sender."""
-    heads = len(score)
-    width = len(row) // heads
-    for h in range(heads):
-        x = sending[h] + facts[h]
-        slope = np.float32(1) if x > 0 else SLOPE
-        share = exp32(min(x * slope - facts[heads + h], np.float32(0)))
-        kept, dot = share * keep[h], np.float32(0)
-        for c in range(h * width, (h + 1) * width):
-            one = number_of(gradient[c])
-            dot += one * values[c]
-            row[c] += kept * one
-        score[h] += (kept * dot - share * facts[2 * heads + h]) * slope
+def _products(row: Any, flat: Any, at: Any, out: Any) -> None:
+    """Products of a row with one of a table, column by column."""
+    for c in range(len(row)):
+        out[c] = row[c] * number_of(flat[at + np.uint64(c)])
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -185,18 +191,39 @@ def attend_back(
         scores: gradients of the scores [r, heads], filled.
     """
     heads, columns, flat = sending.shape[1], gradients.shape[1], gradients.reshape(-1)
-    keep, near = np.ones(heads, np.float32), facts.reshape(-1)
+    width, near, keep = columns // heads, facts.reshape(-1), np.ones(heads, np.float32)
+    shares, less, slope = (
+        np.empty(_AT_ONCE * heads, np.float32), np.empty(_AT_ONCE * heads, np.float32),
+        np.empty(_AT_ONCE * heads, np.float32),
+    )  # fmt: skip
+    factors, products = np.empty(columns, np.float32), np.empty(columns, np.float32)
     for j in range(len(out)):
         node, row, score = first + j, out[j], scores[j]
         row[:] = np.float32(0)
         score[:] = np.float32(0)
-        for e in range(begins[node], begins[node + 1]):
-            prefetch_rows(flat, columns, receivers, e + AHEAD, 1)
-            prefetch_rows(near, 3 * heads, receivers, e + AHEAD, 1)
-            receiver = receivers[e]
-            if dropped:
-                _keep(keep, states[receiver], node, dropped)
-            _add_back(row, score, sending[j], facts[receiver], keep, values[j], gradients[receiver])
-        if dropped:
-            _keep(keep, states[node], node, dropped)
-        _add_back(row, score, sending[j], facts[node], keep, values[j], gradients[node])
+        last = begins[node + 1] + 1  # the arc to the node itself
+        for begin in range(begins[node], last, _AT_ONCE):
+            end = min(last, begin + _AT_ONCE)
+            for e in range(begin, end):
+                prefetch_rows(flat, columns, receivers, e + AHEAD, 1)
+                prefetch_rows(near, 3 * heads, receivers, e + AHEAD, 1)
+                receiver = np.int64(receivers[e]) if e + 1 < last else np.int64(node)
+                for h in range(heads):
+                    shares[(e - begin) * heads + h] = sending[j, h] + facts[receiver, h]
+                    less[(e - begin) * heads + h] = facts[receiver, heads + h]
+            _exponentials(shares, less, slope, (end - begin) * heads)
+            for e in range(begin, end):
+                receiver = np.int64(receivers[e]) if e + 1 < last else np.int64(node)
+                if dropped:
+                    _keep(keep, states[receiver], node, dropped)
+                at = np.uint64(columns) * np.uint64(receiver)
+                _products(values[j], flat, at, products)
+                for h in range(heads):
+                    share = shares[(e - begin) * heads + h]
+                    kept, dot = share * keep[h], np.float32(0)
+                    for c in range(h * width, (h + 1) * width):
+                        dot += products[c]
+                        factors[c] = kept
+                    change = kept * dot - share * facts[receiver, 2 * heads + h]
+                    score[h] += change * slope[(e - begin) * heads + h]
+                _add_scaled(row, factors, flat, at)

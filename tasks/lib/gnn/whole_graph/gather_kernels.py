@@ -37,17 +37,20 @@ def publish_rows(rows: NDArray[np.float32], scales: NDArray[np.float32], first: 
 
 
 @nb.njit(nogil=True)
-def _add(row: Any, one: Any) -> None:
+def _add(row: Any, flat: Any, at: Any) -> None:
+    """Add the row of a table that begins at a place, an unsigned number, which compiled code does not wrap around."""
     for c in range(len(row)):
-        row[c] += number_of(one[c])
+        row[c] += number_of(flat[at + np.uint64(c)])
 
 
 @nb.njit(nogil=True)
-def _add_eight(row: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
+def _add_eight(row: Any, flat: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
     """Eight calls of `_add` in one pass: the sums are bit-equal."""
     for i in range(len(row)):
-        low = (((row[i] + number_of(a[i])) + number_of(b[i])) + number_of(c[i])) + number_of(d[i])
-        row[i] = (((low + number_of(e[i])) + number_of(f[i])) + number_of(g[i])) + number_of(h[i])
+        k = np.uint64(i)
+        low = ((row[i] + number_of(flat[a + k])) + number_of(flat[b + k])) + number_of(flat[c + k])
+        low = ((low + number_of(flat[d + k])) + number_of(flat[e + k])) + number_of(flat[f + k])
+        row[i] = (low + number_of(flat[g + k])) + number_of(flat[h + k])
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -67,6 +70,7 @@ def gather_rows(
         out: [r, d], filled.
     """
     width, flat = table.shape[1], table.reshape(-1)
+    step = np.uint64(width)
     for i in range(len(out)):
         node, row = first + i, out[i]
         e, last = starts[node], starts[node + 1]
@@ -74,15 +78,16 @@ def gather_rows(
         while e + 8 <= last:
             prefetch_rows(flat, width, senders, e + AHEAD, 8)
             _add_eight(
-                row, table[senders[e]], table[senders[e + 1]], table[senders[e + 2]], table[senders[e + 3]],
-                table[senders[e + 4]], table[senders[e + 5]], table[senders[e + 6]], table[senders[e + 7]],
+                row, flat, step * np.uint64(senders[e]), step * np.uint64(senders[e + 1]),
+                step * np.uint64(senders[e + 2]), step * np.uint64(senders[e + 3]), step * np.uint64(senders[e + 4]),
+                step * np.uint64(senders[e + 5]), step * np.uint64(senders[e + 6]), step * np.uint64(senders[e + 7]),
             )  # fmt: skip
             e += 8
         while e < last:
             prefetch_rows(flat, width, senders, e + AHEAD, 1)
-            _add(row, table[senders[e]])
+            _add(row, flat, step * np.uint64(senders[e]))
             e += 1
-        _add(row, table[node])
+        _add(row, flat, step * np.uint64(node))
         for c in range(width):
             row[c] *= scales[node]
 

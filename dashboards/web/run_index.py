@@ -1,0 +1,108 @@
+"""Index of all runs for pages: the newest are read at once, older ones in the background, later only what changes.
+
+Reading a run from MLflow takes milliseconds, and its search returns all of its figures; ten thousand runs take minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
+
+_log = logging.getLogger(__name__)
+
+RUNS = 20_000
+"""Latest runs that pages show."""
+FIRST, PAGE = 100, 200
+"""Runs that the first page waits for, and runs of one search in the background."""
+PAUSE = 1.0
+"""Pause after a search in the background, by the time that the search took: pages come first."""
+FRESH_SECONDS = 5.0
+"""Lifetime of what pages have read."""
+WHOLE_SECONDS = 900.0
+"""Time after which all runs are read again: some may have been removed, or have got tags."""
+OVERLAP = timedelta(minutes=10)
+"""Clocks of those who start runs may differ by this."""
+
+
+class RunIndex:
+    """Runs, newest first.
+
+    Args:
+        reader: of the records.
+    """
+
+    def __init__(self, reader: RunReader):
+        self._reader, self._turn = reader, threading.Lock()
+        self._by_id: dict[str, DetailedRun] = {}
+        self._sorted: list[DetailedRun] = []
+        self._read = float("-inf")
+        self._whole = float("-inf")
+        self._scan: threading.Thread | None = None
+        self.complete = True
+
+    def __call__(self) -> list[DetailedRun]:
+        """The runs that have been read, with those that are new or were still running."""
+        with self._turn:
+            now = time.monotonic()
+            if now - self._read > FRESH_SECONDS:
+                self._refresh()
+                self._read = time.monotonic()
+                if now - self._whole > WHOLE_SECONDS and (self._scan is None or not self._scan.is_alive()):
+                    self._whole = now
+                    self._scan = threading.Thread(target=self._scan_all, name="run-index", daemon=True)
+                    self._scan.start()
+            return self._sorted
+
+    def _refresh(self) -> None:
+        """Read runs that are new, and those that were still running."""
+        if not self._by_id:
+            found, token = self._reader.page(FIRST)
+            self.complete = token is None
+            self._put({run.run_id: run for run in found})
+            return
+        since = self._sorted[0].started - OVERLAP
+        found, token = self._reader.page(PAGE, since=since)
+        fresh = {run.run_id: run for run in found}
+        while token is not None and len(fresh) < RUNS:
+            found, token = self._reader.page(PAGE, token, since)
+            fresh |= {run.run_id: run for run in found}
+        for run in self._sorted:
+            if (
+                run.status == "RUNNING"
+                and run.run_id not in fresh
+                and (now := self._reader.run(run.run_id)) is not None
+            ):
+                fresh[run.run_id] = now
+        self._put(fresh)
+
+    def _scan_all(self) -> None:
+        """Read all runs, page by page, and forget those that are gone."""
+        begun, seen, token = datetime.now(UTC), set[str](), None
+        try:
+            while len(seen) < RUNS:
+                started = time.monotonic()
+                found, token = self._reader.page(PAGE, token)
+                taken = time.monotonic() - started
+                seen |= {run.run_id for run in found}
+                with self._turn:
+                    self._put({run.run_id: run for run in found})
+                if token is None:
+                    break
+                time.sleep(PAUSE * taken)
+        except Exception as error:  # a server that is down for a while: the next scan will read them
+            _log.warning("older runs cannot be read: %s", error)
+            return
+        with self._turn:
+            for run_id in [each for each, run in self._by_id.items() if each not in seen and run.started < begun]:
+                if self._reader.run(run_id) is None:
+                    del self._by_id[run_id]
+            self._put({})
+            self.complete = True
+
+    def _put(self, runs: dict[str, DetailedRun]) -> None:
+        self._by_id |= runs
+        self._sorted = sorted(self._by_id.values(), key=lambda run: run.started, reverse=True)[:RUNS]

@@ -1,0 +1,68 @@
+"""Ceilings of this machine on one core, and the variants of kernels that it runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from superworkflow.tasks.lib.kernels.prefetch import LEVEL
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
+
+
+@dataclass(frozen=True)
+class ChosenVariant:
+    """A choice of variants with what was measured now.
+
+    Args:
+        name: of the choice, as in `SUPERWORKFLOW_VARIANTS`.
+        chosen: the variant that kernels are compiled with; it was measured when it was first needed.
+        forced: the environment names it.
+        unit: of the rates.
+        rates: of each variant.
+    """
+
+    name: str
+    chosen: str
+    forced: bool
+    unit: str
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Ceilings of one core.
+
+    Args:
+        processor: its name, and the number of cores that this process may use.
+        choices: of variants.
+        arithmetic: FLOP/s of products of bfloat16 with sums of float32, by the fastest way.
+        memory: random reads a second of a table beyond the caches, many on their way at once.
+    """
+
+    processor: str
+    choices: tuple[ChosenVariant, ...]
+    arithmetic: float
+    memory: float
+
+
+def measure_machine() -> MachineFacts:
+    """Measure all variants, in about a second."""
+    choices = tuple(
+        ChosenVariant(choice.name, choice.value, choice.forced is not None, choice.unit, choice.measured())
+        for choice in (LEVEL, PRODUCTS)
+    )
+    reads, products = (max(choice.rates.values()) for choice in choices)
+    return MachineFacts(processor_name(), choices, products, reads)
+
+
+def processor_name() -> str:
+    """Model of the processor, and the cores that this process may use."""
+    model = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{model}, {cores} cores"

@@ -1,0 +1,84 @@
+"""Typed graphs in memory: dictionaries of frames and PyG's `HeteroData`, as tables with a schema."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.described import Described
+from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FORM = 'Give {"SET": frame with a column id, ("SET", "NAME", "SET"): frame with columns source and target}'
+Triple = tuple[str, str, str]
+
+
+def graph(value: Any) -> tuple[Described, tuple[str, ...]] | None:
+    """Tables of nodes and edges.
+
+    - a dictionary of frames: by a name those of nodes, with a column `id`; by three names those of edges, with columns
+      `source` and `target`; every other column is a feature;
+    - PyG's `HeteroData`, in which node i of a set has the id i; every tensor with a row for each node or edge is a
+      feature.
+
+    Raises:
+        UserError: a dictionary with other keys.
+    """
+    if hasattr(value, "edge_types") and hasattr(value, "node_types"):
+        value = _of_heterodata(value)
+    if not isinstance(value, Mapping):
+        return None
+    nodes = {key: each for key, each in value.items() if isinstance(key, str)}
+    edges = {key: each for key, each in value.items() if isinstance(key, tuple) and len(key) == 3}
+    if not edges or len(nodes) + len(edges) < len(value):
+        raise UserError("is no typed graph", where="graph", value=", ".join(map(str, value))[:200], remedy=_FORM)
+    files = {key: f"table-{number}.parquet" for number, key in enumerate([*nodes, *edges])}
+    describe = partial(_schema, {key: files[key] for key in nodes}, {key: files[key] for key in edges})
+    return Described({files[key]: each for key, each in value.items()}, describe), ()
+
+
+def _schema(nodes: Mapping[str, str], edges: Mapping[Triple, str], folder: Path) -> tuple[str, str]:
+    from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
+
+    shared = Counter(name for _, name, _ in edges)
+    tables = [
+        EdgeTable(source, name if shared[name] == 1 else f"{source}_{name}_{target}", target, file)
+        for (source, name, target), file in edges.items()
+    ]
+    return SCHEMA_FILE, schema_text(plain_schema(folder, nodes, tables, {}))
+
+
+def _of_heterodata(data: Any) -> dict[Any, pa.Table]:
+    import pyarrow as pa
+
+    found: dict[Any, pa.Table] = {}
+    for kind in data.node_types:
+        rows = int(data[kind].num_nodes)
+        found[kind] = pa.table({"id": np.arange(rows), **_features(data[kind], rows)})
+    for triple in data.edge_types:
+        ends = data[triple].edge_index.detach().cpu().numpy()
+        features = _features(data[triple], ends.shape[1])
+        found[triple] = pa.table({"source": ends[0], "target": ends[1], **features})
+    return found
+
+
+def _features(store: Any, rows: int) -> dict[str, Any]:
+    """Tensors with a row for each item: numbers, and vectors as lists of one length."""
+    import pyarrow as pa
+
+    found: dict[str, Any] = {}
+    for name, value in store.items():
+        array = value.detach().cpu().numpy() if hasattr(value, "detach") else None
+        if array is None or name == "edge_index" or array.ndim not in (1, 2) or len(array) != rows:
+            continue
+        flat = pa.array(array.ravel())
+        found[name] = flat if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
+    return found

@@ -1,0 +1,24 @@
+"""The notebooks of `examples/`, executed from top to bottom."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
+def test_notebook(name: str, tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    shutil.copy(EXAMPLES / "own_model.py", tmp_path)
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs name paths of the machine that ran it"
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("text/html" in each for each in shown)

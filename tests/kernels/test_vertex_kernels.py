@@ -1,0 +1,57 @@
+"""The kernels of triangles and of one-sided colours, with guard zones; see `tests.kernels.guarded`."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks.lib.vertex.colours import apart, conflict
+from superworkflow.tasks.triangles.run import triangles
+
+NONE = np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def rows(matrix: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    matrix.sort_indices()
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+
+
+@settings(max_examples=25, deadline=None, print_blob=True)
+@given(size=st.integers(0, 40), density=st.floats(0, 1), threads=st.integers(1, 3), seed=st.integers(0, 2**20))
+def test_triangles_are_those_of_the_cubed_matrix(size: int, density: float, threads: int, seed: int) -> None:
+    upper = np.triu(np.random.default_rng(seed).random((size, size)) < density, 1)
+    dense = (upper | upper.T).astype(np.int64)
+    found = triangles(*rows(sp.csr_array(dense)), threads)
+    assert found.tolist() == (np.diag(dense @ dense @ dense) // 2).tolist()
+
+
+@settings(max_examples=25, deadline=None, print_blob=True)
+@given(
+    samples=st.integers(1, 150), features=st.integers(1, 150), density=st.floats(0, 0.3), words=st.integers(1, 2),
+    of_samples=st.booleans(), seed=st.integers(0, 2**20),
+)  # fmt: skip
+def test_vertices_of_one_colour_share_no_neighbour(
+    samples: int, features: int, density: float, words: int, of_samples: bool, seed: int
+) -> None:
+    block = np.random.default_rng(seed).random((samples, features)) < density
+    block[:, 0] = True  # a constant feature
+    matrix = sp.csr_array(sp.block_array([[None, sp.csr_array(block)], [sp.csr_array(block.T), None]]))
+    updated = (np.arange(samples + features) < samples) == of_samples
+    colours = np.empty(samples + features, np.int32)
+    count = apart(*rows(matrix), updated, words, colours)
+    assert set(colours.tolist()) == set(range(count))
+    assert (colours[~updated] == count - 1).all()
+    assert (colours[updated] < count - 1).all()
+    assert conflict(*rows(matrix), *NONE, 2, np.where(updated, colours, -1).astype(np.int32)) == -1
+    mine = block if of_samples else block.T
+    shared = mine.astype(int) @ mine.T.astype(int)
+    own = colours[updated]
+    assert not ((shared > 0) & (own[:, None] == own[None, :]) & ~np.eye(len(own), dtype=bool)).any()
+    if count > 2:  # two merged colours conflict exactly where a neighbour is shared
+        merged = np.where(own == 1, 0, own)
+        wrong = (shared > 0) & (merged[:, None] == merged[None, :]) & ~np.eye(len(own), dtype=bool)
+        given_colours = np.full(samples + features, -1, np.int32)
+        given_colours[updated] = merged
+        assert (conflict(*rows(matrix), *NONE, 2, given_colours) >= 0) == wrong.any()

@@ -1,0 +1,29 @@
+"""`superworkflow check --machine` names the variants of kernels and the ceilings of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from superworkflow.__main__ import main
+from superworkflow.tasks.lib.kernels.prefetch import LEVEL
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
+
+
+def checked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["check", "--machine", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_machine(capsys):
+    lines = {line.split()[0]: line for line in checked(capsys).splitlines() if line.strip()}
+    assert list(lines) == ["processor", "prefetch", "products", "arithmetic", "memory"]
+    assert lines["prefetch"].split()[1] == LEVEL.value
+    assert lines["products"].split()[1] == PRODUCTS.value
+    assert "FLOP/s" in lines["arithmetic"]
+    assert "reads/s" in lines["memory"]
+    facts = json.loads(checked(capsys, "--json"))
+    assert [set(choice["rates"]) for choice in facts["choices"]] == [set(LEVEL.available), set(PRODUCTS.available)]
+    assert facts["arithmetic"] == max(facts["choices"][1]["rates"].values()) > 1e8
+    assert facts["memory"] == max(facts["choices"][0]["rates"].values()) > 1e5

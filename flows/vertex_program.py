@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
@@ -125,6 +126,44 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
             "labels": ("publish_lattice", "label.*"),
             "marginals": ("publish_factors", "marginals.parquet"),
             "assignment": ("publish_factors", "assignment.parquet"),
+            "trace": (program.name, "trace.parquet"),
+        },
+    )
+
+
+def lattice_superworkflow(
+    program: VertexProgram, stage: Stage[Any], outputs: Mapping[str, tuple[str, str]] | None = None
+) -> Superworkflow:
+    """Grid, colour, the program, publish_lattice.
+
+    Args:
+        program: what runs.
+        stage: its stage.
+        outputs: further results that the summary names.
+    """
+
+    def diagram(flow: Diagram, lattice: Source, initial: Dataset | None = None) -> None:
+        """Grid, colour, the program, publish_lattice."""
+        _check_distance(flow, program)
+        graph = flow.stage(grid.STAGE, lattice=lattice)
+        colours = flow.stage(colour.STAGE, graph=graph)
+        values = flow.stage(stage, graph=graph, colours=colours, initial=initial, before=_before(initial))
+        flow.stage(publish_lattice.STAGE, graph=graph, values=values)
+
+    further = {"initial": INITIAL} if program.restart is not None else {}
+    return Superworkflow(
+        name=program.name,
+        help=program.help,
+        stages=(grid.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
+        sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers, or a .png", **further},
+        optional=frozenset(further),
+        datasets=frozenset(further),
+        diagram=diagram,
+        options=program.params,
+        in_memory=IN_MEMORY,
+        outputs={
+            "arrays": ("publish_lattice", "*.npy"),
+            **(outputs or {}),
             "trace": (program.name, "trace.parquet"),
         },
     )

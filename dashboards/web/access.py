@@ -15,6 +15,8 @@ from superworkflow.infra.base.errors import UserError
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 PASSWORD = "SUPERWORKFLOW_DASHBOARD_PASSWORD"
 """Variable with the password; it is on no command line, which other users of a machine see."""
+HEALTH = "/health"
+"""Address that shows nothing and that anyone may ask, for checks that the server is up."""
 _LINK = re.compile(rb'(\b(?:href|src|action)=")/(?!/)')
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
@@ -54,11 +56,14 @@ class Access:
         """The same application, behind these conditions."""
 
         def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            path = environ.get("PATH_INFO", "")
+            if path == HEALTH:
+                start_response("200 OK", [("Content-Type", "text/plain")])
+                return [b"ok\n"]
             if not self._admits(environ):
                 asks = [("WWW-Authenticate", 'Basic realm="Superworkflow", charset="UTF-8"')] if self.password else []
                 start_response("401 Unauthorized", [("Content-Type", "text/plain; charset=utf-8"), *asks])
                 return [b"The dashboard needs a password.\n" if self.password else b"Sign in at the proxy first.\n"]
-            path = environ.get("PATH_INFO", "")
             if self.prefix and (path == self.prefix or path.startswith(f"{self.prefix}/")):  # not stripped by a proxy
                 environ["PATH_INFO"] = path.removeprefix(self.prefix) or "/"
             return app(environ, start_response)

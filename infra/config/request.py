@@ -150,7 +150,7 @@ def build_request(
     table = load_prices(prices or chosen.prices)
     check_placements(superworkflow, chosen, profile, registered)
     uris, origins = read_tables({name: uri for name, uri in sources.items() if name not in superworkflow.datasets},
-                                store, rehash, as_of)  # fmt: skip
+                                store, rehash, as_of, deployed)  # fmt: skip
     opened: dict[str, Given] = {}
     for name, uri in {**sources, **uris}.items():
         if name in superworkflow.datasets:
@@ -169,7 +169,7 @@ def build_request(
 
 
 def read_tables(
-    sources: Mapping[str, str], store: str, rehash: bool = False, as_of: str = ""
+    sources: Mapping[str, str], store: str, rehash: bool = False, as_of: str = "", deployed: bool = False
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Read sources that are tables of databases and lakehouses into the store.
 
@@ -178,6 +178,7 @@ def read_tables(
         store: where snapshots are kept.
         rehash: read tables again that seem unchanged.
         as_of: version or time at which tables of lakehouses are read.
+        deployed: addresses come from the caller of a deployment.
 
     Returns:
         URIs of all sources, and origins of those that were read.
@@ -188,10 +189,10 @@ def read_tables(
     addresses = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
     if not addresses and not as_of:
         return dict(sources), {}
-    from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+    from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 
-    with Snapshots(store, rehash, as_of) as snapshots:
-        taken = snapshots.take(addresses)
+    with TableSnapshots(store, rehash, as_of) as snapshots:
+        taken = snapshots.take({name: replace(each, deployed=deployed) for name, each in addresses.items()})
     uris = {name: each.uri for name, each in taken.items()}
     return {**sources, **uris}, {name: each.origin for name, each in taken.items()}
 

@@ -32,6 +32,7 @@ from superworkflow.infra.contract.progress import Course, LogLines, progress_tex
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
+from superworkflow.infra.orchestration.budget import keep_to_budget
 from superworkflow.infra.orchestration.comparison_nodes import dataset_digests, measure_drift
 from superworkflow.infra.orchestration.deployed_run import (
     REJECTED_TAG,
@@ -189,10 +190,14 @@ def _execute(
             _table_artifact(run, tracker.url())
             finish(run, tracker)
             tracker.finish(run)
+            if deployed is not None:
+                keep_to_budget(deployed, tracker, run.cost_usd)
         except BaseException as error:
             launcher.cancel()
             run.close(request.prices, time.monotonic() - started)
             _close(tracker, run, error)
+            if deployed is not None and isinstance(error, SuperworkflowError):
+                keep_to_budget(deployed, tracker, run.cost_usd)
             raise
     return run
 

@@ -25,22 +25,25 @@ from superworkflow.infra.orchestration.server import page
 
 STATES = ("Failed", "Crashed", "TimedOut", "Late")
 """States that send a notification; a run whose model was rejected is `Failed`, and said to be `Rejected`."""
+EVENTS = ("superworkflow.budget.near-budget", "superworkflow.budget.paused-by-budget")
+"""Events of budgets that send one as well; see `infra.orchestration.budget`."""
 NO_TARGET = "none"
 """In place of a target: removes the notifications."""
 
-_STATE = f"('Rejected' if '{REJECTED_TAG}' in flow_run.tags else event.event.split('.')[-1])"
+_ENDED = "event.event.split('.')[-1]"
+_STATE = f"('Rejected' if {_ENDED} == 'Failed' and '{REJECTED_TAG}' in flow_run.tags else {_ENDED})"
+_MESSAGE = "(event.payload.message or flow_run.state.message)"
 _URL = "(page ~ flow_run.id|string)"
 _TEXT = f"{{{{ deployment.name }}}}: {{{{ flow_run.name }}}} is {{{{ {_STATE} }}}}"
 _SUBJECT = f"{{{{ deployment.name }}}}: {{{{ {_STATE} }}}}"
-_BODY = f"{_TEXT}{{% if flow_run.state.message %}}: {{{{ flow_run.state.message }}}}{{% endif %}}\n{{{{ {_URL} }}}}"
+_BODY = f"{_TEXT}{{% if {_MESSAGE} %}}: {{{{ {_MESSAGE} }}}}{{% endif %}}\n{{{{ {_URL} }}}}"
 _FIELDS = {
-    "text": f"deployment.name ~ ': ' ~ flow_run.name ~ ' is ' ~ {_STATE} ~ ': ' ~ (flow_run.state.message or '') ~ ' ' "
-    f"~ {_URL}",
+    "text": f"deployment.name ~ ': ' ~ flow_run.name ~ ' is ' ~ {_STATE} ~ ': ' ~ ({_MESSAGE} or '') ~ ' ' ~ {_URL}",
     "state": _STATE,
     "deployment": "deployment.name",
     "flow_run": "flow_run.name",
     "flow_run_id": "flow_run.id|string",
-    "message": "flow_run.state.message",
+    "message": _MESSAGE,
     "url": _URL,
 }
 """JSON body of a webhook; chat servers' incoming webhooks read its `text`."""
@@ -81,7 +84,7 @@ def set_notifications(
     name = f"superworkflow {title}"
     actions = [_action(client, target, _slug(f"{name}-{number}")) for number, target in enumerate(targets, 1)]
     trigger = EventTrigger(
-        expect={f"prefect.flow-run.{state}" for state in STATES},
+        expect={*(f"prefect.flow-run.{state}" for state in STATES), *EVENTS},
         match={"prefect.resource.id": "prefect.flow-run.*"}, match_related=of_deployments(deployments),
         for_each={"prefect.resource.id"}, posture=Posture.Reactive, threshold=1,
     )  # fmt: skip

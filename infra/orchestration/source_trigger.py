@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +40,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.table_access import reach_of
 from superworkflow.infra.storage.warehouse.address import TableAddress
-from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 
 UNCHANGED_STATE, STARTED_STATE, WAITS_STATE = "Unchanged", "Started", "Waits"
 QUIET_S = 60.0
@@ -125,8 +126,8 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
     prints = {
         name: {path: state.fingerprint for path, state in sorted(members.items())} for name, members in states.items()
     }
-    with Snapshots(given.get("store") or DEFAULT_STORE) as snapshots:
-        versions = {name: snapshots.state(address) for name, address in tables.items()}
+    with TableSnapshots(given.get("store") or DEFAULT_STORE) as snapshots:
+        versions = {name: snapshots.state(replace(address, deployed=True)) for name, address in tables.items()}
     identity = canonical_json(
         {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,15 @@ class Tracker:
             deployment: its id.
         """
         return {}
+
+    def spent(self, deployment: str, since: datetime) -> float:
+        """USD that runs of a deployment have cost that began since then.
+
+        Args:
+            deployment: its id.
+            since: with a time zone.
+        """
+        return 0.0
 
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
         """Record, without `begin`, that a run had nothing to do; at most one run a day for each deployment."""

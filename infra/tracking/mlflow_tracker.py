@@ -339,6 +339,18 @@ class MlflowTracker(Tracker):
         self._saved(run.info.run_id, tags[DEPLOYMENT_ID_TAG], 1)
         self._client.set_terminated(run.info.run_id)
 
+    @_errors_explained
+    def spent(self, deployment: str, since: datetime) -> float:
+        """Sum of the costs on its runs; see `Tracker`."""
+        which = f"attributes.start_time >= {int(since.timestamp() * 1000)} "
+        which += f"and tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(deployment)}'"
+        found, token = 0.0, None
+        while True:
+            part = self._client.search_runs([self._experiment_id], which, page_token=token)
+            found += sum(run.data.metrics.get(TOTALS["cost_usd"], 0.0) for run in part)
+            if not (token := part.token):
+                return found
+
     def _saved(self, run_id: str, deployment: str, times: int) -> None:
         """Record the cost that runs with nothing to do have saved: each time that of the last one with work to do."""
         last = self._newest(f"attributes.status = 'FINISHED' and metrics.`{TOTALS['cost_usd']}` >= 0", deployment)

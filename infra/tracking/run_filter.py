@@ -74,7 +74,7 @@ class RunFilter:
     def __post_init__(self) -> None:
         if self.outcome and self.outcome not in OUTCOMES:
             raise UserError(
-                "no such outcome", where="outcome", value=self.outcome, remedy=nearest(self.outcome, OUTCOMES)
+                "no such outcome", where="outcome", value=self.outcome, remedy=nearest(self.outcome, list(OUTCOMES))
             )
         if self.tag:
             parse_tag(self.tag)

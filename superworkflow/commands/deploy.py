@@ -73,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         help="webhook, or block on Prefect's server such as slack-webhook/team, to call when a run is rejected, fails "
         "or is late; may be repeated; `none` turns it off",
     )  # fmt: skip
+    parser.add_argument(
+        "--budget-usd", metavar="N/month",
+        help="budget of its runs for a day, week or month: at 80%% --notify warns, and at its end the deployment is "
+        "paused",
+    )  # fmt: skip
     parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
     parser.add_argument(
         "--concurrency-limit", type=int, metavar="N", help="most runs at once; default 1 with a schedule, else no limit"
@@ -159,6 +164,11 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
         store = Store(options.store)
         store.check_writable()
         variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
+    if budget := getattr(options, "budget_usd", None):
+        from superworkflow.infra.orchestration import budget as budgets
+
+        budgets.Budget.parse(budget)
+        variables["env"] = {**variables.get("env", {}), budgets.VARIABLE: budget}
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
     from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register

@@ -62,11 +62,24 @@ def init(scope: Any, params: Any) -> None:
 
 
 def update(scope: Any, params: Any) -> float:
-    """Belief from all messages; to each neighbour goes what the others say."""
+    """Belief from what was observed and from all messages; to each neighbour goes what the others say."""
     belief, labels = scope.belief, len(scope.belief)
     for x in range(labels):
         belief[x] = params.noise / labels
     belief[scope.observed] += 1.0 - params.noise
+    return send(scope, params, params.smoothing, params.max_product)
+
+
+def send(scope: Any, params: Any, smoothing: float, max_product: bool) -> float:
+    """Multiply all messages into the belief, and send each neighbour what the others say; the sum of changes.
+
+    Args:
+        scope: has in `belief` what the vertex says by itself.
+        params: has `damping` and `precision`.
+        smoothing: how many times likelier neighbours have one label than two given other ones.
+        max_product: send the largest of the products, instead of their sum.
+    """
+    belief, labels = scope.belief, len(scope.belief)
     for i in range(scope.degree):
         received, total = scope.edge(i).in_message, 0.0
         for x in range(labels):
@@ -81,22 +94,22 @@ def update(scope: Any, params: Any) -> float:
         for x in range(labels):
             total += belief[x] / received[x]
             most = max(most, belief[x] / received[x])
-        same, other = params.smoothing - 1.0, total
-        norm = total * (params.smoothing - 1.0 + labels)
-        if params.max_product:
+        same, other = smoothing - 1.0, total
+        norm = total * (smoothing - 1.0 + labels)
+        if max_product:
             norm = 0.0
             for x in range(labels):
-                norm += max(params.smoothing * belief[x] / received[x], most)
+                norm += max(smoothing * belief[x] / received[x], most)
         change = 0.0
         for x in range(labels):
             cavity = belief[x] / received[x]
-            value = max(params.smoothing * cavity, most) if params.max_product else same * cavity + other
+            value = max(smoothing * cavity, most) if max_product else same * cavity + other
             change = max(change, abs(value / norm - sent[x]))
         change *= 1.0 - params.damping
         if change > params.precision:
             for x in range(labels):
                 cavity = belief[x] / received[x]
-                value = max(params.smoothing * cavity, most) if params.max_product else same * cavity + other
+                value = max(smoothing * cavity, most) if max_product else same * cavity + other
                 sent[x] += (1.0 - params.damping) * (value / norm - sent[x])
             scope.signal(scope.neighbour(i), change)
             residual += change

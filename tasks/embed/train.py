@@ -162,7 +162,7 @@ def train(
         loss = position.loss / position.weight if position.weight else None
         position.losses.append(loss)
         if loss is not None:
-            progress.report(position.epoch + 1, params.epochs, learned_share(loss, params.negative))
+            progress.report(position.epoch + 1, params.epochs, learned_share(loss, params.negative), epoch_loss=loss)
         position.epoch, position.shard, position.loss, position.weight = position.epoch + 1, 0, 0.0, 0.0
         save()
     return position

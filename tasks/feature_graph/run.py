@@ -11,7 +11,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.feature_graph import MOST_CLASSES, SamplesParams
 from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
-from superworkflow.tasks.lib.vertex.stage import CLASSES, SIDE
+from superworkflow.tasks.lib.vertex.program import CLASSES, SIDE
 
 
 def run(job: StageRun[SamplesParams]) -> Output:

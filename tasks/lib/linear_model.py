@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.vertex.stage import CLASSES, whole_field
+from superworkflow.tasks.lib.vertex.program import CLASSES
+from superworkflow.tasks.lib.vertex.stage import whole_field
 
 
 class LinearModel(NamedTuple):

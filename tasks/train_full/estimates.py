@@ -1,6 +1,6 @@
 """Estimate of stage `train_full`: products and gathers of an epoch, times the epochs.
 
-Rates are those of one core, measured by the rows of `tests/benchmarks/rows_full_graph.py`.
+Rates are those of one core; docs/full-graph.md has the measurements. Sparse first rows are estimated as dense ones.
 """
 
 from __future__ import annotations

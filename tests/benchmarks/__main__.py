@@ -25,6 +25,7 @@ from tests.benchmarks import (
     rows_sampling,
     rows_subgraphs,
     rows_training,
+    rows_vertex,
     rows_walks,
 )
 from tests.benchmarks.measure import ROOT
@@ -35,7 +36,7 @@ from tests.benchmarks.stages import warm_up
 ROWS = {
     **rows_walks.ROWS, **rows_training.ROWS, **rows_index.ROWS, **rows_end_to_end.ROWS, **rows_sampling.ROWS,
     **rows_records.ROWS, **rows_subgraphs.ROWS, **rows_gnn.ROWS,
-    **rows_gnn_itself.ROWS, **rows_gnn_workers.ROWS,
+    **rows_gnn_itself.ROWS, **rows_gnn_workers.ROWS, **rows_vertex.ROWS,
 }  # fmt: skip
 
 

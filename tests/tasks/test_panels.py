@@ -46,7 +46,8 @@ def graph(tmp_path: Path) -> Dataset:
     return _dataset(
         tmp_path, "index", {"vertices.parquet": pa.table({"node": list("abcdefgh"), "degree": lengths})},
         {"indptr.npy": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-         "indices.npy": np.array([v for _, v in arcs], np.int32)}, **{"vertices": 8, "input_warning.1": "doubtful header"},
+         "indices.npy": np.array([v for _, v in arcs], np.int32)},
+        **{"vertices": 8, "input_warning.1": "doubtful header"},
     )  # fmt: skip
 
 

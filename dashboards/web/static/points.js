@@ -71,7 +71,6 @@
       const ratio = devicePixelRatio || 1, width = canvas.clientWidth;
       if (!width) return;
       if (canvas.width !== Math.round(width * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = Math.round(HEIGHT * ratio); }
-      if (!view) fit();
       const context = canvas.getContext("2d"), zoom = view.scale / view.first;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, width, HEIGHT);
@@ -182,9 +181,10 @@
         return element("span", {}, dot, name);
       }));
     }
+    fit();
     sorted();
     keys();
-    new ResizeObserver(() => { view = null; later(); }).observe(canvas);
+    new ResizeObserver(() => { fit(); later(); }).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", later);
     return element("div", {}, element("div", {className: "bar"}, part.colourings.length > 1 ? choice : null, search, whole), legend,
       element("div", {className: "points-place"}, canvas, says), found);

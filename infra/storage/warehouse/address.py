@@ -31,6 +31,7 @@ LAKES = ("delta", "iceberg")
 TABLE, QUERY, WATERMARK, AS_OF, KEY, MODE = "table", "query", "watermark", "as_of", "key", "mode"
 _SHOWN = (TABLE, WATERMARK, AS_OF, KEY, MODE)
 _OWN = (*_SHOWN, QUERY)
+SECRET_PREFIX = "SUPERWORKFLOW_SECRET_"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r":\$\{\w+\}@|[?&;]\w+=\$\{\w+\}")
 
@@ -44,11 +45,14 @@ class TableAddress:
         base: the address of the database, or of the lakehouse's table, with `${VARIABLE}`s as they are.
         options: `table` or `query`; `watermark`, the column by which a change shows; `as_of`, an earlier version; `key`
             and `mode` where a result is written to it (`sinks`).
+        deployed: it comes from the caller of a deployment, who may be another than the owner of its variables, and
+            could have them sent anywhere: only those whose names begin with `SUPERWORKFLOW_SECRET_` are read.
     """
 
     scheme: str
     base: str
     options: Mapping[str, str]
+    deployed: bool = False
 
     @classmethod
     def parse(cls, text: str) -> TableAddress | None:
@@ -113,6 +117,9 @@ class TableAddress:
         """
 
         def value(match: re.Match[str]) -> str:
+            if self.deployed and not match[1].startswith(SECRET_PREFIX):
+                raise UserError("a deployed run reads no such variable", where=self.shown, value=match[1],
+                                remedy=f"Begin its name with {SECRET_PREFIX}")  # fmt: skip
             if match[1] not in os.environ:
                 raise UserError("the environment has no such variable", where=self.shown, value=match[1],
                                 remedy=f"Run `export {match[1]}=…` first")  # fmt: skip
@@ -185,7 +192,10 @@ def _names_delta(head: str, tail: str) -> bool:
     place = Location.of(head)
     if (path := place.local_path) is not None:
         return (path / "_delta_log").is_dir()
-    return "." not in place.name and bool(place.join("_delta_log").entries())
+    try:
+        return "." not in place.name and bool(place.join("_delta_log").entries())
+    except Exception:  # credentials, network, permissions: who reads the source has more to say
+        return False
 
 
 def _delta(head: str, tail: str) -> TableAddress:

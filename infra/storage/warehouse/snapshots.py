@@ -49,7 +49,7 @@ class Snapshot(NamedTuple):
     origin: str
 
 
-class Snapshots:
+class TableSnapshots:
     """Reads tables into a store; all tables of one database in one transaction.
 
     Args:
@@ -62,7 +62,7 @@ class Snapshots:
         self._store, self._rehash, self._as_of = Store(store), rehash, as_of
         self._sessions: dict[str, Session] = {}
 
-    def __enter__(self) -> Snapshots:
+    def __enter__(self) -> TableSnapshots:
         return self
 
     def __exit__(

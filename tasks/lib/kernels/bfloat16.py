@@ -11,7 +11,7 @@ from numba.core import types
 from numba.extending import overload
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-DTYPES = {FLOAT32: np.dtype(np.float32), BFLOAT16: np.dtype(np.uint16)}
+DTYPES: dict[str, np.dtype[Any]] = {FLOAT32: np.dtype(np.float32), BFLOAT16: np.dtype(np.uint16)}
 """Type of a table's numbers as kernels get them, by precision."""
 
 

@@ -66,8 +66,9 @@ def projection(datasets: Mapping[str, Dataset]) -> Part | None:
     method = "principal components, then t-SNE"
     if placed < len(names):
         method += f" of {placed:,}; the others are placed between those with the most similar vectors"
+    most = "" if links is None else f" Of a node's neighbours {_most_neighbours(len(names))} at most are shown."
     return points(plane[:, 0], plane[:, 1], names.to_pylist(), colourings=colourings, links=links,
-                  note=f"{sampled}: {method}.")  # fmt: skip
+                  note=f"{sampled}: {method}.{most}")  # fmt: skip
 
 
 def _sampled(embeddings: Dataset) -> tuple[pa.Array, NDArray[np.float32], int]:
@@ -143,9 +144,13 @@ def _found(names: pa.Array, among: pa.Array) -> NDArray[np.int64]:
     return pc.fill_null(pc.index_in(names, value_set=among), -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
+def _most_neighbours(nodes: int) -> int:
+    return max(1, min(_MOST_NEIGHBOURS, 2 * _MOST_LINKS // max(1, nodes)))
+
+
 def _links(graph: _Graph, vertices: NDArray[np.int64]) -> Links:
     """Neighbours among the sampled nodes; of a node with very many the first ones."""
-    most = max(1, min(_MOST_NEIGHBOURS, 2 * _MOST_LINKS // max(1, len(vertices))))
+    most = _most_neighbours(len(vertices))
     row_of = np.full(len(graph.names), -1, np.int64)
     row_of[vertices[vertices >= 0]] = np.flatnonzero(vertices >= 0)
     starts, counts = np.zeros(len(vertices) + 1, np.int64), np.zeros(len(vertices), np.int64)

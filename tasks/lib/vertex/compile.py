@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numba.core.errors import NumbaError
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
 from superworkflow.tasks.lib.kernels import atomic, random
+from superworkflow.tasks.lib.vertex.helpers import files_of
 from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.scope import Schema
 
@@ -51,7 +52,10 @@ def schema_of(
     if taken := next((name for name in names if names.count(name) > 1), None):
         raise UserError("two fields have one name", where=f"program {program.name}", value=taken,
                         remedy="Give each a name of its own")  # fmt: skip
-    return Schema(fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages, rows)
+    lengths_of = tuple(sync.sizes_of(lengths)[1] for sync in program.syncs.values())
+    return Schema(
+        fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages, rows, lengths_of
+    )
 
 
 def _field(program: VertexProgram, name: str, kind: FieldKind, sizes: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -87,7 +91,10 @@ class Functions(NamedTuple):
     settings: Any
 
 
-def functions_of(program: VertexProgram, schema: Schema, params: ProgramParams, nodes: Mapping[str, int]) -> Functions:
+def functions_of(
+    program: VertexProgram, schema: Schema, params: ProgramParams, nodes: Mapping[str, int],
+    lengths: Sequence[int] = (),
+) -> Functions:  # fmt: skip
     """The functions of a program, which are compiled when they are first called.
 
     Numba keeps compiled functions next to a file. Here it is one in the user's cache, named by the texts of the
@@ -95,15 +102,18 @@ def functions_of(program: VertexProgram, schema: Schema, params: ProgramParams, 
     """
     texts = [Path(file).read_bytes() for file in (atomic.__file__, random.__file__)]
     texts += [path.read_bytes() for path in sorted(_FOLDER.glob("*.py"))]
-    texts += [Path(inspect.getsourcefile(program.update) or __file__).read_bytes()]
+    texts += [Path(file).read_bytes() for file in files_of(program.update) or [__file__]]
     numbers = {each: value for each, value in params.model_dump().items() if isinstance(value, bool | int | float)}
     numbers |= nodes
-    texts += [repr((schema, program.name, program.update.__qualname__, list(numbers))).encode()]
+    lengths = lengths or [0] * len(program.syncs)
+    texts += [repr((schema, program.name, program.update.__qualname__, list(numbers), list(lengths))).encode()]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
     name = f"superworkflow_program_{re.sub('[^a-z0-9]', '_', program.name)}_{digest}"
     steps = _module(name, "steps.py", PROGRAM=program, SCHEMA=schema, SETTINGS=tuple(numbers))
     folds = [
-        _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LARGEST=sync.merge == "max", SCHEMA=schema)
+        _module(f"{name}_{number}", "vector_folds.py", FOLD=sync.fold, LENGTH=lengths[number], SCHEMA=schema)
+        if lengths[number]
+        else _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LARGEST=sync.merge == "max", SCHEMA=schema)
         for number, sync in enumerate(program.syncs.values())
     ]
     return Functions(steps, tuple(folds), steps.Settings(**numbers))

@@ -17,7 +17,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
 from superworkflow.tasks.lib.vertex.given import GivenFields
-from superworkflow.tasks.lib.vertex.program import CLASSES, SIDE, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import CLASSES, LEVEL, SIDE, ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.run import Coloured
 from superworkflow.tasks.lib.vertex.vertex_names import matched
 
@@ -136,7 +136,7 @@ def earlier_of(
     made = Earlier(fields, messages, number, indptr, indices, weights, np.zeros(len(indices), bool), coloured, kept,
                    ~kept, ~kept)  # fmt: skip
     _compare_arcs(made)
-    _compare_data(program, made, before, given)
+    _compare_data(program, made, before, graph, given)
     now, then = params.identity(), initial.manifest.params
     ignored = {*ProgramParams.model_fields, "max_sweeps"}
     others = any(now[name] != then.get(name) for name in now if name not in ignored)
@@ -227,11 +227,14 @@ def _compare_arcs(made: Earlier) -> None:
     made.changed[rows[new]] = made.changed[graph.indices[new]] = True
 
 
-def _compare_data(program: VertexProgram, made: Earlier, before: Dataset, given: GivenFields) -> None:
+def _compare_data(program: VertexProgram, made: Earlier, before: Dataset, graph: Dataset, given: GivenFields) -> None:
     """Mark the vertices whose values from the graph or the table differ."""
     there = np.flatnonzero(made.number >= 0)
     now = made.number[there]
-    pairs = [(before.array(f"{name}.npy"), made.graph.given[name]) for name in program.graph_fields if name != SIDE]
+    pairs = [(before.array(f"{name}.npy"), made.graph.given[name]) for name in program.graph_fields
+             if name not in (SIDE, LEVEL)]  # fmt: skip
+    if LEVEL in program.graph_fields:
+        pairs.append((before.array("observed.npy"), graph.array("observed.npy")))
     pairs += [(made.fields[name], given.values[name]) for name in program.given if name in made.fields]
     if any(name not in made.fields for name in program.given):
         made.differs[:] = True

@@ -50,6 +50,8 @@ CLASSES = "classes.json"
 """File of a program's dataset with the names of classes."""
 SIDE = "side"
 """Field of a graph of two node sets."""
+LEVEL = "level"
+"""Field of a lattice: the value that a vertex has observed, from 0 for the least to 1 for the largest."""
 DISTANCES: Mapping[str, int] = {"vertex": 0, "edge": 1, "full": 2}
 """Distance within which two vertices of one colour never lie, by consistency."""
 
@@ -80,6 +82,27 @@ class ProgramParams(StageParams):
     )  # fmt: skip
 
 
+AT_REST = -1
+"""A sync is computed where no vertex is active; if it has another value then, all vertices are signalled."""
+
+
+@dataclass(frozen=True)
+class SyncRun:
+    """State of the run in which a sync of several numbers is computed.
+
+    Args:
+        value: float64 [size], its last value, at first zeros.
+        step: number of the step.
+        sizes: integers by name: parameters, facts of the graph such as `labels`, and `vertices`.
+        params: the program's parameters.
+    """
+
+    value: Any
+    step: int
+    sizes: Mapping[str, int]
+    params: Any
+
+
 @dataclass(frozen=True)
 class Sync:
     """A value of the whole graph, computed again every few steps and read-only in updates.
@@ -88,13 +111,26 @@ class Sync:
         fold: compiled `fold(scope, params)`, a number for each vertex, which only reads.
         merge: sum, or max, of these numbers; in blocks of vertices that are always the same.
         every: steps after which it is computed again; at first it is computed after `init`. 0: at the end alone.
+            `AT_REST`: where no vertex is active.
         finalize: plain function of the merged number, the vertices and the sum of their degrees to the value.
+        length: plain function of sizes, see `SyncRun`, to the numbers of a sync of several. Then `fold(scope, params,
+            values)` adds what a vertex says to an array, and `finalize(totals, run)` makes the value of the sums, an
+            array; `scope.<name>` is that array, read-only.
+        size: plain function of sizes to the numbers of the value, by default as many as `length`.
     """
 
-    fold: Callable[[Any, Any], Any]
+    fold: Callable[..., Any]
     merge: Literal["sum", "max"] = "sum"
     every: int = 1
-    finalize: Callable[[float, int, int], float] | None = None
+    finalize: Callable[..., Any] | None = None
+    length: Callable[[Mapping[str, int]], int] | None = None
+    size: Callable[[Mapping[str, int]], int] | None = None
+
+    def sizes_of(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Numbers that are folded, and those of the value; 0 of a single one."""
+        if self.length is None:
+            return 0, 0
+        return self.length(sizes), (self.size or self.length)(sizes)
 
 
 def keep_fields(values: Mapping[str, Any], earlier: Any) -> None:
@@ -136,6 +172,8 @@ class VertexProgram:
             name after `init`, [vertices] each, to write, and what the earlier run left, an `earlier.Earlier`; it
             marks further vertices there as changed. `keep_fields` is one for programs that end at one fixed point.
         defaults: values of parameters that are None.
+        report: plain function of the syncs' values by name, and the parameters, to what `globals.json` has; by default
+            the values themselves.
         shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
     """
 
@@ -158,6 +196,7 @@ class VertexProgram:
     graph_rows: Mapping[str, str] = field(default_factory=dict)
     restart: Callable[[Mapping[str, Any], Any], None] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    report: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
     shuffled: bool = False
 
     def __call__(self, job: StageRun[Any]) -> Output:

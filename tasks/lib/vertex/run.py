@@ -16,9 +16,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
-from superworkflow.tasks.lib.vertex.figures import StepFigures
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
-from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome, Reporter, StepFigures
+from superworkflow.tasks.lib.vertex.program import AT_REST, ProgramParams, Sync, SyncRun, VertexProgram
 from superworkflow.tasks.lib.vertex.renumber import Numbering
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signalled
 from superworkflow.tasks.lib.vertex.scope import State
@@ -77,32 +77,6 @@ class Restartable(Protocol):
         """Give edges their earlier messages."""
 
 
-@dataclass
-class ProgramOutcome:
-    """Result of a run.
-
-    Args:
-        fields: by name, [vertices] or [vertices, length].
-        globals: values of the syncs at the end.
-        trace: of each step its number, updates, arcs, residual and globals.
-        ended: empty, steps, tolerance, or sweeps.
-        messages: by name, [2 * edges] or [2 * edges, length].
-    """
-
-    fields: Fields
-    globals: dict[str, float]
-    trace: list[dict[str, float]] = field(default_factory=list)
-    ended: str = "empty"
-    messages: Fields = field(default_factory=dict)
-
-
-class Reporter(Protocol):
-    """Receiver of progress: that of a stage, or a worker."""
-
-    def update(self, done: float, total: float, unit: str, **facts: Any) -> None:
-        """See `Progress`."""
-
-
 class ChromaticEngine:
     """A program on a graph, between its steps. Its arrays are by place, see `renumber`; what it returns is by vertex.
 
@@ -133,9 +107,13 @@ class ChromaticEngine:
         self._earlier, self._snapshots = earlier, snapshots
         sizes = {**graph.sizes, **given.lengths}
         self._schema = schema_of(program, params, graph.directed, graph.weights is not None, sizes)
-        self._functions = functions_of(program, self._schema, params, nodes)
-        self.globals = np.zeros(len(program.syncs))
         self._vertices = len(graph.indptr) - 1
+        ints = {name: value for name, value in params.model_dump().items() if type(value) is int}
+        self._sizes = {**sizes, **ints, "vertices": self._vertices}
+        self._lengths = [sync.sizes_of(self._sizes)[0] for sync in program.syncs.values()]
+        self._sum_rows = np.cumsum([1, *(max(1, length) for length in self._lengths)]).tolist()
+        self._functions = functions_of(program, self._schema, params, nodes, self._lengths)
+        self.globals = np.zeros(sum(max(1, size) for size in self._schema.sizes))
         self._arc_count = len(graph.indices) * (2 if graph.directed else 1)
         self._lay_out(graph, {**graph.given, **given.values})
         own = len(self._degrees)
@@ -204,6 +182,9 @@ class ChromaticEngine:
         most = (getattr(params, "max_sweeps", None) or 0) * self._vertices
         for step in range(now.step + 1, params.max_steps + 1):
             queue = self._next_queue(step, now.top)
+            if queue is None and self._at_rest(step):
+                now.top = ONE
+                queue = self._next_queue(step, now.top)
             if queue is None:
                 return self._outcome(now.trace, "empty")
             figures = self._no_sums()
@@ -222,7 +203,7 @@ class ChromaticEngine:
         return self._outcome(now.trace, "steps")
 
     def _next_queue(self, step: int, top: int) -> Queue | None:
-        """What a step updates; None if no vertex is active.
+        """Vertices or blocks that a step updates; None if no vertex is active.
 
         Args:
             step: its number.
@@ -230,11 +211,10 @@ class ChromaticEngine:
         """
         scheduler, own = self._params.scheduler, len(self._order)
         signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
-        if self._splash is not None:
-            queue = self._splash.queue(signals, scheduler)
-            return queue if queue.updates else None
         if not (self._vertices if scheduler == "sweep" else top):
             return None
+        if self._splash is not None:
+            return self._splash.queue(self._signals, scheduler)
         if scheduler == "sweep":
             return self._shuffled(step) if self._program.shuffled else self._everything
         lowest = bucket(top) if scheduler == "priority" else 1
@@ -256,8 +236,8 @@ class ChromaticEngine:
     def _note_step(self, step: int, found: StepFigures, now: RunPosition) -> float:
         """Add a step to the position of the run; returns its residual."""
         residual = exact_total(found.sums[0].tolist())
-        syncs = zip(self._program.syncs.items(), self.globals.tolist(), strict=True)
-        values = {name: value for (name, sync), value in syncs if sync.every}
+        every = {name for name, sync in self._program.syncs.items() if sync.every}
+        values = {name: value for name, value in self._values().items() if name in every}
         now.step, now.top, now.updates = step, found.top, now.updates + found.updates
         now.trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
         if not np.isfinite(residual):
@@ -320,15 +300,34 @@ class ChromaticEngine:
         return figures
 
     def _no_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return np.zeros((1 + len(self.globals), WORDS), np.int64), np.zeros(len(self.globals))
+        return np.zeros((self._sum_rows[-1], WORDS), np.int64), np.zeros(len(self._lengths))
 
-    def _close_step(self, step: int, figures: StepFigures) -> StepFigures:
+    def _at_rest(self, step: int) -> bool:
+        """Compute the syncs that wait for this; if one has another value now, all vertices are signalled."""
+        if not any(sync.every == AT_REST for sync in self._program.syncs.values()):
+            return False
+        before, own = self.globals.copy(), len(self._order)
+        self._close_step(step, StepFigures(*self._no_sums()), rests=True)
+        changed = not np.array_equal(before, self.globals)
+        if changed:
+            self._signals[:own] = self._largest[: -(-own // BLOCK)] = ONE
+        return changed
+
+    def _values(self, vectors: bool = False) -> dict[str, Any]:
+        """Values of the syncs, by name; vectors as lists."""
+        found: dict[str, Any] = {}
+        for name, size in zip(self._program.syncs, self._schema.sizes, strict=True):
+            begin, _ = self._schema.sync(name)
+            if vectors or not size:
+                found[name] = self.globals[begin : begin + size].tolist() if size else float(self.globals[begin])
+        return found
+
+    def _close_step(self, step: int, figures: StepFigures, rests: bool = False) -> StepFigures:
         """Fold the syncs whose turn it is, and set their values and the largest signal; returns all figures."""
-        turn = [step == _END if not each.every else step >= 0 and step % each.every == 0
-                for each in self._program.syncs.values()]  # fmt: skip
+        turn = [each.every == AT_REST if rests else _is_due(each, step) for each in self._program.syncs.values()]
         for number in np.flatnonzero(turn):
             figures.largest[number] = self._functions.folds[number].fold_all(
-                self._state(step), self._functions.settings, len(self._order), figures.sums, 1 + number
+                self._state(step), self._functions.settings, len(self._order), figures.sums, self._sum_rows[number]
             )
         signals = self._largest[: -(-len(self._order) // BLOCK)] if self._splash is None else self._signals
         figures.top = int(signals.max(initial=0))
@@ -336,18 +335,24 @@ class ChromaticEngine:
             figures.save, figures.stop = self._snapshots.wishes()
         found = self._agreed(figures)
         for number, sync in enumerate(self._program.syncs.values()):
-            if turn[number]:
-                total = exact_total(found.sums[1 + number].tolist())
+            rows = found.sums[self._sum_rows[number] : self._sum_rows[number + 1]]
+            begin, size = self._schema.sync(self._schema.syncs[number])
+            if turn[number] and size:
+                totals = np.array([exact_total(row.tolist()) for row in rows])
+                value = self.globals[begin : begin + size]
+                run = SyncRun(value.copy(), step, self._sizes, self._params)
+                value[:] = sync.finalize(totals, run) if sync.finalize is not None else totals
+            elif turn[number]:
+                total = exact_total(rows[0].tolist())
                 total = float(found.largest[number]) if sync.merge == "max" else total
                 if sync.finalize is not None:
                     total = sync.finalize(total, self._vertices, self._arc_count)
-                self.globals[number] = total
+                self.globals[begin] = total
         return found
 
     def _outcome(self, trace: list[dict[str, float]], ended: str) -> ProgramOutcome:
         self._close_step(_END, StepFigures(*self._no_sums()))
-        values = dict(zip(self._program.syncs, self.globals.tolist(), strict=True))
-        return ProgramOutcome(self._by_vertex(), values, trace, ended, self._by_slot())
+        return ProgramOutcome(self._by_vertex(), self._values(vectors=True), trace, ended, self._by_slot())
 
     def _by_vertex(self) -> Fields:
         return {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
@@ -426,6 +431,13 @@ class ChromaticEngine:
             "a field is not a number", where=where, value=f"vertex {vertex}",
             remedy="Check the update for divisions by 0 and for values that diverge",
         )  # fmt: skip
+
+
+def _is_due(sync: Sync, step: int) -> bool:
+    """True if a sync is computed after a step, `_END` for the last one."""
+    if step == _END or not sync.every:
+        return step == _END and not sync.every
+    return step == 0 or (sync.every > 0 and step % sync.every == 0)
 
 
 def zeros_of(fields: Iterable[tuple[str, str, int]], rows: int) -> dict[str, NDArray[Any]]:

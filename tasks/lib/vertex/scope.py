@@ -88,6 +88,7 @@ class Schema(NamedTuple):
         edges: fields of edges, as `fields`.
         messages: fields of the directions of edges, as `fields`.
         rows: read-only rows of vertices, as `fields`; each is as long as the graph says.
+        sizes: lengths of the syncs' values, 0 of single numbers.
     """
 
     fields: tuple[tuple[str, str, int], ...]
@@ -98,6 +99,12 @@ class Schema(NamedTuple):
     edges: tuple[tuple[str, str, int], ...] = ()
     messages: tuple[tuple[str, str, int], ...] = ()
     rows: tuple[tuple[str, str, int], ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def sync(self, name: str) -> tuple[int, int]:
+        """Place at which a sync's value begins in `State.globals`, and its length, 0 of a single number."""
+        number = self.syncs.index(name)
+        return sum(max(1, size) for size in self.sizes[:number]), self.sizes[number]
 
     @property
     def starts(self) -> tuple[tuple[str, str, int], ...]:
@@ -124,6 +131,7 @@ _POINTERS = {
     "in_indices": types.int32, "in_weights": types.float32, "slots": types.uint32, "in_slots": types.uint32,
     "numbers": types.int32, "signals": types.int32, "largest": types.int32, "globals": types.float64,
 }  # fmt: skip
+_VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
 
@@ -178,7 +186,7 @@ class _ScopeAttributes(AttributeTemplate):
         if name in _NUMBERS:
             return types.int64
         if name in kind.schema.syncs:
-            return types.float64
+            return _VECTOR if kind.schema.sync(name)[1] else types.float64
         if kind.reads and kind.schema.row(name) >= 0:
             return _row_type(kind.schema, name)
         number = kind.schema.field(name)
@@ -223,7 +231,9 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
     if name in _NUMBERS:
         return _degree(builder, scope, "in_indptr" if name == "in_degree" else "indptr")
     if name in schema.syncs:
-        return _at(builder, scope.globals, ir.IntType(64)(schema.syncs.index(name)))
+        place, size = (ir.IntType(64)(number) for number in schema.sync(name))
+        begin = builder.gep(scope.globals, [place])
+        return _array_at(context, builder, _VECTOR, begin, size) if size.constant else builder.load(begin)
     if (row := schema.row(name)) >= 0:
         begin = builder.gep(getattr(scope, f"rows{row}"), [_at(builder, getattr(scope, f"starts{row}"), scope.vertex)])
         return _array_at(context, builder, _row_type(schema, name), begin, _degree(builder, scope, f"starts{row}"))

@@ -15,13 +15,22 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import IN_PROCESS, Input, Output, Stage, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.vertex.program import CLASSES, DISTANCES, SIDE, FieldKind, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import (
+    CLASSES,
+    DISTANCES,
+    LEVEL,
+    SIDE,
+    FieldKind,
+    ProgramParams,
+    VertexProgram,
+)
 
 if TYPE_CHECKING:
     from superworkflow.infra.storage.dataset import Dataset, FileWriter
     from superworkflow.tasks.lib.vertex.earlier import Earlier
     from superworkflow.tasks.lib.vertex.given import GivenFields
-    from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
+    from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome
+    from superworkflow.tasks.lib.vertex.run import Coloured
 
 SHARD = 1 << 20
 """Vertices of a file of a field."""
@@ -221,7 +230,11 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
         if vertex >= 0:
             raise of_one_colour(needed, vertex)
     given = {
-        name: sides(graph, program.name) if name == SIDE else graph.array(f"{name}.npy")
+        name: sides(graph, program.name)
+        if name == SIDE
+        else shares_of_levels(graph)
+        if name == LEVEL
+        else graph.array(f"{name}.npy")
         for name in program.graph_fields
     }
     for name, values in given.items():
@@ -266,6 +279,23 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
     return found
 
 
+def shares_of_levels(graph: Dataset) -> NDArray[np.float32]:
+    """Value that each vertex of a lattice has observed, from 0 for the least to 1 for the largest.
+
+    Args:
+        graph: grid dataset.
+
+    Raises:
+        UserError: it is no lattice.
+    """
+    if "levels.npy" not in graph:
+        raise UserError("the program needs a lattice", where=graph.uri, remedy="Give one with --lattice")
+    levels = graph.array("levels.npy").astype(np.float64)
+    shares: NDArray[np.float32] = ((levels - levels[0]) / (levels[-1] - levels[0])).astype(np.float32)
+    observed: NDArray[np.int32] = graph.array("observed.npy")
+    return shares.take(observed)
+
+
 def _blocks_fit(blocks: NDArray[Any], bounds: NDArray[np.int64]) -> bool:
     """True if blocks divide the order, none of them two colours."""
     if blocks.dtype != np.int64 or blocks.ndim != 1 or len(blocks) < 1 or (np.diff(blocks) <= 0).any():
@@ -302,10 +332,11 @@ def write_outcome(
     named = {**dict(zip(program.classes, program.classes, strict=True)), **program.shown}
     if named:
         output.json(CLASSES, {field: given.classes[name] for field, name in named.items()})
-    for name, values in {**fields, **(outcome.messages if program.restart is not None else {})}.items():
-        for number, low in enumerate(range(0, max(1, len(values)), SHARD)):
-            output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(values[low : low + SHARD]))
-    output.json(GLOBALS, outcome.globals)
+    for name, each in {**fields, **(outcome.messages if program.restart is not None else {})}.items():
+        for number, low in enumerate(range(0, max(1, len(each)), SHARD)):
+            output.array(f"{name}-{number:05d}.npy", np.ascontiguousarray(each[low : low + SHARD]))
+    values = program.report(outcome.globals, params) if program.report is not None else outcome.globals
+    output.json(GLOBALS, values)
     columns = list(outcome.trace[0]) if outcome.trace else ["step", "updates", "arcs", "residual"]
     with output.file(TRACE) as path:
         pq.write_table(pa.table({name: [row[name] for row in outcome.trace] for name in columns}), path)
@@ -321,7 +352,7 @@ def write_outcome(
     stats: dict[str, Stat] = {
         "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,
         "ended": outcome.ended, "saved_share": 1 - updates / max(1, vertices * len(outcome.trace)),
-        **{f"global.{name}": value for name, value in outcome.globals.items()},
+        **{f"global.{name}": value for name, value in values.items() if isinstance(value, float)},
     }  # fmt: skip
     return Output(rows=vertices, stats=stats)
 

@@ -12,6 +12,7 @@ from numba.extending import overload
 from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
 from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
+from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
 BLOCK = 1 << 12
@@ -20,8 +21,9 @@ Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
 _scope_of = scope_maker(SCHEMA)  # noqa: F821
 _first_scope_of = scope_maker(SCHEMA.of_init)  # noqa: F821
-_init = nb.njit(forceinline=True, error_model="numpy")(PROGRAM.init or (lambda scope, params: None))  # noqa: F821
-_update = nb.njit(forceinline=True, error_model="numpy")(PROGRAM.update)  # noqa: F821
+_compiled = nb.njit(forceinline=True, error_model="numpy")
+_update = _compiled(with_helpers(PROGRAM.update, _compiled))  # noqa: F821
+_init = _compiled(with_helpers(PROGRAM.init or (lambda scope, params: None), _compiled))  # noqa: F821
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -18,7 +19,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import read_tables
 from superworkflow.infra.storage.warehouse import snapshots as module
 from superworkflow.infra.storage.warehouse.address import TableAddress
-from superworkflow.infra.storage.warehouse.snapshots import Snapshots
+from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
 
@@ -37,8 +38,8 @@ def server() -> Iterator[Postgres]:
         yield found
 
 
-def read(address: str, store: Path, **settings: str) -> pa.Table:
-    uris, _ = read_tables({"source": address}, str(store), **settings)  # type: ignore[arg-type]
+def read(address: str, store: Path, **settings: Any) -> pa.Table:
+    uris, _ = read_tables({"source": address}, str(store), **settings)
     assert Path(uris["source"]).parent == store / "snapshots"
     return pq.read_table(uris["source"])
 
@@ -124,7 +125,7 @@ def test_tables_of_one_run_are_of_one_state(server: Postgres, tmp_path: Path) ->
     try:
         addresses = {name: TableAddress.parse(f"{server.url}?table={name}") for name in ("here", "there")}
         for _ in range(3):
-            with Snapshots(str(tmp_path)) as snapshots:
+            with TableSnapshots(str(tmp_path)) as snapshots:
                 taken = snapshots.take({name: each for name, each in addresses.items() if each is not None})
             rows = [value for each in taken.values() for value in pq.read_table(each.uri)["n"].to_pylist()]
             assert sorted(rows) == list(range(20001))
@@ -144,6 +145,8 @@ def test_faults_are_one_sentence_each(
     assert "password authentication failed" in refused(address, tmp_path)
     monkeypatch.setenv("LIBRARY_PASSWORD", secret)
     assert read(address, tmp_path).num_rows == 1
+    with pytest.raises(UserError, match="a deployed run reads no such variable"):
+        read(address, tmp_path, deployed=True)
     assert "must not contain a password" in (said := refused(guarded + "?table=pairs", tmp_path))
     assert secret not in said
     assert not any(secret in path.read_text(errors="ignore") for path in tmp_path.rglob("*") if path.is_file())
@@ -181,7 +184,7 @@ def test_versions_of_delta(tmp_path: Path) -> None:
     assert sorted(read(str(lake), store)["source"].to_pylist()) == sorted(TABLE["source"].to_pylist())
     for old in (read(f"{lake}?as_of=0", store), read(f"delta://{lake}", store, as_of=between)):
         assert old.equals(TABLE.slice(0, 150))
-    with Snapshots(str(store)) as snapshots:
+    with TableSnapshots(str(store)) as snapshots:
         versions = [
             snapshots.state(found) for text in (f"{lake}", f"{lake}?as_of=0") if (found := TableAddress.parse(text))
         ]

@@ -65,10 +65,10 @@ def _keep(keep: Any, state: Any, sender: Any, dropped: Any) -> None:
 
 
 @nb.njit(nogil=True)
-def _add_scaled(row: Any, factors: Any, flat: Any, at: Any) -> None:
+def _add_scaled(row: Any, factors: Any, flat: Any, place: Any) -> None:
     """Add the row of a table that begins at an unsigned place, which compiled code does not wrap around."""
     for c in range(len(row)):
-        row[c] += factors[c] * number_of(flat[at + np.uint64(c)])
+        row[c] += factors[c] * number_of(flat[place + np.uint64(c)])
 
 
 @nb.njit(nogil=True)
@@ -149,10 +149,10 @@ def attend(
                     for c in range(h * width, (h + 1) * width):
                         factors[c] = kept
                         sloped[c] = tilted
-                at = np.uint64(columns) * np.uint64(sender)
-                _add_scaled(row, factors, flat, at)
+                place = np.uint64(columns) * np.uint64(sender)
+                _add_scaled(row, factors, flat, place)
                 if training:
-                    _add_scaled(more, sloped, flat, at)
+                    _add_scaled(more, sloped, flat, place)
         for h in range(heads):
             share = np.float32(1) / total[h]
             logs[i, h] = np.float32(np.float64(peak[h]) + log64(total[h]))
@@ -164,10 +164,10 @@ def attend(
 
 
 @nb.njit(nogil=True)
-def _products(row: Any, flat: Any, at: Any, out: Any) -> None:
+def _products(row: Any, flat: Any, place: Any, out: Any) -> None:
     """Products of a row with one of a table, column by column."""
     for c in range(len(row)):
-        out[c] = row[c] * number_of(flat[at + np.uint64(c)])
+        out[c] = row[c] * number_of(flat[place + np.uint64(c)])
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -216,8 +216,8 @@ def attend_back(
                 receiver = np.int64(receivers[e]) if e + 1 < last else np.int64(node)
                 if dropped:
                     _keep(keep, states[receiver], node, dropped)
-                at = np.uint64(columns) * np.uint64(receiver)
-                _products(values[j], flat, at, products)
+                place = np.uint64(columns) * np.uint64(receiver)
+                _products(values[j], flat, place, products)
                 for h in range(heads):
                     share = shares[(e - begin) * heads + h]
                     kept, dot = share * keep[h], np.float32(0)
@@ -226,4 +226,4 @@ def attend_back(
                         factors[c] = kept
                     change = kept * dot - share * facts[receiver, 2 * heads + h]
                     score[h] += change * slope[(e - begin) * heads + h]
-                _add_scaled(row, factors, flat, at)
+                _add_scaled(row, factors, flat, place)

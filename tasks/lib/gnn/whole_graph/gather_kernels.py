@@ -37,10 +37,10 @@ def publish_rows(rows: NDArray[np.float32], scales: NDArray[np.float32], first: 
 
 
 @nb.njit(nogil=True)
-def _add(row: Any, flat: Any, at: Any) -> None:
+def _add(row: Any, flat: Any, place: Any) -> None:
     """Add the row of a table that begins at a place, an unsigned number, which compiled code does not wrap around."""
     for c in range(len(row)):
-        row[c] += number_of(flat[at + np.uint64(c)])
+        row[c] += number_of(flat[place + np.uint64(c)])
 
 
 @nb.njit(nogil=True)

@@ -57,9 +57,6 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     if "initial" in job.inputs:
         raise UserError("a run that starts from an earlier one is computed in process alone", where="initial",
                         value=job.inputs["initial"].uri, remedy="Set the engine to in-process")  # fmt: skip
-    if program.shuffled or "updated_side" in graph.stats or "blocks.npy" in job.inputs["colours"]:
-        raise UserError("its colours are updated in process alone: they are blocks, in a drawn order, or of one side",
-                        where=f"program {program.name}", remedy="Set the engine to in-process")  # fmt: skip
     params = with_defaults(program, job.params)
     slots = 2 * int(graph.stats.get("directed_edges") or graph.stats.get("edges") or 0)
     rows = dict.fromkeys(_written(program, params), vertices)

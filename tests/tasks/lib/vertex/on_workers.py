@@ -12,7 +12,8 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
 from superworkflow.tasks.lib.vertex.cluster.engine import WorkerEngine
-from superworkflow.tasks.lib.vertex.run import Coloured, ProgramOutcome
+from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome
+from superworkflow.tasks.lib.vertex.run import Coloured
 
 
 def as_json(graph: Coloured, program: str, params: dict[str, Any], **more: Any) -> dict[str, Any]:

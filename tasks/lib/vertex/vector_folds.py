@@ -1,0 +1,36 @@
+"""The fold of one sync of several numbers: `FOLD`, `LENGTH` and `SCHEMA`, which `functions_of` sets at first."""
+
+# mypy: ignore-errors
+
+import numba as nb
+import numpy as np
+
+from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
+from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
+from superworkflow.tasks.lib.vertex.helpers import with_helpers
+from superworkflow.tasks.lib.vertex.scope import scope_maker
+
+_scope_of = scope_maker(SCHEMA)  # noqa: F821
+_compiled = nb.njit(forceinline=True, error_model="numpy")
+_fold = _compiled(with_helpers(FOLD, _compiled))  # noqa: F821
+_length = LENGTH  # noqa: F821
+
+
+@nb.njit(nogil=True, cache=True, error_model="numpy")
+def fold_all(state, params, vertices, sums, row):
+    """Add up what the first vertices say, exactly.
+
+    Args:
+        state: `scope.State`.
+        params: the program's parameters.
+        vertices: how many.
+        sums: int64 [sums, WORDS], to some of which the values are added; see `exact_sum`.
+        row: first of these.
+    """
+    values = np.zeros(_length)
+    for vertex in range(vertices):
+        values[:] = 0.0
+        _fold(_scope_of(state, np.int64(vertex)), params, values)
+        for k in range(_length):
+            add_exactly(sums, row + k, values[k])
+    return 0.0

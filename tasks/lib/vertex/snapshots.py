@@ -99,7 +99,7 @@ class Snapshots:
         self.seconds = 0.0
 
     def wishes(self) -> tuple[int, int]:
-        """Whether this process wants a snapshot, and to end after it; the first worker decides, or anyone."""
+        """Wishes of this process: a snapshot, which the first worker decides on, and an end after it."""
         due = self._every_s > 0 and time.monotonic() - self._last >= self._wait_s and self._group.rank == 0
         stopping = self._is_stopping()
         return int(due or stopping), int(stopping)

@@ -38,9 +38,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.vertex.gather_apply import update_of
 
 FieldKind = str | tuple[str, int | str]
 """NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph."""
@@ -138,6 +140,10 @@ def keep_fields(values: Mapping[str, Any], earlier: Any) -> None:
     earlier.keep(values, *earlier.fields)
 
 
+def of_parts(scope: Any, params: Any) -> Any:
+    """Placeholder of an update that is made of `gather`, `apply` and `scatter`."""
+
+
 @dataclass(frozen=True)
 class VertexProgram:
     """A vertex program.
@@ -175,11 +181,20 @@ class VertexProgram:
         report: plain function of the syncs' values by name, and the parameters, to what `globals.json` has; by default
             the values themselves.
         shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
+        gather: compiled `gather(scope, other, weight, params)`, instead of `update` with `apply`: a number of each
+            in-neighbour. They are summed in fixed blocks, as float64.
+        apply: compiled `apply(scope, total, params)`, which sets the vertex's fields from their sum and returns the
+            residual.
+        scatter: compiled `scatter(scope, other, params)`, after that: the priority by which an out-neighbour is
+            signalled, 0 for none; without it none is.
+
+    Raises:
+        UserError: neither `update` nor `gather` and `apply` are given, or both.
     """
 
     name: str
     fields: Mapping[str, FieldKind]
-    update: Callable[[Any, Any], Any]
+    update: Callable[[Any, Any], Any] = of_parts
     init: Callable[[Any, Any], Any] | None = None
     params: type[ProgramParams] = ProgramParams
     consistency: Consistency = "edge"
@@ -198,6 +213,17 @@ class VertexProgram:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
     shuffled: bool = False
+    gather: Callable[..., Any] | None = None
+    apply: Callable[..., Any] | None = None
+    scatter: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        parts = [each for each in (self.gather, self.apply, self.scatter) if each is not None]
+        if (self.update is of_parts) != bool(parts) or (parts and None in (self.gather, self.apply)):
+            raise UserError("a program has either update, or gather and apply", where=f"program {self.name}",
+                            remedy="Give VertexProgram update, or gather, apply and perhaps scatter")  # fmt: skip
+        if self.gather is not None and self.apply is not None:
+            object.__setattr__(self, "update", update_of(self.gather, self.apply, self.scatter))
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

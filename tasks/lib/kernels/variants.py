@@ -2,7 +2,7 @@
 
 The first process that needs one times all that this processor can run, some milliseconds each, and the choice is kept
 in the kernel cache, one file for each kind of processor. `SUPERWORKFLOW_VARIANTS`, such as
-``prefetch=first,products=fma``, forces any of them. A cached kernel is of the variants that it was compiled with: its
+``prefetch=first,products=words``, forces any of them. A cached kernel is of the variants that it was compiled with: its
 key in Numba's index names those that the kernel or a function below it depends on, so that neither a forced choice nor
 an image made on another machine brings back a kernel of another variant.
 """

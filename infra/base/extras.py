@@ -9,8 +9,8 @@ from superworkflow.infra.base.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
     "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
-    "cmeel": "cpu", "PIL": "cpu",
-    "torch": "torch", "safetensors": "torch",
+    "cmeel": "cpu", "PIL": "cpu", "safetensors": "cpu",
+    "torch": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
     "anyio": "flow", "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
     "jinja2": "flow", "markupsafe": "flow", "plotly": "flow", "requests": "flow",

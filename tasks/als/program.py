@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexPr
 class AlsParams(ProgramParams):
     """Parameters of alternating least squares."""
 
-    scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
+    scheduler: Literal["sweep"] = Field(default="sweep", description="All vertices in each step.")
     factors: int = Field(
         default=20, ge=1, le=512, description="Factors of each user and item, 1 to 512.",
         json_schema_extra={"search": {"type": "int", "low": 5, "high": 60}},

@@ -23,7 +23,7 @@ EVERY = 10
 class LassoParams(ProgramParams):
     """Parameters of the lasso."""
 
-    scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
+    scheduler: Literal["sweep"] = Field(default="sweep", description="All vertices in each step.")
     alpha: float | None = Field(
         default=None, gt=0, description="Penalty α on each coefficient's absolute value, above 0; by default "
         "`strength` times the smallest that leaves all coefficients at 0.",

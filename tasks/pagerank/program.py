@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexPr
 class PagerankParams(ProgramParams):
     """Parameters of PageRank."""
 
-    scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
+    scheduler: Literal["sweep"] = Field(default="sweep", description="All vertices in each step.")
     damping: float = Field(default=0.85, gt=0, lt=1, description="Chance to follow an edge, above 0 and below 1.")
     tolerance: float = Field(
         default=1e-10, ge=0,

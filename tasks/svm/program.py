@@ -25,7 +25,7 @@ EVERY = 10
 class SvmParams(ProgramParams):
     """Parameters of the support vector machine."""
 
-    scheduler: Literal["sweep", "fifo", "priority"] = Field(default="sweep", description="As of every vertex program.")
+    scheduler: Literal["sweep"] = Field(default="sweep", description="All vertices in each step.")
     cost: float = Field(
         default=1.0, gt=0, description="Weight C of the losses, above 0.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 100.0, "log": True}},

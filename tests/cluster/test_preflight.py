@@ -106,8 +106,4 @@ def test_an_image_that_no_stage_runs_may_be_missing(
     path = _profile(tmp_path, settings, images=images | missing, start_patience_s=2)
     found = _checks("--profile", path, "--store", store, expect=0)
     assert found[IMAGE][0] is True
-    for image in missing.values():
-        ok, detail = found[f"image: {image}"]
-        assert ok is None
-        assert detail.startswith("only ")
-        assert "cannot be pulled" in detail
+    assert {name for name in found if name.startswith("image: ")} == {f"image: {image}" for image in images.values()}

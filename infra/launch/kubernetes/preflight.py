@@ -55,24 +55,19 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     images = [image for image in named if image not in idle]
     if not named:
         checks.append(Check("images", False, "the profile names none under kubernetes.images"))
-    looked = await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))
-    for check in looked:
-        checks.append(check)
-    return checks
+    return [*checks, *await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))]
 
 
-def idle_images(profile: Profile) -> dict[str, str]:
-    """Images that the profile names and that none of its stages runs, each with what would run it."""
+def idle_images(profile: Profile) -> set[str]:
+    """Images that the profile names and that none of its stages runs: for GPUs, other engines and deployed flows."""
     placements, images = _placements(profile).values(), profile.kubernetes.images
-    idle = {kind: "only stages with GPUs run it" for kind in images if kind.endswith("-cuda")}
-    if any(placement.resources.gpu.count for placement in placements):
-        idle = {}
-    for each in engines():
-        if each.image and each.name not in {placement.engine for placement in placements}:
-            idle[each.image] = f"only stages with `engine: {each.name}` run it"
-    idle["flow"] = "only flows that are deployed run it"
+    idle = {"flow"}
+    if not any(placement.resources.gpu.count for placement in placements):
+        idle |= {kind for kind in images if kind.endswith("-cuda")}
+    used_engines = {placement.engine for placement in placements}
+    idle |= {each.image for each in engines() if each.image and each.name not in used_engines}
     used = {image for kind, image in images.items() if kind not in idle} | {each.image for each in placements}
-    return {images[kind]: why for kind, why in idle.items() if kind in images and images[kind] not in used}
+    return {images[kind] for kind in idle if kind in images} - used
 
 
 def _groups(placement: Placement) -> dict[str, Group]:

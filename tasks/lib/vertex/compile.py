@@ -140,8 +140,8 @@ def _module(name: str, text: str, **names: Any) -> ModuleType:
 def explained(error: NumbaError, program: VertexProgram) -> UserError:
     """Error for people of a program that Numba cannot compile, in one sentence with the program's own line."""
     words = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    own = program.apply or program.update
-    file = inspect.getsourcefile(own) or program.name
+    written = program.apply or program.update
+    file = inspect.getsourcefile(written) or program.name
     name = re.escape(Path(file).name)
     lines = re.findall(rf'File "[^"]*{name}", line (\d+)|{name} \((\d+)\)', words)
     where = f"{file}:{lines[-1][0] or lines[-1][1]}" if lines else file

@@ -99,9 +99,17 @@ def _written(program: VertexProgram, params: Any) -> list[str]:
 
 
 def _reference(program: VertexProgram) -> dict[str, str]:
-    """The program as a worker finds it: its module and name, and the text of a user's file."""
+    """The program as a worker finds it: its module and name, and the text of a user's file.
+
+    Its `defaults` may be others: the coordinator has resolved the parameters.
+    """
     module = sys.modules[program.update.__module__]
-    name = next((name for name, value in vars(module).items() if value is program), "")
+    found = {name: value for name, value in vars(module).items()
+             if isinstance(value, VertexProgram) and value.update is program.update}  # fmt: skip
+    name = next((name for name, value in found.items() if value.finish is program.finish), "")
+    if found and not name:
+        raise UserError("what the program makes of its fields is computed in process alone",
+                        where=f"program {program.name}", remedy="Set the engine to in-process")  # fmt: skip
     if not name:
         raise UserError("workers cannot import the program", where=f"program {program.name}",
                         remedy=f"Define it at the top of {module.__name__}, next to its update")  # fmt: skip

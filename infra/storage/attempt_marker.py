@@ -184,10 +184,15 @@ def remove_marker(location: Location) -> None:
         DatasetAttempt(location).end()
 
 
+def is_half_written(name: str) -> bool:
+    """True if a process that was killed while it wrote a manifest or a marker has left this file."""
+    return bool(_HALF_WRITTEN.fullmatch(name))
+
+
 def _in_work(name: str) -> bool:
     return name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
 
 
 def _is_of(ours: frozenset[str] | None, name: str) -> bool:
     """True if an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
-    return bool(_HALF_WRITTEN.fullmatch(name)) or (ours is not None and (name in ours or _in_work(name)))
+    return is_half_written(name) or (ours is not None and (name in ours or _in_work(name)))

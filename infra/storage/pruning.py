@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
-from superworkflow.infra.storage.attempt_marker import DatasetAttempt, reopen
+from superworkflow.infra.storage.attempt_marker import DatasetAttempt, is_half_written, reopen
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import FileState, Location
 from superworkflow.infra.storage.lock import exclusive
@@ -113,7 +113,7 @@ def remove_dataset(store: Store, name: str) -> None:
             if dataset is not None:
                 files = set(dataset.files())
                 for found in location.walk_files():
-                    if found not in files and not is_reserved(found):
+                    if found not in files and not is_reserved(found) and not is_half_written(found):
                         raise NotRemoved(f"{location.uri}: holds a file that no stage has made: {found}")
                 reopen(location, digest, files)
             elif location.join(ATTEMPT_NAME).size() is None and location.walk_files():

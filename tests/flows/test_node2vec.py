@@ -151,7 +151,9 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     )
     pictures = {artifact.path for artifact in client.list_artifacts(document["run_id"], "pictures")}
     assert pictures == {"pictures/stages.png", "pictures/evaluate-projection.png"}
-    assert {artifact.path for artifact in client.list_artifacts(document["run_id"])} == {"pictures", "report.html"}
+    assert {artifact.path for artifact in client.list_artifacts(document["run_id"])} == {
+        "logs", "panels", "pictures", "report.html"
+    }  # fmt: skip
     version = client.get_model_version_by_alias("node2vec-embeddings", "current")
     assert version.run_id == document["run_id"]
 

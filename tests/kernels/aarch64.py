@@ -24,6 +24,7 @@ def _target() -> Any:
 
 def compiled_kernels() -> Iterator[tuple[str, Any]]:
     """Name and library of every kernel of the project that this process has compiled or loaded."""
+    gc.unfreeze()  # frozen objects, as before a fork, are not listed
     for dispatcher in [each for each in gc.get_objects() if isinstance(each, Dispatcher)]:
         if dispatcher.py_func.__module__.startswith("superworkflow."):
             for result in dispatcher.overloads.values():

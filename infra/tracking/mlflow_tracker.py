@@ -322,11 +322,11 @@ class MlflowTracker(Tracker):
 
     @_errors_explained
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
-        """A run of no length, or the day's first one once more; see `Tracker`."""
+        """A run of no length, or that of the last night once more, if it was today and unchanged too; see `Tracker`."""
         now = datetime.now(UTC)
         today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
-        which = f"attributes.start_time >= {today} and tags.`{OUTCOME_TAG}` = '{UNCHANGED}'"
-        if (found := self._newest(which, tags[DEPLOYMENT_ID_TAG])) is not None:
+        found = self._newest(f"attributes.start_time >= {today}", tags[DEPLOYMENT_ID_TAG])
+        if found is not None and found.data.tags.get(OUTCOME_TAG) == UNCHANGED:
             run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
             self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))

@@ -30,7 +30,8 @@ def test_run_refuses_before_any_stage_and_plan_says_so(
     assert list((tmp_path / "store").glob("*/*/manifest.json")) == []
     assert main(["plan", *given]) == 0
     assert f"`run` would refuse this: {refused}" in capsys.readouterr().err
-    profile.write_text(PROFILE.replace("process", "kubernetes"))
+    images = "\nkubernetes: {images: {cpu: a/cpu:1, torch: a/torch:1, torch-cuda: a/cuda:1}}\n"
+    profile.write_text(PROFILE.replace("process", "kubernetes") + images)
     assert main(["plan", *given]) == 0
     assert "refuse" not in capsys.readouterr().err
 

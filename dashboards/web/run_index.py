@@ -124,5 +124,5 @@ class RunIndex:
             self.complete = True
 
     def _put(self, runs: dict[str, DetailedRun]) -> None:
-        self._by_id |= runs
-        self._sorted = sorted(self._by_id.values(), key=lambda run: run.started, reverse=True)[:RUNS]
+        self._sorted = sorted((self._by_id | runs).values(), key=lambda run: run.started, reverse=True)[:RUNS]
+        self._by_id = {run.run_id: run for run in self._sorted}

@@ -2,7 +2,8 @@
 
 A real Prefect server, real runs, and a person who looks at them now and then. Communities of people who know each other
 grow by some members a night; what is learned is who belongs where. One night half of the acquaintances are random, as
-after a faulty join; on one day nothing changes; one model is rolled back.
+after a faulty join; on one day nothing changes; one model is rolled back. After each night `prune`
+keeps the records of the last seven.
 
 Writes `nights.json`, `nights.md` (a table) and `nights.png` into the folder, and prints the table.
 """
@@ -70,6 +71,7 @@ def run(folder: Path) -> list[dict[str, Any]]:
     tracking = {"MLFLOW_TRACKING_URI": uri, "PREFECT_HOME": str(folder / "runner")}
     (folder / "server").mkdir(parents=True)
     rows: list[dict[str, Any]] = []
+    evenings: list[float] = []
     with prefect_server("127.0.0.1", folder / "server") as api, nights(api, tracking) as night:
         graph.write(1)
         deployment = night.deploy(
@@ -89,7 +91,8 @@ def run(folder: Path) -> list[dict[str, Any]]:
                 registry.roll_back(MODEL, None, "recommendations look odd", who="ann")
             if number == PROMOTED:
                 registry.promote(MODEL, None, "it was the page, not the model", who="ann")
-            rows[-1] |= _pruned(folder, uri, WEEK * sum(row["seconds"] for row in rows) / len(rows))
+            evenings.append(began)
+            rows[-1] |= _pruned(folder, uri, time.monotonic() - evenings[-WEEK:][0])
             champion = registry.champion(MODEL)
             rows[-1]["current"] = champion.version if champion is not None else None
             print(_line(rows[-1]), flush=True)  # noqa: T201

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import ViewType
+from mlflow.entities import LifecycleStage, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
@@ -191,14 +191,15 @@ class RunReader:
         return [self._detailed(run) for run in found], found.token or None
 
     def run(self, run_id: str) -> DetailedRun | None:
-        """The run of this id; None where there is none, or where it is none of a superworkflow."""
+        """The run of this id; None where there is none, it is marked as deleted, or is none of a superworkflow."""
         if not _RUN_ID.fullmatch(run_id):
             return None
         try:
             found = self._client.get_run(run_id)
         except MlflowException:
             return None
-        return self._detailed(found) if found.data.tags.get(SUPERWORKFLOW_TAG) else None
+        is_shown = found.info.lifecycle_stage == LifecycleStage.ACTIVE and found.data.tags.get(SUPERWORKFLOW_TAG)
+        return self._detailed(found) if is_shown else None
 
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""

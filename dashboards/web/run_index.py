@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 RUNS = 20_000
 """Latest runs that pages show."""
-FIRST, PAGE = 100, 200
+FIRST, PAGE = 50, 200
 """Runs that the first page waits for, and runs of one search in the background."""
 LATEST = 20
 """Runs of one search for those that have ended; a search that finds only known ones is the last."""
@@ -97,7 +97,7 @@ class RunIndex:
         return fresh
 
     def _has_ended(self, run_id: str) -> bool:
-        return (known := self._by_id.get(run_id)) is not None and known.ended is not None
+        return run_id in self._by_id and self._by_id[run_id].ended is not None
 
     def _scan_all(self) -> None:
         """Read all runs, page by page, and forget those that are gone."""

@@ -186,8 +186,7 @@ def test_other_labels_leave_the_graph_as_it_is(files: Path, tmp_path: Path) -> N
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"
 
 
-@pytest.mark.parametrize("weighted", ["sums", "draws"])
-def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, weighted: str) -> None:
+def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str) -> None:
     """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
     lines = (files / "edges.csv").read_text().splitlines()
     heavy = [f"{line},{1 + 7 * (row % 3)}\n" for row, line in enumerate(lines[1:])]
@@ -198,7 +197,7 @@ def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, p
     for store, more in (("alone", []), ("parts", ["gnn.partitioned=true", "--profile", str(profile)])):
         given = _edges(files, tmp_path / store, *FAST, "train.fanouts=5,5", "train.weight=weight")
         given[given.index("--edges") + 1] = str(tmp_path / "edges.csv")
-        run = run_document([*given, f"train.weighted={weighted}", *more], prefect_api)
+        run = run_document([*given, *more], prefect_api)
         outputs.append({stage["name"]: Path(stage["output"]).name for stage in run["stages"]})
         losses = pq.read_table(tmp_path / store / "train" / outputs[-1]["train"] / "losses.parquet")["loss"]
         found.append((losses.to_pylist(), run["metrics"]["score.accuracy@test"]))

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, softmax
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.model.layers import LayerInputs, Mask, glorot_linear
+from superworkflow.tasks.lib.gnn.model.layers import LayerInputs, Mask, glorot_linear, split_among_sets
 from superworkflow.tasks.lib.gnn.relations import LayerSchema
 
 _SLOPE = 0.2
@@ -128,6 +128,7 @@ class RgatLayer(nn.Module):
             )
             for each in level.relations
         })  # fmt: skip
+        split_among_sets(level, {int(key): each.linear.weight.data for key, each in self.relations.items()})
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}

@@ -104,12 +104,11 @@ class SageLayer(nn.Module):
             nn.init.uniform_(self.bases, -(width**-0.5), width**-0.5)
             nn.init.xavier_uniform_(self.parts)
             numbers = [each.number for each in level.relations]
-            split_among_sets(level, dict(zip(numbers, self.parts.data, strict=True)))
+            split_among_sets(level, dict(zip(numbers, self.parts.data.unbind(), strict=True)))
         else:
-            self.neighbours = nn.ModuleDict(
-                {str(each.number): nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
-            )
-            split_among_sets(level, {int(key): each.weight.data for key, each in self.neighbours.items()})
+            made = {each.number: nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
+            split_among_sets(level, {number: each.weight.data for number, each in made.items()})
+            self.neighbours = nn.ModuleDict({str(number): each for number, each in made.items()})
         if self.pool:
             self.pools = nn.ModuleDict(
                 {str(each.number): nn.Linear(widths[each.senders], widths[each.senders]) for each in level.relations}

@@ -213,7 +213,7 @@ def test_promoted_by_auc_of_links_and_mrr_of_triples(simple: str) -> None:
     champion = {"score_links.auc@test": 0.5, "score_links.mrr@test": 0.5}
     own = {"score_links.auc@test": 0.6, "score_links.mrr@test": 0.4, f"baselines_links.{simple}@test": 0.3}
     scored = Scored(1, champion, "recorded")
-    found = decide("links", 2, own, SUPERWORKFLOW.metrics, scored, Registration("links"))
+    found = decide("links", 2, own, SUPERWORKFLOW.metrics, scored, Registration())
     by_rank = simple.endswith("mrr")
     assert found.metric == f"score_links.{'mrr' if by_rank else 'auc'}@test"
     assert found.verdict == ("rejected" if by_rank else "promoted")

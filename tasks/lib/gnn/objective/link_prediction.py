@@ -234,7 +234,8 @@ def nodes_at_times(
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Scores of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
     if network.shape.head.decoder == "complex":
-        return (sources * queries(targets, network.factors, "complex", True, torch.cat)).sum(1)
+        turned: torch.Tensor = queries(targets, network.factors, "complex", True, torch.cat)
+        return (sources * turned).sum(1)
     factors = sources if network.factors is None else sources * network.factors
     return (factors * targets).sum(1)
 

@@ -4,11 +4,10 @@ A pass over 140 labelled nodes is one step, over ten million it is ten thousand,
 few for one and too many for the other. The values of few labels are those of Kipf and Welling (ICLR 2017) and of
 Veličković et al. (ICLR 2018): about 200 steps, weight decay 5e-4.
 
-Links are learned at a lower rate and for fewer passes, since each pass has many of them, and the rate rises over the
-first steps: in a sparse graph first weights, which average over neighbours, rank pairs well, and full steps undo that
-before the first epoch is judged. Dropout of learned embeddings would hide which node it is. Dropout changes the
-variance of what layers read, which a softmax tolerates and a predicted number does not: latitudes of airports by
-longitude, altitude and routes have an RMSE of 14.8° without and 24.4° with it. Figures are in docs/measurements/gnn.md.
+Links are learned at a lower rate and for fewer passes, since each pass has many of them; dropout of learned embeddings
+would hide which node it is. Dropout changes the variance of what layers read, which a softmax tolerates and a predicted
+number does not: latitudes of airports by longitude, altitude and routes have an RMSE of 14.8° without and 24.4° with
+it. Figures are in docs/measurements/gnn.md.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ AUTO: Literal["auto"] = "auto"
 MOST_EPOCHS, LEAST_EPOCHS = 200, 10
 STEPS = 6000
 """Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
-LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE, LINK_WARMUP = 400, 60, 8, 200
+LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE = 400, 60, 8
 TRIPLE_STEPS, MOST_TRIPLE_EPOCHS, TRIPLE_PATIENCE, TRIPLE_NEGATIVES = 1200, 120, 20, 64
 FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
@@ -34,7 +33,6 @@ class TrainingSchedule(NamedTuple):
     weight_decay: float
     dropout: float
     kept_by: Literal["loss", "figure", "both"]
-    warmup_steps: int = 0
 
 
 def schedule(
@@ -58,6 +56,6 @@ def schedule(
         return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, 0.0, "figure")
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
-        return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure", LINK_WARMUP)
+        return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")
     decay = 5e-4 if items <= FEW_ITEMS else 0.0
     return TrainingSchedule(epochs, patience, 0.01, decay, 0.0 if numbers else 0.5, "loss")

@@ -150,11 +150,10 @@ class TrainParams(SplitParams):
         description="Course of the learning rate after the warm-up: constant, or falling to 0 at the last step of "
         "`epochs`, linear or as half a cosine.",
     )
-    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] | Literal["auto"] = Field(
-        default=AUTO,
-        description="Steps in which the learning rate rises to its value, 0 to 1,000,000; 0: it begins with it. auto: "
-        "200 for links of one relation, and at most half of all steps; else 0.",
-    )
+    warmup_steps: int = Field(
+        default=0, ge=0, le=1_000_000,
+        description="Steps in which the learning rate rises to its value, 0 to 1,000,000; 0: it begins with it.",
+    )  # fmt: skip
     clip_norm: float = Field(
         default=0.0, ge=0, description="Largest norm of all gradients of a step together, which larger ones are scaled "
         "to; 0: any.",
@@ -290,8 +289,6 @@ class TrainParams(SplitParams):
         """
         batch = most if self.batch == ALL else min(int(self.batch), most)
         usual = schedule(links, items, batch, learned, self.task == "regression", relations)._asdict()
-        epochs = usual["epochs"] if self.epochs == AUTO else self.epochs
-        usual["warmup_steps"] = 0 if self.of_edges else min(usual["warmup_steps"], epochs * -(-items // batch) // 2)
         chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
         return ConcreteTrainParams.model_validate(self.model_dump() | chosen)
 
@@ -318,7 +315,6 @@ class ConcreteTrainParams(TrainParams):
     epochs: int
     patience: int
     kept_by: Literal["loss", "figure", "both"]
-    warmup_steps: int
     learning_rate: float
     weight_decay: float
     dropout: float

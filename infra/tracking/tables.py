@@ -7,7 +7,6 @@ database are copied instead from one that the same version of MLflow has made be
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 import shutil
 import sqlite3
@@ -64,8 +63,10 @@ def _file_lock(uri: str) -> Iterator[None]:
 
 def _kept_tables() -> Path | None:
     """The file with the tables of this version of MLflow; None for a user without a cache."""
+    from mlflow.version import VERSION
+
     folder = cache_folder()
-    return None if folder is None else folder / "tables" / f"mlflow-{importlib.metadata.version('mlflow')}.db"
+    return None if folder is None else folder / "tables" / f"mlflow-{VERSION}.db"
 
 
 def _copy_tables(database: Path) -> bool:
@@ -77,11 +78,14 @@ def _copy_tables(database: Path) -> bool:
         if not (is_ours(kept.lstat()) and is_ours(kept.parent.stat())):
             return False
         shutil.copyfile(kept, partial, follow_symlinks=False)
-        partial.replace(database)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        return False
-    return True
+        with contextlib.closing(sqlite3.connect(partial)) as copy:
+            whole = copy.execute("PRAGMA quick_check").fetchone() == ("ok",)
+        if whole:
+            partial.replace(database)
+    except (OSError, sqlite3.Error):
+        whole = False
+    partial.unlink(missing_ok=True)
+    return whole
 
 
 def _keep_tables(database: Path) -> None:

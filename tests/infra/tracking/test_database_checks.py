@@ -14,6 +14,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import FOLDER_VARIABLE
+from superworkflow.infra.tracking import tables
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, MlflowTracker, open_client
 from superworkflow.sweeps.storage import StudyStorage
 
@@ -104,8 +105,11 @@ def test_tables_are_copied_from_a_database_that_this_mlflow_has_made(
         assert name in open_client(uri).get_experiment_by_name(EXPERIMENT).artifact_location
     assert kept.stat().st_mtime_ns == changed
 
-    kept.write_text("no database")
-    kept.chmod(0o666)
-    _recorded(tmp_path / "third")
-    assert (kept.stat().st_mode & 0o777, kept.read_bytes()[:6]) == (0o600, b"SQLite")
+    other = tmp_path / "other.db"
+    for content, mode, taken in (
+        (kept.read_bytes(), 0o666, False), (b"no database", 0o600, False), (kept.read_bytes(), 0o600, True),
+    ):  # fmt: skip
+        kept.write_bytes(content)
+        kept.chmod(mode)
+        assert (tables._copy_tables(other), other.exists()) == (taken, taken)
     assert not list(tmp_path.rglob("*.partial"))

@@ -112,14 +112,17 @@ def test_help_of_a_stage_tells_of_its_inputs_and_parameters(call: Callable[..., 
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
-def test_help_imports_nothing_heavy(folder: Path) -> None:
+def test_help_and_parsing_import_nothing_heavy(folder: Path) -> None:
     code = (
         "import sys\nfrom superworkflow.__main__ import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "print('loaded', *(set(sys.modules) & {'pydantic', 'numpy', 'fsspec', 'yaml', 'prefect', 'mlflow'}))"
+        "print('loaded', *(set(sys.modules) & {'pydantic', 'numpy', 'fsspec', 'yaml', 'prefect', 'mlflow'}))\n"
+        "import superworkflow.arguments, superworkflow.flows.gnn\n"
+        "late = {'pyarrow', 'rich', 'prefect', 'mlflow', 'superworkflow.flows.vertex_program'}\n"
+        "print('with a superworkflow', *(set(sys.modules) & late))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines()[-1] == "loaded", done.stderr
+    assert done.stdout.splitlines()[-2:] == ["loaded", "with a superworkflow"], done.stderr
 
 
 @pytest.mark.parametrize(

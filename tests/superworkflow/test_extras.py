@@ -146,7 +146,7 @@ for number, (hidden, arguments) in enumerate(json.loads(sys.argv[1])):
     Path(str(number)).mkdir()
     os.chdir(str(number))
     Path("edges.csv").write_text("a,b\\nb,c\\nc,a\\nc,d\\n")
-    for descriptor, name in ((1, "out"), (2, "err")):
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), descriptor)
     sys.argv[1:] = arguments.split()
     try:
@@ -181,7 +181,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], End
     found = {}
     for number, case in enumerate(cases):
         own = folder / str(number)
-        out, err = ((own / name).read_text() for name in ("out", "err"))
+        out, err = ((own / name).read_text() for name in ("stdout", "stderr"))
         assert (own / "status").exists(), err
         found[case] = Ended(int((own / "status").read_text()), out, err, own)
     return found

@@ -104,7 +104,7 @@ def compile_kernels(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _as_on_large_graphs() -> Iterator[None]:
-    """Within the block, walks have the tables, and so the kernels, that they have on more than 16,384 vertices."""
+    """Within the block, walks have the tables, and so the kernels, that they have on more than some 20,000 vertices."""
     kept = edge_filter_size.MATRIX_BYTES, triangles.WORTH
     edge_filter_size.MATRIX_BYTES, triangles.WORTH = 0, 0.0
     try:

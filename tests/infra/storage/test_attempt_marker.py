@@ -324,7 +324,7 @@ def test_killed_at_any_point(store: Store) -> None:
     """SIGKILL at lines spread over the whole work: the next attempt begins, or the dataset is complete."""
     complete, count = 0, 12 if store.root.local_path is not None else 5
     command = [sys.executable, "-c", KILLED, store.root.uri, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     assert list(ended.values()) == [-signal.SIGKILL] * count

@@ -79,7 +79,7 @@ def _copy_tables(database: Path) -> bool:
             return False
         shutil.copyfile(kept, partial, follow_symlinks=False)
         with contextlib.closing(sqlite3.connect(partial)) as copy:
-            whole = copy.execute("PRAGMA quick_check").fetchone() == ("ok",)
+            whole = copy.execute("PRAGMA quick_check").fetchall() == [("ok",)]
         if whole:
             partial.replace(database)
     except (OSError, sqlite3.Error):

@@ -41,7 +41,7 @@ LIB = (
 GNN = ("whole_graph", "sampler", "model", "objective", "distributed")
 """Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
-HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
+HEAVY = {"numba", "torch", "duckdb", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
 
 
 def _modules(room: str) -> list[Path]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from superworkflow.infra.base.errors import StagedUserError, SuperworkflowError, UserError
 from superworkflow.infra.base.import_strings import imported
@@ -157,21 +157,20 @@ def open_tasks(job: StageRun[Any], whole_members: bool = False) -> AbstractConte
     return cast("AbstractContextManager[TaskSession]", opened)
 
 
-class member_cache:
-    """Decorator that keeps results in the process of a member while a session is open: `functools.cache` for tasks."""
+_CLEAR: list[Callable[[], None]] = []
 
-    _all: ClassVar[list[Callable[[], None]]] = []
 
-    def __new__(cls, function: Callable[P, Result]) -> Callable[P, Result]:  # type: ignore[misc]
-        kept = functools.cache(function)
-        cls._all.append(kept.cache_clear)
-        return cast("Callable[P, Result]", kept)
+def member_cache(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Keep results in a member's process while a session is open: `functools.cache` for tasks."""
+    kept = functools.cache(function)
+    _CLEAR.append(kept.cache_clear)
+    return cast("Callable[P, Result]", kept)
 
-    @classmethod
-    def forget(cls) -> None:
-        """Forget all results, in a process that other sessions use later."""
-        for clear in cls._all:
-            clear()
+
+def forget_results() -> None:
+    """Forget what `member_cache` has kept, in a process that other sessions use later."""
+    for clear in _CLEAR:
+        clear()
 
 
 class _Fault(NamedTuple):
@@ -196,7 +195,7 @@ def _begin(send: Callable[[Any], Iterator[Sent]], tasks: int, item: tuple[int, A
 def _take(
     function: Callable[[int, list[Any]], Any], step: int, following: int, task: int, sent: Iterator[Any]
 ) -> Iterator[Any]:
-    # All is taken before the work: Spark ends Python processes that leave a rest, and their kernels with them.
+    # All is taken before the work: some engine ends Python processes that leave a rest, and their kernels with them.
     given = sorted((each for _, each in sent), key=lambda each: each[0])
     fault = min((what for _, what in given if isinstance(what, _Fault)), default=None)
     if fault is not None:

@@ -33,7 +33,7 @@ Sent = Iterator[tuple[int, Any]]
 
 @dataclass(frozen=True)
 class EdgeWork:
-    """What all tasks know.
+    """Settings and files that all tasks know.
 
     Args:
         kept: what was left.
@@ -84,7 +84,7 @@ def scattered(to: NDArray[Any], *columns: NDArray[Any] | None) -> Sent:
     """Rows of columns to their tasks, in their order."""
     order = np.argsort(to, kind="stable")
     tasks, begins = np.unique(to[order], return_index=True)
-    for task, chosen in zip(tasks.tolist(), np.split(order, begins[1:]), strict=True):
+    for task, chosen in zip(tasks.tolist(), np.split(order, begins[1:]), strict=False):  # without rows one is empty
         yield task, tuple(None if each is None else each[chosen] for each in columns)
 
 
@@ -117,6 +117,9 @@ class Merged(NamedTuple):
 def merge_rows(work: EdgeWork, task: int, sent: list[Any]) -> Merged:
     """Merge the rows of equal edges, and leave the edges."""
     keys, *weights = gathered(sent, np.uint64, *([_WEIGHT] if work.weighted else []))
+    if not len(keys):
+        work.leave(task, keys, *weights or [None])
+        return Merged(0, 0, None)
     ends = np.stack(ends_of(keys), axis=1).astype(np.int32)
     edges, merged, loops, _ = csr.merge_edges(ends, weights[0] if weights else None, work.directed, work.rule, 1)
     heavy = None
@@ -127,7 +130,7 @@ def merge_rows(work: EdgeWork, task: int, sent: list[Any]) -> Merged:
 
 
 def send_degrees(work: EdgeWork, task: int) -> Sent:
-    """How often each id is the source and the target of a task's edges, to the ranges of ids."""
+    """Counts of each id as the source and as the target of a task's edges, to the ranges of ids."""
     for end, side in enumerate(ends_of(work.edges(task))):
         ranks, counts = np.unique(side, return_counts=True)
         for place, chosen in work.by_range(ranks):

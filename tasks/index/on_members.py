@@ -51,6 +51,8 @@ RANGE_ROWS = 1 << 22
 """Rows whose ids are in a range, about, and rows whose edges a task has."""
 BLOCK_ARCS, BLOCK_VERTICES = 1 << 22, 1 << 20
 """Arcs and vertices of a block, about."""
+FILES = ("indptr.npy", "indices.npy", "vertices.parquet", "weights.npy")
+"""Files of a graph; the last one where edges have weights."""
 _LEAST_ROWS = 1 << 18
 """Rows of a task, unless there are fewer tasks than slots."""
 
@@ -72,10 +74,13 @@ class _Maker:
 
     def make(self) -> Output:
         job, params, dialect, session = self._job, self._job.params, self._dialect, self._session
+        job.output.claim(FILES)
         parts, scanned = self._scan()
         rows, dropped = (sum(getattr(each, name) for each in scanned) for name in ("rows", "dropped"))
         if dropped:
             job.progress.log(f"{dropped} rows without an id are left out")
+        if not rows:
+            raise no_edges(0, dialect, self._where)
         tasks = max(-(-rows // RANGE_ROWS), min(session.slots, rows // _LEAST_ROWS), 1)
         ranges = self._rank(parts, [one for each in scanned for one in each.samples], tasks)
         limit, weighted = params.max_degree, dialect.weighted
@@ -120,7 +125,6 @@ class _Maker:
             partial(steps.send_arcs, blocks), Step(len(cut) - 1, partial(steps.write_block, blocks, side)),
         )  # fmt: skip
         written = list(self._written([each.arcs for each in found], weighted))
-        job.output.claim([each.name for each in written])
         job.output.adopt(session.run_tasks(join_file, written))
         return Output(
             rows=edges - trimmed,

@@ -50,11 +50,11 @@ def index(connection: Any, *, directed: bool, weighted: bool, duplicates: str, d
     """
     dropped = 0
     if drop:
-        dropped = connection.sql("SELECT COUNT(*) FROM edge_rows WHERE source = ''").fetchone()[0]
+        dropped = connection.execute("SELECT COUNT(*) FROM edge_rows WHERE source = ''").fetchone()[0]
         connection.execute("DELETE FROM edge_rows WHERE source = ''")
     fault = "source IS NULL OR target IS NULL OR source = '' OR target = ''"
     fault += " OR weight IS NULL" if weighted else ""
-    counts = connection.sql(
+    counts = connection.execute(
         "SELECT COUNT(*), SUM(CASE WHEN source = target THEN 1 ELSE 0 END), "
         f"SUM(CASE WHEN {fault} THEN 1 ELSE 0 END) FROM edge_rows"
     ).fetchone()
@@ -77,6 +77,6 @@ def index(connection: Any, *, directed: bool, weighted: bool, duplicates: str, d
         "JOIN vertices AS s ON e.source = s.node JOIN vertices AS t ON e.target = t.node"
     )
     heavy = "SELECT source, target FROM simple_edges WHERE weight IS NULL ORDER BY source, target LIMIT 1"
-    too_heavy = connection.sql(heavy).fetchall() if weighted else []
+    too_heavy = connection.execute(heavy).fetchall() if weighted else []
     read, loops, bad = (int(count or 0) for count in counts)
     return Relations(connection.table("vertices"), numbered, read, loops, bad, too_heavy, dropped)

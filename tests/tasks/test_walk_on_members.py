@@ -74,7 +74,9 @@ def test_replicated_while_the_graph_fits() -> None:
     def chosen(memory: int, **more: Any) -> str:
         return mode(
             "spark",
-            params.model_copy(update=more), stats, Resources(executors=Executors(count=9, cpu=4, memory=memory))
+            params.model_copy(update=more),
+            stats,
+            Resources(executors=Executors(count=9, cpu=4, memory=memory)),
         )
 
     assert chosen(16 * GIB) == "replicated"

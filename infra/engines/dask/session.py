@@ -23,7 +23,7 @@ from superworkflow.infra.base.extras import install_line
 from superworkflow.infra.contract.progress import INTERVAL_SECONDS, Progress
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.shared_dataset import MEMBER_FOLDER
-from superworkflow.infra.engines.task_session import TASK_ATTEMPTS, Take, TaskFailed, TaskSession, member_cache
+from superworkflow.infra.engines.task_session import TASK_ATTEMPTS, Take, TaskFailed, TaskSession, forget_results
 
 CONNECT_SECONDS = 20
 """Seconds in which a scheduler must answer, and workers of a local cluster must be there."""
@@ -227,7 +227,7 @@ def _part(sent: list[list[Any]], task: int) -> list[Any]:
 
 
 def _forget(session: str) -> None:
-    member_cache.forget()
+    forget_results()
     folder = os.environ.pop(MEMBER_FOLDER, "")
     if folder.endswith(session):
         shutil.rmtree(folder, ignore_errors=True)

@@ -34,7 +34,7 @@ INFRA = (
 )  # fmt: skip
 """Packages of `infra/` from the ground up: each imports itself and those before it."""
 LIB = (
-    "kernels", "formats", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed",
+    "kernels", "formats", "in_parts", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed",
     "vertex", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""

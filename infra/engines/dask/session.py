@@ -45,7 +45,7 @@ class DaskTasks(TaskSession):
         self, client: Any, progress: Progress, slots: int, threads: int, task_memory: int, scratch: Path | None
     ):
         super().__init__(f"superworkflow-{uuid.uuid4().hex}", slots, threads, task_memory, scratch)
-        self._client, self._progress = client, progress
+        self._client, self._progress, self._address = client, progress, client.scheduler.address
 
     def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         return self._results(self._each(self._shared(function), list(items)))
@@ -62,7 +62,7 @@ class DaskTasks(TaskSession):
 
     def close(self) -> None:
         """Remove what tasks have left in workers that outlive the session."""
-        if self.scratch is None:
+        if self.scratch is None and self._client.status == "running":
             self._client.run(_forget, self.name, on_error="ignore")
 
     def _each(self, function: Any, *columns: list[Any], kept: bool = True) -> list[Any]:
@@ -120,7 +120,7 @@ class DaskTasks(TaskSession):
 
     def _lost(self) -> TaskFailed:
         return TaskFailed(
-            f"the Dask scheduler at {self._client.scheduler.address} was lost; run again to resume with this stage"
+            f"the Dask scheduler at {self._address} was lost; run again to resume with this stage"
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ADDRESS_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 _START_S, _START_CPU_S = 1.5, 1.6
 _WORKER_CPU_S, _WORKER_BYTES = 1.2, 90 << 20
-"""Of the scheduler in the stage's process, and of each worker until its first task; measured on an idle machine."""
+"""Of the scheduler in the stage's process, and of each worker until its first task: mostly imports; measured."""
 
 
 class Dask(Engine):

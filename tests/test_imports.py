@@ -34,8 +34,8 @@ INFRA = (
 )  # fmt: skip
 """Packages of `infra/` from the ground up: each imports itself and those before it."""
 LIB = (
-    "kernels", "formats", "in_parts", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed",
-    "vertex", "gnn", "panels",
+    "kernels", "formats", "in_parts", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs",
+    "distributed", "vertex", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
 GNN = ("whole_graph", "sampler", "model", "objective", "distributed")

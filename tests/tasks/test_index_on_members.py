@@ -12,12 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
@@ -28,7 +25,6 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks.index import STAGE, IndexParams, on_members, row_parts
-from superworkflow.tasks.index.edge_parts import Degrees, cut_blocks, first_numbers
 from superworkflow.tasks.index.row_parts import FilePart, whole_lines
 from superworkflow.tasks.lib.edge_list.detect import SAMPLE_BYTES, detect
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
@@ -140,21 +136,6 @@ def test_every_line_is_in_one_part() -> None:
         ]
         assert b"".join(parts) == text[7:]
         assert all(part.endswith(b"\n") for part in list(filter(None, parts))[:-1])
-
-
-@given(st.lists(st.dictionaries(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=4))
-def test_numbers_are_by_degree_then_range_then_place(ranges: list[dict[int, int]]) -> None:
-    found = [
-        Degrees(np.array(sorted(each), np.int64), np.array([each[d] for d in sorted(each)], np.int64), 0, 0)
-        for each in ranges
-    ]
-    every = sorted(((-d, place) for place, each in enumerate(ranges) for d, n in each.items() for _ in range(n)))
-    for place, (each, firsts) in enumerate(zip(ranges, first_numbers(found), strict=True)):
-        assert firsts.tolist() == [every.index((-degree, place)) for degree in sorted(each)]
-    if every:
-        cut = cut_blocks(found, 20, 6)
-        assert [cut[0], cut[-1]] == [0, len(every)]
-        assert (np.diff(cut) <= 7).all()
 
 
 def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) -> None:

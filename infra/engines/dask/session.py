@@ -119,9 +119,7 @@ class DaskTasks(TaskSession):
             raise TaskFailed(f"a task on Dask failed: {type(error).__name__}: {error}") from error
 
     def _lost(self) -> TaskFailed:
-        return TaskFailed(
-            f"the Dask scheduler at {self._address} was lost; run again to resume with this stage"
-        )
+        return TaskFailed(f"the Dask scheduler at {self._address} was lost; run again to resume with this stage")
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def dask_scheduler(folder: Path) -> Iterator[str]:
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0",
         local_directory=str(folder), silence_logs="CRITICAL",
     ) as cluster:  # fmt: skip
         yield cluster.scheduler_address

@@ -144,7 +144,8 @@ def _local(job: StageRun[Any], whole_members: bool, closing: ExitStack) -> DaskT
     memory = job.resources.memory // workers
     cluster = closing.enter_context(LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, memory_limit=memory, host="127.0.0.1",
-        dashboard_address=None, local_directory=str(job.scratch / "dask"), silence_logs="CRITICAL",
+        dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, silence_logs="CRITICAL",
+        local_directory=str(job.scratch / "dask"),
     ))  # fmt: skip
     client = closing.enter_context(Client(cluster))
     return DaskTasks(client, job.progress, workers, job.threads // workers, memory, job.scratch)

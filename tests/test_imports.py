@@ -35,14 +35,14 @@ INFRA = (
 )  # fmt: skip
 """Packages of `infra/` from the ground up: each imports itself and those before it."""
 LIB = (
-    "kernels", "formats", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed",
-    "vertex", "gnn", "panels",
+    "kernels", "formats", "in_parts", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs",
+    "distributed", "vertex", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
 GNN = ("whole_graph", "sampler", "model", "objective", "distributed")
 """Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
-HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
+HEAVY = {"numba", "torch", "duckdb", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
 
 
 def _modules(room: str) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -118,7 +117,7 @@ def test_a_worker_that_is_killed(inputs, alone, tmp_path, monkeypatch):
     def kills(self: calls.Calls, *given: Any) -> None:
         if not killed:
             killed.extend(members_of(os.getpid()))
-            os.kill(killed[0], signal.SIGKILL)
+            killed[0].kill()
         submit(self, *given)
 
     monkeypatch.setattr(calls.Calls, "submit", kills)

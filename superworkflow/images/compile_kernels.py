@@ -55,6 +55,7 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS, draw_ne
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
+from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -67,7 +68,7 @@ from superworkflow.tasks.sample.partitioned.requester import ShardRequest
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.sparse_inputs import Inputs, as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork

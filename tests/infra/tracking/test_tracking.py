@@ -163,6 +163,7 @@ def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, tw
         "cost/total_usd": 0.08,
         "cost/saved_by_cache_usd": 0.03,
         "cost/unified_usd": 0.0,
+        "cost/value": 1 / (8.0 * 0.08),
         "runtime/walk-1_s": 8.0,
         "runtime/total_s": 8.0,
         "runtime/wall_s": 12.0,

@@ -1,4 +1,4 @@
-"""Subgraphs on Spark: the same files as in process."""
+"""The work of a task that makes subgraphs with all rows of the graph; `test_on_members` has the engines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION
 from superworkflow.tasks.sample import STAGE
@@ -21,7 +19,6 @@ from superworkflow.tasks.sample.replicated import SampleContext, ShardTask, _mak
 from superworkflow.tasks.sample.run import shards_of
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.spec import parse_spec
-from tests.spark import needs_spark
 from tests.tasks.sampling import PlainGraph, id_of, random_graph
 from tests.tasks.test_sample_stage import ENDS, SPEC
 
@@ -38,21 +35,8 @@ def make(graph: Dataset, output: Path, engine: str, seeds: Path | None = None) -
     ).dataset  # fmt: skip
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_the_same_subgraphs_in_process_and_on_spark(tmp_path: Path) -> None:
-    dataset = plain_graph().write(tmp_path / "graph")
-    here = make(dataset, tmp_path / "here", "in-process")
-    there = make(dataset, tmp_path / "there", "spark")
-    assert len(here.files()) > 6
-    assert here.manifest.files == there.manifest.files
-    assert here.stats == there.stats
-    assert here.digest == there.digest
-    assert not (tmp_path / "there" / PARTS_FOLDER).exists()
-
-
 def test_a_task_makes_the_shards_of_given_seeds(tmp_path: Path) -> None:
-    """The work of an executor where seeds are from a table: the driver sends those of its shards."""
+    """The work of a member where seeds are from a table: the stage's process sends those of its shards."""
     dataset, table = plain_graph().write(tmp_path / "graph"), tmp_path / "seeds.csv"
     table.write_text("\n".join(["id", *(id_of("b", n * n % 1500) for n in range(600)), ""]))
     made = make(dataset, tmp_path / "made", "in-process", table)

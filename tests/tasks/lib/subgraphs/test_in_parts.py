@@ -1,17 +1,15 @@
-"""Typed graphs and subgraphs on Spark, with tables and rows in parts: the very files and errors of one process."""
+"""Typed graphs and subgraphs with tables and rows in parts: the very files and errors of one process."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import io
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,79 +19,21 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.engines.spark.exchange import Step, exchange
-from superworkflow.infra.engines.spark.session import spark_session
+from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import heterograph, sample
-from superworkflow.tasks.heterograph import on_spark, spark_spans, spark_tables
+from superworkflow.tasks.heterograph import on_members, row_spans, table_parts
 from superworkflow.tasks.sample.partitioned import driver
+from tests.members import IN_TURN
 from tests.spark import needs_spark
 from tests.tasks.examples import framed
 from tests.tasks.heterograph_tables import Items, write_graph
 from tests.tasks.sampling import id_of, random_graph
 
-pytestmark = needs_spark
 GIB = 1 << 30
 ODD = ["0", "10", "9", "a b", 'q"', "a,b", "é", "🙂", "z" * 40, "x\ny", " "]
-
-
-@pytest.fixture(scope="module")
-def session(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One session for all: starting one takes longer than what is done here."""
-    progress, folder = Progress("tests", stream=io.StringIO()), tmp_path_factory.mktemp("session")
-    job = SimpleNamespace(
-        progress=progress, resources=Resources(cpu=2, memory=GIB), scratch=folder, engine_settings={}
-    )  # fmt: skip
-    with spark_session(cast("Any", job)) as made:
-        yield made
-
-
-def in_turn(session: Any, items: Sequence[Any], send: Any, *steps: Step) -> list[Any]:
-    """An exchange whose tasks run here, one after the other; what they are sent is pickled, as on Spark."""
-    sent = [each for number, item in enumerate(items) for each in _sent(number, send(item))]
-    for step in steps[:-1]:
-        sent = [each for task in range(step.tasks) for each in _sent(task, step.function(task, _of(task, sent)))]
-    return [steps[-1].function(task, _of(task, sent)) for task in range(steps[-1].tasks)]
-
-
-def _sent(sender: int, given: Any) -> list[Any]:
-    return [(task, sender, pickle.dumps(what)) for task, what in given]
-
-
-def _of(task: int, sent: list[Any]) -> list[Any]:
-    here = sorted((each for each in sent if each[0] == task), key=lambda each: each[1])
-    return [pickle.loads(what) for _, _, what in here]
-
-
-class Here:
-    """A session that can share a value and has an application id, which is all that callers need."""
-
-    def __init__(self) -> None:
-        self.sparkContext, self.applicationId = self, "here"
-
-    def broadcast(self, value: Any) -> Any:
-        return SimpleNamespace(value=value, destroy=lambda: None)
-
-
-@pytest.fixture
-def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages find a session whose tasks run here."""
-    for module in (on_spark, driver):
-        monkeypatch.setattr(module, "spark_session", lambda job, settings=None: contextlib.nullcontext(Here()))
-        monkeypatch.setattr(module, "exchange", in_turn)
-        monkeypatch.setattr(module, "run_tasks", lambda session, function, items: [function(item) for item in items])
-    monkeypatch.setattr(driver, "shuffled_bytes", lambda session: 0)
-
-
-@pytest.fixture
-def opened(session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stages find this session open."""
-    for module in (on_spark, driver):
-        monkeypatch.setattr(module, "spark_session", lambda job, settings=None: contextlib.nullcontext(session))
-    return session
 
 
 def make(
@@ -162,25 +102,16 @@ def tables(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("stood_in")
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize("ranges", [3, 7])
 def test_a_graph_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int) -> None:
-    monkeypatch.setattr(spark_tables, "PART_BYTES", 1000)
-    monkeypatch.setattr(on_spark, "make", partial(on_spark.make, ranges=ranges))
+    monkeypatch.setattr(table_parts, "PART_BYTES", 1000)
+    monkeypatch.setattr(on_members, "make", partial(on_members.make, ranges=ranges))
     graph = {"graph": str(tables(tmp_path / "tables"))}
     params = {"dangling": "drop", "parallel_edges": "keep" if ranges == 3 else "first"}
     here = make(heterograph.STAGE, tmp_path / "here", graph, "in-process", **params)
     assert here.stats["dangling_edges"]
-    assert_same(make(heterograph.STAGE, tmp_path / "there", graph, "spark", **params), here)
-
-
-def test_a_graph_on_spark_from_a_bucket_to_a_bucket(opened: Any, tmp_path: Path, s3_store: Store) -> None:
-    here = make(heterograph.STAGE, tmp_path / "here", {"graph": str(tables(tmp_path / "tables"))}, "in-process",
-                dangling="drop")  # fmt: skip
-    for file in (tmp_path / "tables").iterdir():
-        s3_store.root.join("tables", file.name).upload(file)
-    graph = {"graph": s3_store.root.join("tables").uri}
-    assert_same(make(heterograph.STAGE, s3_store.root.join("made").uri, graph, "spark", dangling="drop"), here)
+    assert_same(make(heterograph.STAGE, tmp_path / "there", graph, IN_TURN, **params), here)
 
 
 def spoiled(change: Callable[[dict[str, Items], dict[str, Items]], None], folder: Path) -> Path:
@@ -201,7 +132,7 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
     return change
 
 
-@pytest.mark.usefixtures("stood_in")
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -214,10 +145,10 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
 def test_refusals_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None], error: str
 ) -> None:
-    monkeypatch.setattr(spark_tables, "PART_BYTES", 10)  # a line of text or two
+    monkeypatch.setattr(table_parts, "PART_BYTES", 10)  # a line of text or two
     graph = {"graph": str(spoiled(change, tmp_path / "tables"))}
     messages = []
-    for engine in ("in-process", "spark"):
+    for engine in ("in-process", IN_TURN):
         with pytest.raises(UserError) as caught:
             make(heterograph.STAGE, tmp_path / engine, graph, engine)
         messages.append(str(caught.value))
@@ -241,11 +172,11 @@ def test_spans_are_whole_rows(tmp_path: Path, name: str, rows: list[bytes], begi
     path, copy = tmp_path / name, tmp_path / "copy"
     path.write_bytes(b"".join(rows))
     location, offset = Location.of(path), begins_at
-    pieces = spark_spans.pieces_of(location, path.stat().st_size, 100)
-    (spans,) = spark_spans.spans_of(pieces, [spark_spans.look(piece) for piece in pieces]).values()
+    pieces = row_spans.pieces_of(location, path.stat().st_size, 100)
+    (spans,) = row_spans.spans_of(pieces, [row_spans.look(piece) for piece in pieces]).values()
     assert len(spans) > 8
     for number, span in enumerate(spans):
-        spark_spans.copy_span(location, span, copy)
+        row_spans.copy_span(location, span, copy)
         text = copy.read_bytes().removeprefix(span.header)
         count = next(n for n in range(len(rows)) if b"".join(rows[offset : offset + n]) == text) if number else 0
         if not number:
@@ -269,8 +200,8 @@ def test_spans_are_whole_rows(tmp_path: Path, name: str, rows: list[bytes], begi
 )
 def test_what_is_not_split(tmp_path: Path, name: str, text: bytes) -> None:
     (tmp_path / name).write_bytes(text)
-    pieces = spark_spans.pieces_of(Location.of(tmp_path / name), len(text), 100)
-    assert not any(spark_spans.spans_of(pieces, [spark_spans.look(piece) for piece in pieces]).values())
+    pieces = row_spans.pieces_of(Location.of(tmp_path / name), len(text), 100)
+    assert not any(row_spans.spans_of(pieces, [row_spans.look(piece) for piece in pieces]).values())
 
 
 SEEDS = 'seed_op { op_name: "seed" node_set_name: "b" }'
@@ -304,7 +235,7 @@ def inputs_of(folder: Path, seeds: str) -> dict[str, str]:
     return inputs
 
 
-@pytest.mark.usefixtures("stood_in")
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize(
     ("ranges", "seeds", "params"),
     [
@@ -321,14 +252,16 @@ def test_subgraphs_of_rows_in_parts(
     monkeypatch.setattr(driver, "SHARDS_PER_CORE", 2)  # several batches
     inputs = inputs_of(tmp_path, seeds)
     here = make(sample.STAGE, tmp_path / "here", inputs, "in-process", **params)
-    there = make(sample.STAGE, tmp_path / "there", inputs, "spark", spark_mode="partitioned", **params)
+    there = make(sample.STAGE, tmp_path / "there", inputs, IN_TURN, spark_mode="partitioned", **params)
     assert int(here.stats["edges"] or 0) > 1000
     assert_same(there, here)
 
 
+@needs_spark
 def test_a_worker_that_is_killed_loses_no_subgraphs(
-    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared_spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(type(engine_named("spark")), "tasks", "tests.members:shared_spark")
     monkeypatch.setattr(driver, "make", partial(driver.make, ranges=3))
     monkeypatch.setattr(driver, "SHARDS_PER_CORE", 2)
     inputs, progress = inputs_of(tmp_path, SEEDS), Killer("sample", stream=io.StringIO())
@@ -359,26 +292,3 @@ class Killer(Progress):
                     process.kill()
                     self.killed = True
                     return
-
-
-def _twice(item: int) -> Iterator[tuple[int, str]]:
-    if item < 0:
-        raise UserError("negative", value=item)
-    yield from ((item % 2, f"{item}a"), (item % 2, f"{item}b"))
-
-
-def _back(task: int, sent: list[str]) -> Iterator[tuple[int, str]]:
-    yield 0, "".join(sent)
-
-
-def _all(task: int, sent: list[str]) -> list[str]:
-    return sent
-
-
-def test_an_exchange(session: Any) -> None:
-    """Items arrive in the order of their senders; of several faults the first is reported."""
-    steps = Step(2, _back), Step(3, _all)
-    assert exchange(session, range(5), _twice, *steps) == [["0a0b2a2b4a4b", "1a1b3a3b"], [], []]
-    assert exchange(session, [], _twice, *steps) == [["", ""], [], []]
-    with pytest.raises(UserError, match="got -2"):
-        exchange(session, [1, -2, 3, -4], _twice, *steps)

@@ -1,7 +1,8 @@
-"""Files of a heterograph from the parts that tasks have left: one task joins a file, through a bounded buffer."""
+"""Files of a dataset from the parts that tasks have left: one task joins a file, through a bounded buffer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,9 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks.lib.graph.heterograph_writer import PARQUET
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
 _COPY_BYTES = 8 << 20
-_WRITER = {name: value for name, value in PARQUET.items() if name != "row_group_size"}
 
 
 @dataclass(frozen=True)
@@ -41,25 +40,34 @@ class ArrayFile:
 
 
 @dataclass(frozen=True)
-class ColumnFile:
-    """A Parquet file of one column."""
+class TableFile:
+    """A Parquet file.
+
+    Args:
+        kept: what was left.
+        name: of the file.
+        schema: of the parts as well, but for the names of columns.
+        options: of `pq.write_table`, with `row_group_size`.
+        rows: how many it has.
+        parts: of which it is made, in order.
+    """
 
     kept: TaskOutputs
     name: str
-    column: str
-    kind: pa.DataType
+    schema: pa.Schema
+    options: Mapping[str, Any]
     rows: int
     parts: tuple[str, ...]
 
 
-def join_file(file: ArrayFile | ColumnFile) -> FileEntry:
+def join_file(file: ArrayFile | TableFile) -> FileEntry:
     """Make a file of its parts."""
     writer = TaskWriter(Location.of(file.kept.output))
     with writer.stream(file.name) as out:
         if isinstance(file, ArrayFile):
             _join_array(file, out)
         else:
-            _join_column(file, out)
+            _join_table(file, out)
     return writer.entries[0]
 
 
@@ -76,13 +84,14 @@ def _join_array(file: ArrayFile, out: SummedStream) -> None:
                 out.write(chunk)
 
 
-def _join_column(file: ColumnFile, out: SummedStream) -> None:
+def _join_table(file: TableFile, out: SummedStream) -> None:
     """Row groups of the same size, whatever the parts' sizes are."""
-    schema, most = pa.schema([(file.column, file.kind)]), PARQUET["row_group_size"]
+    schema, options = file.schema, dict(file.options)
+    most = options.pop("row_group_size")
     waiting = schema.empty_table()
-    with pq.ParquetWriter(out, schema, **_WRITER) as writer:
+    with pq.ParquetWriter(out, schema, **options) as writer:
         for part in file.parts:
-            waiting = pa.concat_tables([waiting, file.kept.table(part).rename_columns([file.column]).cast(schema)])
+            waiting = pa.concat_tables([waiting, file.kept.table(part).rename_columns(schema.names).cast(schema)])
             while len(waiting) >= most:
                 writer.write_table(waiting.slice(0, most).combine_chunks(), most)
                 waiting = waiting.slice(most)

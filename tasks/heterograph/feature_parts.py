@@ -1,4 +1,4 @@
-"""Features on Spark: from the rows of tables to ranges of items, where tasks put them in order, as parts of files."""
+"""Features in parts: from the rows of tables to ranges of items, where tasks put them in order, as parts of files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.tasks.heterograph.edge_blocks import EdgeBlocks, edges_name
 from superworkflow.tasks.heterograph.features import column_values, joined_values
-from superworkflow.tasks.heterograph.spark_edges import EdgeBlocks, edges_name
-from superworkflow.tasks.heterograph.spark_ids import Ranges, Scan, rows_name
-from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
+from superworkflow.tasks.heterograph.table_parts import Scan
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
 from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, feature_stem, take
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.in_parts.id_ranges import ROW_BITS, Ranges, row_keys, rows_name
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
 
 @dataclass(frozen=True)

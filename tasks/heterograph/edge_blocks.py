@@ -1,4 +1,4 @@
-"""Edges on Spark: blocks of them by their sources, each sorted by one task, and the same for reversed sets.
+"""Edges in parts: blocks of them by their sources, each sorted by one task, and the same for reversed sets.
 
 A block has the rows of consecutive nodes; a row is never cut. Blocks are cut by how many edges nodes have, which is
 counted in buckets of consecutive nodes.
@@ -14,10 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks.heterograph.refusals import UNKNOWN
-from superworkflow.tasks.heterograph.spark_ids import PartEndpoints, numbers_of, rows_name
-from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.in_parts.id_ranges import (
+    ROW_BITS,
+    UNKNOWN,
+    PartEndpoints,
+    numbers_of,
+    row_keys,
+    rows_name,
+)
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
 BLOCK_EDGES, BLOCK_NODES = 1 << 22, 1 << 20
 """Most edges of a block, unless one bucket has more."""
@@ -83,7 +88,7 @@ def keep_edges(
         end = 0 if sources[row] == UNKNOWN else 1
         dangling = (row, end, item.scan.ids()[end][row].as_py())
         sources, targets, rows = sources[~bad], targets[~bad], rows[~bad]
-    table = pa.table({"source": sources, "target": targets, "row": row_keys(item.scan.part.number, rows)})
+    table = pa.table({"source": sources, "target": targets, "row": row_keys(item.scan.number, rows)})
     kept.write(edges_name(item.item), table)
     return EdgePartSummary(
         int(bad.sum()), dangling, source_buckets.count_of(sources), target_buckets.count_of(targets)

@@ -1,4 +1,6 @@
-"""Stage `prepare` on Spark: executors count whole shards of the walks; counts are added up by ranges of vertices.
+"""Stage `prepare` on the members of an engine: tasks count whole shards of the walks.
+
+Counts are added up by ranges of vertices.
 
 The arrays built from the counts are small compared with the walks (about 40 bytes per vertex, less than training
 needs), and one task builds them with the code of the in-process stage, so that sums are rounded in the same way.
@@ -6,7 +8,7 @@ needs), and one task builds them with the code of the in-process stage, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.spark.session import spark_session
-from superworkflow.infra.engines.spark.tasks import collected
+from superworkflow.infra.engines.task_session import Step, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
@@ -47,21 +48,21 @@ def run(job: StageRun[PrepareParams]) -> Output:
     work = PrepareContext(walks.uri, job.output.location.uri, vertices, RANGE_VERTICES, job.params)
     job.output.claim(FILES)
     names = walks.files("walks-*.npy")
-    with spark_session(job) as session:
-        context = session.sparkContext
+    with open_tasks(job) as session:
         # Each task holds counts of all vertices: no more tasks than run at a time.
-        tasks = max(1, min(len(names), context.defaultParallelism))
+        tasks = max(1, min(len(names), session.slots))
         ranges = -(-vertices // work.range_vertices)
-        counted = context.parallelize(names, tasks).mapPartitions(partial(_count, work))
-        summed = counted.reduceByKey(np.add, max(1, min(ranges, context.defaultParallelism)))
-        (result,) = collected(summed.repartition(1).mapPartitions(partial(_write, work)))
-    entries: tuple[FileEntry, ...] = result[0]
-    output: Output = result[1]
+        shares = [names[task::tasks] for task in range(tasks)]
+        [made] = session.exchange(
+            shares, partial(_count, work), Step(max(1, ranges), _add), Step(1, partial(_write, work))
+        )  # fmt: skip
+    entries: tuple[FileEntry, ...] = made[0]
+    output: Output = made[1]
     job.output.adopt(entries)
     return output
 
 
-def _count(work: PrepareContext, names: Iterator[str]) -> Iterator[Range]:
+def _count(work: PrepareContext, names: Sequence[str]) -> Iterator[Range]:
     """Counts of the shards of one task, by range of vertices.
 
     Raises:
@@ -82,11 +83,16 @@ def _count(work: PrepareContext, names: Iterator[str]) -> Iterator[Range]:
         yield number, counts[first : first + work.range_vertices]
 
 
-def _write(work: PrepareContext, ranges: Iterator[Range]) -> Iterator[tuple[tuple[FileEntry, ...], Output]]:
+def _add(number: int, counts: list[NDArray[np.int64]]) -> Iterator[tuple[int, Range]]:
+    if counts:
+        yield 0, (number, np.sum(counts, axis=0))
+
+
+def _write(work: PrepareContext, _: int, ranges: list[Range]) -> tuple[tuple[FileEntry, ...], Output]:
     counts = np.zeros(work.vertices, np.int64)
     for number, values in ranges:
         first = number * work.range_vertices
         counts[first : first + len(values)] = values
     writer = TaskWriter(Location.of(work.output))
     output = write_vocabulary(writer, counts, Dataset.open(Location.of(work.walks)), work.params)
-    yield writer.entries, output
+    return writer.entries, output

@@ -1,16 +1,17 @@
-"""The index stage on Spark: the same files as in process, from many small parts of the input and of the graph."""
+"""The index stage on members: the same files as in process, from many small parts of the input and of the graph.
+
+Tasks run in turn here; `test_on_members` has the engines.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import random
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,30 +19,25 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
-from superworkflow.tasks.index import STAGE, IndexParams, on_spark, spark_csr, spark_rows
-from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
-from superworkflow.tasks.index.spark_rows import FilePart, whole_lines
-from superworkflow.tasks.index.spark_steps import number_vertices
+from superworkflow.tasks.index import STAGE, IndexParams, on_members, row_parts
+from superworkflow.tasks.index.row_parts import FilePart, whole_lines
 from superworkflow.tasks.lib.edge_list.detect import SAMPLE_BYTES, detect
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
-from superworkflow.tasks.lib.graph.graph_writer import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
-from tests.spark import needs_spark
+from tests.members import IN_TURN
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several parts and blocks of small files."""
-    monkeypatch.setattr(spark_rows, "PART_BYTES", 30_000)
-    monkeypatch.setattr(spark_csr, "BLOCK_ARCS", 4000)
-    monkeypatch.setattr(spark_csr, "BLOCK_VERTICES", 300)
+def small_parts(in_turn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts, ranges and blocks of small files."""
+    monkeypatch.setattr(row_parts, "PART_BYTES", 30_000)
+    monkeypatch.setattr(on_members, "RANGE_ROWS", 2500)
+    monkeypatch.setattr(on_members, "BLOCK_ARCS", 4000)
+    monkeypatch.setattr(on_members, "BLOCK_VERTICES", 300)
 
 
 def edge_rows(count: int) -> list[tuple[str, str, float]]:
@@ -61,18 +57,16 @@ def make(path: Path | str, output: Path | str, engine: str, cpu: int = 2, **para
 
 
 def same(path: Path, folder: Path, **params: Any) -> Dataset:
-    """Make it in process and on Spark, hold one against the other."""
+    """Make it in process and in parts, hold one against the other; needs `in_turn`."""
     here = make(path, folder / "one", "in-process", cpu=1, **params)
     two = make(path, folder / "two", "in-process", cpu=2, **params)
-    there = make(path, folder / "spark", "spark", **params)
+    there = make(path, folder / "parts", IN_TURN, **params)
     assert there.manifest.files == here.manifest.files == two.manifest.files
     assert dict(there.stats) == dict(here.stats)
-    assert not (folder / "spark" / PARTS_FOLDER).exists()
+    assert not (folder / "parts" / PARTS_FOLDER).exists()
     return there
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
 def test_the_same_files_as_in_process(tmp_path: Path) -> None:
     text = "source,target,weight\n" + "".join(f"{u},{v},{w}\n" for u, v, w in edge_rows(9000))
     (tmp_path / "edges.csv").write_text(text)
@@ -80,11 +74,9 @@ def test_the_same_files_as_in_process(tmp_path: Path) -> None:
     assert made.stats["self_loops_dropped"] > 1
     assert made.stats["isolated_vertices"] >= 1
     assert made.stats["trimmed_edges"] > 0
-    assert len(np.diff(made.array("indptr.npy"))) > 300  # more than one block
+    assert made.stats["vertices"] > 300  # more than one block
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
 def test_row_groups_of_parquet(tmp_path: Path) -> None:
     rows = edge_rows(3000)
     columns = dict(zip(("from", "to", "weight"), map(list, zip(*rows, strict=True)), strict=True))
@@ -93,8 +85,6 @@ def test_row_groups_of_parquet(tmp_path: Path) -> None:
     assert made.stats["rows_read"] == 3001
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_rows_between_two_times(tmp_path: Path, kind: str) -> None:
     path, times = tmp_path / f"edges.{kind}", [f"2004-0{1 + row % 9}-01T00:00:00Z" for row in range(3001)]
@@ -108,20 +98,16 @@ def test_rows_between_two_times(tmp_path: Path, kind: str) -> None:
     assert made.stats["rows_read"] == sum("2004-03" <= time < "2004-06" for time in times)
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
 def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
     (tmp_path / "edges.tsv").write_text("".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(9000)))
     s3_store.root.join("edges.tsv").upload(tmp_path / "edges.tsv")
-    there = make(s3_store.root.join("edges.tsv").uri, s3_store.root.join("graph").uri, "spark")
+    there = make(s3_store.root.join("edges.tsv").uri, s3_store.root.join("graph").uri, IN_TURN)
     here = make(tmp_path / "edges.tsv", tmp_path / "here", "in-process")
     assert there.manifest.files == here.manifest.files
     assert there.digest == here.digest
     assert there.location.walk_files() == ["indices.npy", "indptr.npy", "manifest.json", "vertices.parquet"]
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
 @pytest.mark.parametrize(
     ("text", "params"),
     [
@@ -133,52 +119,12 @@ def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
 def test_errors_are_those_of_the_stage_in_process(tmp_path: Path, text: str, params: dict[str, Any]) -> None:
     (tmp_path / "edges.csv").write_text("source,target,weight\n"[: None if ",1" in text else 0] + text)
     messages = []
-    for engine in ("in-process", "spark"):
+    for engine in ("in-process", IN_TURN):
         with pytest.raises(UserError) as raised:
             make(tmp_path / "edges.csv", tmp_path / "none", engine, **params)
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
     assert Dataset.find(Location.of(tmp_path / "none")) is None
-
-
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_numbers_stay_when_kept_rows_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds of ranges come from a sample, and the order of rows, so the sample, differs with each evaluation."""
-
-    def numbered(job: StageRun[IndexParams]) -> Output:
-        with spark_session(job, {"spark.sql.shuffle.partitions": "5"}) as session:
-            alike = session.range(20_000).selectExpr("CAST(1 AS BIGINT) AS degree", "CAST(id AS STRING) AS node")
-            vertices = number_vertices(alike.mapInArrow(in_any_order, "degree bigint, node string"))
-            before = {row["node"]: row["id"] for row in vertices.collect()}
-            session.catalog.clearCache()
-            after = {row["node"]: row["id"] for row in vertices.where("id >= 0 OR id < 0").collect()}
-        assert after == before
-        assert sorted(after.values()) == list(range(20_000))
-        return Output(rows=0)
-
-    monkeypatch.setattr(on_spark, "run", numbered)
-    (tmp_path / "edges.csv").write_text("a,b\n")
-    make(tmp_path / "edges.csv", tmp_path / "none", "spark")
-
-
-def in_any_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(batches)
-    # The processes of Spark's workers have the same state of `random`.
-    yield from table.take(random.SystemRandom().sample(range(len(table)), len(table))).to_batches()
-
-
-def test_arcs_and_vertices_of_a_block_must_have_the_same_rows() -> None:
-    first, same, other = (spark_csr._written(0, 5, spark_csr._rows_sum(np.array(u))) for u in U_OF_ARCS)
-    lengths = spark_csr._written(0, 2, spark_csr._rows_sum(np.array([0, 1]), np.array([3, 2])))
-    rows = lengths.to_pylist()
-    spark_csr._check_rows(first.to_pylist(), rows, 1)
-    spark_csr._check_rows(same.to_pylist(), rows, 1)
-    with pytest.raises(RuntimeError, match=r"arcs are not those .* \[0\]"):
-        spark_csr._check_rows(other.to_pylist(), rows, 1)
-
-
-U_OF_ARCS = ([0, 0, 0, 1, 1], [1, 0, 1, 0, 0], [0, 0, 1, 1, 1])
 
 
 def test_every_line_is_in_one_part() -> None:
@@ -192,32 +138,6 @@ def test_every_line_is_in_one_part() -> None:
         assert all(part.endswith(b"\n") for part in list(filter(None, parts))[:-1])
 
 
-def test_blocks_hold_a_bounded_number_of_arcs_and_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_csr, "BLOCK_ARCS", 10)
-    monkeypatch.setattr(spark_csr, "BLOCK_VERTICES", 6)
-    arcs = np.array([25, 4, 6, 1, 0, 0, 0, 0, 0, 0, 3])
-    starts = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 18])
-    blocks = blocks_of(arcs, starts)
-    assert blocks.firsts.tolist() == [0, 1, 3, 9, 10, 18]
-    assert blocks.arcs.tolist() == [0, 25, 35, 36, 36, 39]
-    assert blocks.with_arcs() == [0, 1, 2, 4]
-
-
-def test_vertices_file_does_not_depend_on_the_parts(tmp_path: Path) -> None:
-    rows = 2 * VERTICES_ROW_GROUP + 1000
-    labels = pa.array(np.arange(rows)).cast(pa.large_string())
-    table = pa.table([labels, pa.array(np.arange(rows))], VERTICES)
-    pq.write_table(table, tmp_path / "whole", **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
-    parts = []
-    for number, (first, last) in enumerate([(0, 700_001), (700_001, 700_002), (700_002, rows)]):
-        parts.append(Location.of(tmp_path / f"part-{number}"))
-        with pa.ipc.new_file(tmp_path / f"part-{number}", VERTICES) as stream:
-            stream.write_table(table.slice(first, last - first))
-    with (tmp_path / "joined").open("wb") as raw:
-        join_vertices(iter(parts), SummedStream(raw))
-    assert (tmp_path / "joined").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
 def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) -> None:
     text = "source\ttarget\n" + "".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(90_000))
     for name, data in (("a.tsv", text.encode()), ("a.tsv.gz", gzip.compress(text.encode(), 0))):
@@ -226,7 +146,7 @@ def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) 
             found = detect(stream, IndexParams(), name)
             assert stream.tell() < 2 * SAMPLE_BYTES < len(data)
         assert found == Dialect("tsv", "\t", name.endswith(".gz"), 14, 1, (0, 1, -1), ("source", "target"))
-    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [FilePart()]
+    assert row_parts.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [FilePart()]
 
 
 def test_a_damaged_part_of_parquet_is_an_error_of_its_own(tmp_path: Path) -> None:
@@ -235,8 +155,8 @@ def test_a_damaged_part_of_parquet_is_an_error_of_its_own(tmp_path: Path) -> Non
     pq.write_table(pa.table({"source": list(range(5000)), "target": list(range(5000))}), path, row_group_size=1000)
     with path.open("rb") as stream:
         dialect = detect(stream, IndexParams(), str(path))
-    part = spark_rows.parts_of(Location.of(path), dialect)[2]
-    read = partial(spark_rows._parquet_rows, Location.of(path), dialect, part)
+    part = row_parts.parts_of(Location.of(path), dialect)[2]
+    read = partial(row_parts._parquet_rows, Location.of(path), dialect, part)
     (tmp_path / "there").mkdir()
     assert sum(len(columns[0]) for columns in read(tmp_path / "there")) == 1000
     bytes_there = bytearray(path.read_bytes())

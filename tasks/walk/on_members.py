@@ -1,6 +1,6 @@
-"""Stage `walk` on Spark: the same shards, in one of two ways.
+"""Stage `walk` on the members of an engine: the same shards, in one of two ways.
 
-Replicated, each executor has the whole graph and makes whole shards by itself; partitioned, each has a part of the
+Replicated, each member has the whole graph and makes whole shards by itself; partitioned, each has a part of the
 graph, and walks travel between them.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 from superworkflow.infra.contract.estimate import Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.spark.session import python_memory
+from superworkflow.infra.engines import engine
 from superworkflow.tasks.walk.estimates import estimate
 from superworkflow.tasks.walk.params import WalkParams
 
@@ -25,27 +25,23 @@ _MODULES: dict[Mode, str] = {
 
 def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
-    chosen = mode(job.params, job.inputs["graph"].stats, job.resources)
-    job.progress.log(f"walks on Spark, the graph {chosen}")
+    chosen = mode(job.engine, job.params, job.inputs["graph"].stats, job.resources)
+    job.progress.log(f"walks on {job.engine}, the graph {chosen}")
     module = importlib.import_module(_MODULES[chosen])
     result: Output = module.run(job)
     return result
 
 
-def mode(params: WalkParams, graph: Stats, resources: Resources) -> Mode:
-    """Mode of walking: replicated while the whole graph's walker fits the memory that an executor gives to Python.
+def mode(name: str, params: WalkParams, graph: Stats, resources: Resources) -> Mode:
+    """Mode of walking: replicated while the whole graph's walker fits the memory that a member has for tasks.
 
     Args:
+        name: of the engine.
         params: of the walks; `spark_mode` may force one.
         graph: stats of the index dataset.
-        resources: with the executors; without any, the stage's own memory counts.
+        resources: with the members; without any, the stage's own memory counts.
     """
     if params.spark_mode != "auto":
         return params.spark_mode
-    fits = estimate(params, {"graph": graph}, resources).memory_bytes <= memory_for_walks(resources)
+    fits = estimate(params, {"graph": graph}, resources).memory_bytes <= engine(name).member_memory(resources)
     return "replicated" if fits else "partitioned"
-
-
-def memory_for_walks(resources: Resources) -> int:
-    """Bytes that the process of a walker may use."""
-    return python_memory(resources)

@@ -1,17 +1,17 @@
-"""Records on Spark: a task for each file, which reads the graph by its machine's copy and writes straight to the store.
+"""Records on the members of an engine: a task for each file.
 
-A file depends on its subgraphs and the graph alone; one that is made again, after its executor was lost, is the same.
+It reads the graph by its machine's copy, and writes straight to the store.
+
+A file depends on its subgraphs and the graph alone; one that is made again, after its member was lost, is the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
-from superworkflow.infra.engines.spark.session import runs_here, spark_session
-from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
@@ -27,7 +27,7 @@ class RecordInputs:
 
     Args:
         graph, subgraphs: URIs of the datasets.
-        folder: where this machine keeps its copies; the system's temporary folder when None.
+        folder: where this machine keeps its copies; that of its members when None.
     """
 
     graph: str
@@ -52,10 +52,10 @@ def run(job: StageRun[RecordsParams]) -> Output:
     plan = plan_of(subgraphs, source, params)
     job.output.claim(plan.files)
     write_schema(job.output, source)
-    inputs = RecordInputs(graph.uri, subgraphs.uri, str(job.scratch) if runs_here(job) else None)
-    files = [File(inputs, job.output.location.uri, params, shard) for shard in plan.shards]
-    with spark_session(job) as session:
-        for entries in run_tasks(session, _make, files):
+    with open_tasks(job) as tasks:
+        inputs = RecordInputs(graph.uri, subgraphs.uri, tasks.scratch)
+        files = [File(inputs, job.output.location.uri, params, shard) for shard in plan.shards]
+        for entries in tasks.run_tasks(_make, files):
             job.output.adopt(entries)
     return Output(rows=plan.records, stats=plan.stats)
 
@@ -67,7 +67,7 @@ def _make(file: File) -> tuple[FileEntry, ...]:
     return writer.entries
 
 
-@cache  # for the life of the process: it serves one stage
+@member_cache
 def _opened(inputs: RecordInputs) -> tuple[FeatureSource, SharedDataset]:
     graph, subgraphs = (SharedDataset.at(uri, inputs.folder) for uri in (inputs.graph, inputs.subgraphs))
     return open_source(graph, subgraphs), subgraphs

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.infra.engines.shared_dataset import member_folder
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
@@ -57,10 +58,10 @@ class TaskOutputs:
 
 
 def executor_folder(name: str) -> Path:
-    """A folder of this name on the first disk that Spark gives an executor; an absolute path as it is."""
+    """A folder of this name on the disk of a member, the first one that Spark gives it; an absolute path as it is."""
     own = os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep)  # as Spark's own cluster has them
     of_all = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return Path(own[0] or of_all[0] or tempfile.gettempdir()) / name
+    return Path(own[0] or of_all[0] or member_folder()) / name
 
 
 def on_this_disk(place: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,6 @@
-"""The stage heterograph on Spark: the same files. No task holds more than a part of a table or a range of a set.
+"""The stage heterograph on the members of an engine: the same files.
+
+No task holds more than a part of a table or a range of a set.
 
 1. Each part of a table is read, and its ids are left in the dataset's folder.
 2. Ids go to ranges by their bytes, where they are sorted; a node's number is its place in its range and those before.
@@ -25,22 +27,10 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.spark.exchange import Step, exchange
-from superworkflow.infra.engines.spark.session import spark_session
-from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.engines.task_session import Step, TaskSession, open_tasks
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.context import write_context
-from superworkflow.tasks.heterograph.layout import SchemaLayout, layout_of, named_ends, sorted_features
-from superworkflow.tasks.heterograph.refusals import (
-    DANGLING,
-    DUPLICATE,
-    MOST_NODES,
-    check_rows,
-    column_of,
-    dangling_end,
-    duplicate,
-)
-from superworkflow.tasks.heterograph.spark_edges import (
+from superworkflow.tasks.heterograph.edge_blocks import (
     Buckets,
     EdgeBlocks,
     EdgePartSummary,
@@ -53,37 +43,46 @@ from superworkflow.tasks.heterograph.spark_edges import (
     sort_edges,
     sort_reversed,
 )
-from superworkflow.tasks.heterograph.spark_features import (
+from superworkflow.tasks.heterograph.feature_parts import (
     Placed,
     SendFeatures,
     part_name,
     place_features,
     send_features,
 )
-from superworkflow.tasks.heterograph.spark_files import ArrayFile, ColumnFile, join_file
-from superworkflow.tasks.heterograph.spark_ids import (
+from superworkflow.tasks.heterograph.layout import SchemaLayout, layout_of, named_ends, sorted_features
+from superworkflow.tasks.heterograph.refusals import (
+    DANGLING,
+    DUPLICATE,
+    MOST_NODES,
+    check_rows,
+    column_of,
+    dangling_end,
+    duplicate,
+)
+from superworkflow.tasks.heterograph.row_spans import RowSpan, look, spans_of
+from superworkflow.tasks.heterograph.table_parts import Scan, TablePart, large_pieces, parts_of, scan
+from superworkflow.tasks.heterograph.values import BadValue
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.heterograph_writer import PARQUET, stats_of, write_graph_file
+from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema
+from superworkflow.tasks.lib.importers.dgl_chunked import schema_alone
+from superworkflow.tasks.lib.in_parts.id_ranges import (
+    ROW_BITS,
     IdColumn,
     PartEndpoints,
     Ranges,
-    Scan,
     Scanned,
     bounds_of,
     ids_name,
     look_up,
     number_ids,
-    scan,
     send_ids,
     send_names,
 )
-from superworkflow.tasks.heterograph.spark_spans import RowSpan, look, spans_of
-from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, TablePart, large_pieces, parts_of
-from superworkflow.tasks.heterograph.values import BadValue
-from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
-from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
-from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file
-from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema
-from superworkflow.tasks.lib.importers.dgl_chunked import schema_alone
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.in_parts.joined_files import ArrayFile, TableFile, join_file
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
 RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
 """Largest range of nodes: ids, and bytes of the table that they come from."""
@@ -97,17 +96,17 @@ def run(job: StageRun[HeterographParams]) -> Output:
     """
     if "graph" not in job.sources:
         raise UserError("an edge list without a schema is read in process alone", where="heterograph: engine",
-                        value="spark", remedy="Set the engine to in-process, or give a schema")  # fmt: skip
-    with spark_session(job) as session:
+                        value=job.engine, remedy="Set the engine to in-process, or give a schema")  # fmt: skip
+    with open_tasks(job) as session:
         return make(job, session)
 
 
-def make(job: StageRun[HeterographParams], session: Any, ranges: int | None = None) -> Output:
+def make(job: StageRun[HeterographParams], session: TaskSession, ranges: int | None = None) -> Output:
     """`run`, in a session that is open.
 
     Args:
         job: the stage's run.
-        session: an open `SparkSession`.
+        session: its open tasks.
         ranges: of each set of nodes and blocks of each set of edges; None for as many as their sizes ask for.
     """
     source = job.sources["graph"]
@@ -119,7 +118,7 @@ def make(job: StageRun[HeterographParams], session: Any, ranges: int | None = No
 @dataclass
 class _Maker:
     job: StageRun[HeterographParams]
-    session: Any
+    session: TaskSession
     layout: SchemaLayout
     wanted: int | None
     spans: dict[str, list[RowSpan]] = field(default_factory=dict)
@@ -158,7 +157,7 @@ class _Maker:
         self._sort_edges()
         self._sort_reversed()
         self._place_features()
-        for entry in run_tasks(self.session, join_file, list(self._files())):
+        for entry in self.session.run_tasks(join_file, list(self._files())):
             job.output.adopt([entry])
         nodes = [
             NodeSet(each.name, self._nodes(number), sorted_features(each.features))
@@ -193,7 +192,7 @@ class _Maker:
         self._parts_of("nodes", [each for each in self.layout.node_sets if self.layout.table(each)])
         self._parts_of("edges", own[len(named) :])
         items = [each for scans in self.scans.values() for each in scans]
-        for item, found in zip(items, run_tasks(self.session, scan, items), strict=True):
+        for item, found in zip(items, self.session.run_tasks(scan, items), strict=True):
             self.scanned[item.part.number] = found
         for each in self.own.values():
             rows = 0
@@ -206,13 +205,13 @@ class _Maker:
         sets: list[Any] = [*self.layout.node_sets, *self.own.values()]
         tables = dict.fromkeys(self.layout.table(each) for each in sets if self.layout.table(each))
         pieces = large_pieces(self.job.sources["graph"], tables)
-        self.spans = spans_of(pieces, run_tasks(self.session, look, pieces))
+        self.spans = spans_of(pieces, self.session.run_tasks(look, pieces))
 
     def _parts_of(self, kind: str, sets: list[Any]) -> None:
         for each in sets:
             parts = parts_of(self.job.sources["graph"], self.layout.table(each), len(self.parts), self.spans)
             names = ("id",) if kind == "nodes" else (column_of(each, "source"), column_of(each, "target"))
-            self.scans[f"{kind} {each.name}"] = [Scan(self.kept, part, names) for part in parts]
+            self.scans[f"{kind} {each.name}"] = [Scan(self.kept, part.number, part, names) for part in parts]
             self.parts += parts
 
     def _columns(self, nodes: NodeSetSchema) -> list[tuple[Scan, int]]:
@@ -240,7 +239,7 @@ class _Maker:
             self.ranges.append(Ranges(number, bounds, tasks, not self.layout.table(nodes), features))
             items += [IdColumn(item, column, self.ranges[-1]) for item, column in columns]
             tasks += len(self.ranges[-1])
-        made = exchange(self.session, items, send_ids, Step(tasks, partial(number_ids, self.kept, self.ranges)))
+        made = self.session.exchange(items, send_ids, Step(tasks, partial(number_ids, self.kept, self.ranges)))
         for number, ranges in enumerate(self.ranges):
             found = made[ranges.first : ranges.first + len(ranges)]
             repeated = [each.repeated for each in found if each.repeated is not None]
@@ -275,8 +274,8 @@ class _Maker:
             ends = self.ranges[self.number[names[0]]], self.ranges[self.number[names[1]]]
             items.append((PartEndpoints(item, place, ends), self._buckets(names[0]), self._buckets(names[1])))
         tasks = sum(map(len, self.ranges))
-        found = exchange(
-            self.session, [item for item, _, _ in items], send_names,
+        found = self.session.exchange(
+            [item for item, _, _ in items], send_names,
             Step(tasks, partial(look_up, self.kept, self.ranges, self.bases)),
             Step(len(items), partial(keep_edges, self.kept, items)),
         )  # fmt: skip
@@ -317,7 +316,7 @@ class _Maker:
             SendEdges(self.kept, place, self.blocks[edge_set]) for place, (edge_set, _) in enumerate(self._edge_items())
         ]
         first = self.job.params.parallel_edges == "first"
-        made = exchange(self.session, items, send_edges, Step(tasks, partial(sort_edges, self.kept, sets, first)))
+        made = self.session.exchange(items, send_edges, Step(tasks, partial(sort_edges, self.kept, sets, first)))
         for number, blocks in self.blocks.items():
             found = made[blocks.first : blocks.first + len(blocks)]
             self.edge_bases[number] = np.cumsum([0, *(each.count for each in found)])
@@ -339,7 +338,7 @@ class _Maker:
             for number, others in by.items()
             for place in range(len(self.blocks[number]))
         ]
-        made = exchange(self.session, items, send_reversed, Step(tasks, partial(sort_reversed, self.kept, sets)))
+        made = self.session.exchange(items, send_reversed, Step(tasks, partial(sort_reversed, self.kept, sets)))
         for blocks in sets:
             self.blocks[blocks.number] = blocks
             self.edge_bases[blocks.number] = np.cumsum([0, *made[blocks.first : blocks.first + len(blocks)]])
@@ -357,7 +356,7 @@ class _Maker:
                 for item in self.scans[f"{kind} {each.name}"]:
                     items.append(SendFeatures(item, features, cut, place.get(item.part.number, 0), tasks))
                 tasks += len(cut)
-        made = exchange(self.session, items, send_features, Step(tasks, partial(place_features, self.kept, placed)))
+        made = self.session.exchange(items, send_features, Step(tasks, partial(place_features, self.kept, placed)))
         for each in placed:
             self.sizes[each.kind, each.cut.number] = made[each.first : each.first + len(each.cut)]
 
@@ -374,11 +373,11 @@ class _Maker:
             else:
                 yield f"edges-{number}-origin.npy"
 
-    def _files(self) -> Iterator[ArrayFile | ColumnFile]:
+    def _files(self) -> Iterator[ArrayFile | TableFile]:
         for number, nodes in enumerate(self.layout.node_sets):
             parts = tuple(ids_name(number, place) for place in range(len(self.ranges[number])))
             count = self._nodes(number)
-            yield ColumnFile(self.kept, f"nodes-{number}-ids.parquet", "id", pa.large_string(), count, parts)
+            yield _column_file(self.kept, f"nodes-{number}-ids.parquet", "id", pa.large_string(), count, parts)
             yield from self._feature_files("nodes", number, sorted_features(nodes.features), count)
         for number, edges in enumerate(self.layout.edge_sets):
             blocks, bases = self.blocks[number], self.edge_bases[number]
@@ -398,13 +397,13 @@ class _Maker:
 
     def _feature_files(
         self, kind: str, number: int, features: tuple[Feature, ...], count: int
-    ) -> Iterator[ArrayFile | ColumnFile]:
+    ) -> Iterator[ArrayFile | TableFile]:
         sizes = self.sizes.get((kind, number), [])
         for column, feature in enumerate(features):
             stem = feature_stem(kind, number, column)
             name = [part_name(stem, place) for place in range(len(sizes))]
             if feature.dtype == STRING:
-                yield ColumnFile(self.kept, f"{stem}.parquet", "value", string_type(feature), count, tuple(name))
+                yield _column_file(self.kept, f"{stem}.parquet", "value", string_type(feature), count, tuple(name))
             elif feature.is_ragged:
                 entries = [each[column] for each in sizes]
                 inner = tuple(size for size in feature.shape[1:] if size is not None)
@@ -419,6 +418,12 @@ class _Maker:
             else:
                 shape = (count, *(size for size in feature.shape if size is not None))
                 yield ArrayFile(self.kept, f"{stem}.npy", DTYPES[feature.dtype], shape, tuple(name))
+
+
+def _column_file(
+    kept: TaskOutputs, name: str, column: str, kind: pa.DataType, rows: int, parts: tuple[str, ...]
+) -> TableFile:
+    return TableFile(kept, name, pa.schema([(column, kind)]), PARQUET, rows, parts)
 
 
 def _feature_names(kind: str, number: int, features: tuple[Feature, ...]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES
 from superworkflow.tasks.heterograph.tables import PARQUET, format_of
-from superworkflow.tasks.index.spark_rows import whole_lines
+from superworkflow.tasks.index.row_parts import whole_lines
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 
 _BLOCK = 1 << 20

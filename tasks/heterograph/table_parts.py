@@ -1,31 +1,30 @@
 """Parts of tables, which executors read by themselves.
 
 A part is some row groups of a Parquet file, a range of bytes of another file, or a whole file: compressed files can
-only be read from their beginning, and so can CSV files with quotes (`spark_spans`).
+only be read from their beginning, and so can CSV files with quotes (`row_spans`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from superworkflow.infra.storage.digest import file_sha256
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.source import Source, changed
-from superworkflow.tasks.heterograph.spark_spans import FileChunk, RowSpan, copy_span, pieces_of
+from superworkflow.tasks.heterograph.refusals import text_ids
+from superworkflow.tasks.heterograph.row_spans import FileChunk, RowSpan, copy_span, pieces_of
 from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch, batch_rows, read_parquet
+from superworkflow.tasks.lib.in_parts.id_ranges import IdPart, Scanned
 
 PART_BYTES = 64 << 20
 """Bytes of a file that a task reads, unless a row group is larger, or the file cannot be split."""
-ROW_BITS = 32
-"""Bits of a row's number in its part; the part's number is above. Keys have the order of the table's rows."""
 
 
 class TablePart(NamedTuple):
@@ -168,6 +167,21 @@ def _pieces(location: Location, size: int) -> list[tuple[tuple[int, int] | None,
     return pieces
 
 
-def row_keys(part: int, rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Keys of rows of a part."""
-    return (np.int64(part) << np.int64(ROW_BITS)) | rows.astype(np.int64)
+@dataclass(frozen=True)
+class Scan(IdPart):
+    """Columns of ids of one part, to be read."""
+
+    part: TablePart
+    columns: tuple[str, ...]
+
+
+def scan(item: Scan) -> Scanned:
+    """Read the ids of a part.
+
+    Raises:
+        UserError: the table cannot be read, or an id is none; names file and row.
+    """
+    batches = item.part.batches(item.columns)
+    return item.leave(
+        ([ids.cast(pa.large_string()) for ids in text_ids(batch)] for batch in batches), len(item.columns)
+    )

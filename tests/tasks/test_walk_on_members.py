@@ -1,14 +1,11 @@
-"""Walks on Spark: the same files as in process, whatever happens to a worker."""
+"""Walks with the whole graph in each member: the same files and errors as in process; tasks run in turn here."""
 
 from __future__ import annotations
 
-import contextlib
 import io
-import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from superworkflow.infra.base.errors import UserError
@@ -18,11 +15,10 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
-from superworkflow.infra.storage.store import Store
 from superworkflow.tasks.walk import STAGE, estimates
-from superworkflow.tasks.walk.on_spark import mode
+from superworkflow.tasks.walk.on_members import mode
 from superworkflow.tasks.walk.params import WalkParams
-from tests.spark import needs_spark
+from tests.members import IN_TURN
 from tests.tasks.test_walk_stage import write_graph
 
 GIB = 1 << 30
@@ -41,76 +37,29 @@ def make(graph: Dataset, output: str | Path, params: dict[str, Any], engine: str
     return execute(STAGE, params, {"graph": graph.uri}, str(output), resources, progress, engine).dataset
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_same_walks_on_one_thread_two_and_spark(tmp_path: Path, weighted: bool) -> None:
+def test_the_same_walks_on_one_thread_two_and_in_tasks(tmp_path: Path, weighted: bool) -> None:
     graph = write_graph(tmp_path / "graph", 3000, 9000, directed=True, weighted=weighted)  # has sinks
     made = [
         make(graph, tmp_path / "one", SECOND_ORDER, "in-process", cpu=1),
         make(graph, tmp_path / "two", SECOND_ORDER, "in-process", cpu=2),
-        make(graph, tmp_path / "spark", SECOND_ORDER, "spark", cpu=2),
+        make(graph, tmp_path / "tasks", SECOND_ORDER, IN_TURN, cpu=2),
     ]
     assert len(made[0].files()) == 6
     assert made[0].manifest.files == made[1].manifest.files == made[2].manifest.files
     assert made[0].stats == made[2].stats
     assert made[2].stats["walks_ended_by_sink"] > 0
     assert {each.digest for each in made} == {made[0].digest}
-    assert not (tmp_path / "spark" / PARTS_FOLDER).exists()
+    assert not (tmp_path / "tasks" / PARTS_FOLDER).exists()
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
-    graph = write_graph(tmp_path / "graph", 300, 2000)
-    for name in graph.location.walk_files():
-        s3_store.root.join("graph", name).upload(tmp_path / "graph" / name)
-    remote = Dataset.open(s3_store.root.join("graph"))
-    params = SECOND_ORDER | {"start_vertices": ["v9", "v200", "v3"], "num_walks": 2000}
-    there = make(remote, s3_store.root.join("walks").uri, params, "spark")
-    here = make(graph, tmp_path / "walks", params, "in-process")
-    assert len(here.files()) == 2
-    assert here.manifest.files == there.manifest.files
-    assert sorted(there.location.walk_files()) == ["manifest.json", *there.files()]
-
-
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_a_worker_that_is_killed_loses_no_walks(tmp_path: Path) -> None:
-    graph = write_graph(tmp_path / "graph", 3000, 20_000)
-    params = SECOND_ORDER | {"num_walks": 60}
-    output, killed = tmp_path / "spark", []
-    ended = threading.Event()
-
-    def kill() -> None:
-        while not ended.wait(0.01):
-            if killed or not list(output.glob("walks-*.npy")):
-                continue
-            for process in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    if all("pyspark.daemon" in each.cmdline() for each in (process, process.parent())):
-                        process.kill()
-                        killed.append(process.pid)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        made = make(graph, output, params, "spark")
-    finally:
-        ended.set()
-        killer.join()
-    assert killed
-    assert len(made.files()) > 40
-    assert made.manifest.files == make(graph, tmp_path / "here", params, "in-process").manifest.files
-
-
-@needs_spark
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("in_turn")
 def test_errors_are_those_of_the_stage_in_process(tmp_path: Path) -> None:
     graph = write_graph(tmp_path / "graph", 100, 900)
     for params in ({"weighted": True}, {"start_vertices": ["v1", "nobody"]}):
         messages = []
-        for engine in ("in-process", "spark"):
+        for engine in ("in-process", IN_TURN):
             with pytest.raises(UserError) as raised:
                 make(graph, tmp_path / "none", params, engine)
             messages.append(str(raised.value))
@@ -124,14 +73,17 @@ def test_replicated_while_the_graph_fits() -> None:
 
     def chosen(memory: int, **more: Any) -> str:
         return mode(
-            params.model_copy(update=more), stats, Resources(executors=Executors(count=9, cpu=4, memory=memory))
+            "spark",
+            params.model_copy(update=more),
+            stats,
+            Resources(executors=Executors(count=9, cpu=4, memory=memory)),
         )
 
     assert chosen(16 * GIB) == "replicated"
     assert chosen(56 * GIB // 10) == "partitioned"
     assert chosen(56 * GIB // 10, q=1.0) == "replicated"
     assert chosen(16 * GIB, spark_mode="partitioned") == "partitioned"
-    assert mode(params, stats, Resources(memory=16 * GIB)) == "replicated"
+    assert mode("spark", params, stats, Resources(memory=16 * GIB)) == "replicated"
 
 
 def test_the_mode_is_in_no_digest() -> None:

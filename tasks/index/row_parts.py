@@ -1,4 +1,4 @@
-"""Rows of an edge list as a Spark relation: executors read parts of the file, as the stage reads it in process."""
+"""Rows of an edge list in parts: tasks read parts of its files, as the stage reads them in process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import io
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
@@ -20,12 +21,12 @@ from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
 from superworkflow.tasks.lib.formats.arrow import is_damage
+from superworkflow.tasks.lib.in_parts.id_ranges import IdPart
 
 PART_BYTES = 64 << 20
 """Bytes of text that a task reads."""
 
 _LOOK_AHEAD = 1 << 16
-_BATCH_ROWS = 1 << 16
 _READER_MEMORY = 256 << 20
 
 
@@ -60,36 +61,67 @@ def parts_of(location: Location, dialect: Dialect, file: int = 0) -> list[FilePa
     return [FilePart(start, min(start + PART_BYTES, size), file) for start in starts]
 
 
-def rows_of(session: Any, files: list[tuple[str, Dialect]], parts: list[FilePart]) -> Any:
-    """Relation of source, target (string) and weight (float) if weighted.
+@dataclass(frozen=True)
+class RowPart(IdPart):
+    """Rows of one part: sources, targets, and the weights if there are any.
 
-    A part that cannot be read gives one row of nulls, as does a csv part with quotes, whose lines may be no rows.
+    Args:
+        uri, dialect: of the file.
+        part: of it.
     """
-    schema = "source string, target string" + (", weight float" if files[0][1].weighted else "")
-    numbers = session.range(0, len(parts), 1, len(parts))
-    return numbers.mapInArrow(partial(_read, files, parts), schema)
+
+    uri: str
+    dialect: Dialect
+    part: FilePart
+
+    @property
+    def weights_name(self) -> str:
+        """Name of the remaining file of weights."""
+        return f"weights/{self.number:06d}"
 
 
-def arrow_schema(weighted: bool) -> pa.Schema:
-    """Arrow schema of the rows."""
-    ends = [("source", pa.string()), ("target", pa.string())]
-    return pa.schema([*ends, ("weight", pa.float32())] if weighted else ends)
+class ScannedRows(NamedTuple):
+    """Rows of a part that was read.
+
+    Args:
+        rows: how many, without those that were left out.
+        dropped: rows that lack an id and were left out.
+        bad: some row lacks an id or its weight, or the part cannot be read; the rest means nothing then.
+        samples: of the ids.
+    """
+
+    rows: int
+    dropped: int
+    bad: bool
+    samples: list[str]
 
 
-def _read(
-    files: list[tuple[str, Dialect]], parts: list[FilePart], numbers: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    lead = files[0][1]
-    schema, read = arrow_schema(lead.weighted), _parquet_rows if lead.kind == "parquet" else _text_rows
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            uri, dialect = files[parts[number].file]
-            with Scratch("rows") as folder:
-                try:
-                    for columns in read(Location.of(uri), dialect, parts[number], folder):
-                        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-                except BadRow:
-                    yield pa.RecordBatch.from_pylist([dict.fromkeys(schema.names)], schema)
+def scan_rows(item: RowPart) -> ScannedRows:
+    """Read the rows of a part and leave them."""
+    read = _parquet_rows if item.dialect.kind == "parquet" else _text_rows
+    weights, dropped = [np.zeros(0, np.float32)], 0
+
+    def ends(folder: Path) -> Iterator[list[pa.Array]]:
+        nonlocal dropped
+        for columns in read(Location.of(item.uri), item.dialect, item.part, folder):
+            if item.dialect.missing == "drop":
+                there = pc.not_equal(columns[0], "")
+                columns, dropped = [each.filter(there) for each in columns], dropped + pc.sum(pc.invert(there)).as_py()
+            if any(each.null_count for each in columns) or any(
+                pc.any(pc.equal(each, "")).as_py() for each in columns[:2]
+            ):
+                raise BadRow
+            weights.extend(each.to_numpy() for each in columns[2:])
+            yield [each.cast(pa.large_string()) for each in columns[:2]]
+
+    with Scratch("rows") as folder:
+        try:
+            rows, samples = item.leave(ends(folder), 2)
+        except BadRow:
+            return ScannedRows(0, 0, True, [])
+    if item.dialect.weighted:
+        item.kept.write(item.weights_name, np.concatenate(weights))
+    return ScannedRows(rows, dropped, False, [*samples[0], *samples[1]])
 
 
 def _text_rows(location: Location, dialect: Dialect, part: FilePart, folder: Path) -> Iterator[list[Any]]:

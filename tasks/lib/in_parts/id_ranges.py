@@ -1,4 +1,4 @@
-"""Ids on Spark: read once, cut into ranges by their bytes, numbered there, and looked up there by edges.
+"""Ids in parts: read once, cut into ranges by their bytes, numbered there, and looked up there by edges.
 
 A range is one task's: no task holds more than the ids of a range, or of a part of a table.
 """
@@ -6,7 +6,7 @@ A range is one task's: no task holds more than the ids of a range, or of a part 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.tasks.heterograph.refusals import UNKNOWN, text_ids
-from superworkflow.tasks.heterograph.spark_tables import TablePart, row_keys
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
+ROW_BITS = 32
+"""Bits of a row's number in its part; the part's number is above. Keys have the order of the table's rows."""
+UNKNOWN = -1
+"""Number of an id that is none of a set."""
 _SAMPLED = 1 << 12
 """Ids per sampled id; ranges are cut by the samples."""
 _LEAST_SAMPLED = 32
@@ -26,22 +28,41 @@ _LEAST_SAMPLED = 32
 
 
 @dataclass(frozen=True)
-class Scan:
-    """Columns of ids of one part, to be read and left to later tasks."""
+class IdPart:
+    """Columns of ids of one part of a table, read and left to later tasks.
+
+    Args:
+        kept: what was left.
+        number: of the part, among all parts of all tables.
+    """
 
     kept: TaskOutputs
-    part: TablePart
-    columns: tuple[str, ...]
+    number: int
 
     @property
     def name(self) -> str:
         """Name of the remaining file."""
-        return f"scanned/{self.part.number:06d}"
+        return f"scanned/{self.number:06d}"
+
+    def leave(self, batches: Iterable[Sequence[pa.Array]], columns: int) -> Scanned:
+        """Leave the columns, given batch by batch as large strings."""
+        parts: list[list[pa.Array]] = [[] for _ in range(columns)]
+        samples: list[list[str]] = [[] for _ in range(columns)]
+        rows = 0
+        for batch in batches:
+            for place, ids in enumerate(batch):
+                parts[place].append(ids)
+                wanted = min(len(ids), len(ids) // _SAMPLED + _LEAST_SAMPLED)
+                samples[place] += ids.take(pa.array(np.linspace(0, len(ids) - 1, wanted).astype(np.int64))).to_pylist()
+            rows += len(batch[0])
+        chunked = [pa.chunked_array(each, pa.large_string()) for each in parts]
+        self.kept.write(self.name, pa.table(chunked, [f"c{place}" for place in range(columns)]))
+        return Scanned(rows, samples)
 
     def ids(self) -> list[pa.Array]:
         """The columns, once they were read: large strings."""
         table = self.kept.table(self.name).combine_chunks()
-        return [_whole(table.column(place), pa.large_string()) for place in range(len(self.columns))]
+        return [_whole(column, pa.large_string()) for column in table.columns]
 
 
 class Scanned(NamedTuple):
@@ -93,26 +114,6 @@ class Numbered(NamedTuple):
     repeated: tuple[int, str] | None
 
 
-def scan(item: Scan) -> Scanned:
-    """Read the ids of a part.
-
-    Raises:
-        UserError: the table cannot be read, or an id is none; names file and row.
-    """
-    parts: list[list[pa.Array]] = [[] for _ in item.columns]
-    samples: list[list[str]] = [[] for _ in item.columns]
-    rows = 0
-    for batch in item.part.batches(item.columns):
-        for place, ids in enumerate(text_ids(batch)):
-            parts[place].append(ids.cast(pa.large_string()))
-            wanted = min(len(ids), len(ids) // _SAMPLED + _LEAST_SAMPLED)
-            samples[place] += ids.take(pa.array(np.linspace(0, len(ids) - 1, wanted).astype(np.int64))).to_pylist()
-        rows += len(batch.columns[0])
-    columns = [pa.chunked_array(each, pa.large_string()) for each in parts]
-    item.kept.write(item.name, pa.table(columns, [f"c{place}" for place in range(len(columns))]))
-    return Scanned(rows, samples)
-
-
 def bounds_of(samples: Sequence[str], ranges: int) -> tuple[str, ...]:
     """Bounds of at most `ranges` ranges, as even as the samples allow."""
     ordered = sorted(set(samples))
@@ -123,7 +124,7 @@ def bounds_of(samples: Sequence[str], ranges: int) -> tuple[str, ...]:
 class IdColumn(NamedTuple):
     """A column of ids of a part that was scanned, and the ranges of the set whose nodes it names."""
 
-    scan: Scan
+    scan: IdPart
     column: int
     ranges: Ranges
 
@@ -134,7 +135,7 @@ def send_ids(item: IdColumn) -> Iterator[tuple[int, Any]]:
     if item.ranges.latent:
         ids = pc.unique(ids)
     for place, rows in item.ranges.cut(ids):
-        keys = np.zeros(0, np.int64) if item.ranges.latent else row_keys(item.scan.part.number, rows)
+        keys = np.zeros(0, np.int64) if item.ranges.latent else row_keys(item.scan.number, rows)
         yield item.ranges.first + place, (ids.take(pa.array(rows)), keys)
 
 
@@ -183,14 +184,14 @@ class PartEndpoints:
     """The ends of the edges of one part, to be looked up.
 
     Args:
-        scan: of the part, columns source and target.
+        scan: of the part, a column for each end.
         item: number of this among all such parts.
-        ends: ranges of the node sets of source and target.
+        ends: ranges of the node sets of the ends.
     """
 
-    scan: Scan
+    scan: IdPart
     item: int
-    ends: tuple[Ranges, Ranges]
+    ends: tuple[Ranges, ...]
 
     def names(self) -> Iterator[tuple[int, pa.Array, pa.Array]]:
         """(end, different ids in the order in which they occur, the place of each row's among these)."""
@@ -229,7 +230,7 @@ def look_up(
 
 
 def numbers_of(item: PartEndpoints, sent: Sequence[Any]) -> list[NDArray[np.int32]]:
-    """Node numbers of the sources and targets of a part, from what `look_up` sent."""
+    """Node numbers of the ends of the edges of a part, from what `look_up` sent."""
     answers = {(end, place): numbers for end, place, numbers in sent}
     ends = []
     for end, names, places in item.names():
@@ -238,6 +239,11 @@ def numbers_of(item: PartEndpoints, sent: Sequence[Any]) -> list[NDArray[np.int3
             numbers[rows] = answers[end, place]
         ends.append(numbers[places.to_numpy()])
     return ends
+
+
+def row_keys(part: int, rows: NDArray[Any]) -> NDArray[np.int64]:
+    """Keys of rows of a part."""
+    return (np.int64(part) << np.int64(ROW_BITS)) | rows.astype(np.int64)
 
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

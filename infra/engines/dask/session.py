@@ -166,14 +166,14 @@ def _existing(job: StageRun[Any], whole_members: bool, address: str, closing: Ex
             f"no Dask scheduler answers there: {error}", where="DASK_SCHEDULER_ADDRESS", value=address,
             remedy="Start one with `dask scheduler`, or unset the variable for workers on this machine",
         ) from None  # fmt: skip
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = list(client.nthreads().values())
     if not workers:
         raise UserError(
             "the Dask scheduler has no workers", where="DASK_SCHEDULER_ADDRESS", value=address,
             remedy="Start some: `dask worker ADDRESS --nworkers auto --nthreads 1`",
         )  # fmt: skip
-    threads = min(each["nthreads"] for each in workers) if whole_members else 1
-    memory = min(each["memory_limit"] or job.resources.memory for each in workers)
+    threads = min(workers) if whole_members else 1
+    memory = min(each or job.resources.memory for each in client.run(_memory_limit).values())
     return DaskTasks(client, job.progress, len(workers), threads, memory, None)
 
 
@@ -188,6 +188,11 @@ def require_dask() -> None:
             "the stage is to run on Dask, and Python has no distributed", where="--engine", value="dask",
             remedy=f"Run `{install_line('dask')}`; in a checkout `pip install -r requirements-dask.txt`",
         )  # fmt: skip
+
+
+def _memory_limit(dask_worker: Any) -> int | None:
+    limit: int | None = dask_worker.memory_manager.memory_limit
+    return limit
 
 
 def _identity(function: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from superworkflow.infra.base.errors import UserError
@@ -24,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         help="Erdős–Rényi, power-law degrees, these with communities and classes, planted classes and features "
         "(contextual stochastic block model), or the typed graph of OGBN-MAG's sizes",
     )  # fmt: skip
-    parser.add_argument("--nodes", type=int, metavar="N", help="number of vertices, of all but mag")
-    parser.add_argument("--edges", type=int, metavar="M", help="number of edges, of all but mag")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="number of vertices of er, chung-lu, communities and csbm"
+    )
+    parser.add_argument("--edges", type=int, metavar="M", help="number of edges of er, chung-lu, communities and csbm")
     parser.add_argument("--scale", type=float, metavar="S", help="of mag's counts; 1 for those of the original")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="PATH",
@@ -38,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--width", type=int, metavar="D", help="of communities and csbm, numbers of each node; default 100"
     )
-    parser.add_argument("--homophily", type=float, metavar="H", help="of csbm, share of edges in a class; default 0.7")
+    parser.add_argument(
+        "--homophily", type=float, metavar="H", help="of csbm, share that is within a class; default 0.7"
+    )
     parser.add_argument(
         "--signal", type=float, metavar="S",
         help="of csbm, distance of a class's mean from 0 in each column, noise having a standard deviation of 1; "
@@ -53,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     progress = Progress("generate")
     needed = ("scale",) if options.model == "mag" else ("nodes", "edges")
     extra = _EXTRA.get(options.model, ())
-    for name in ("nodes", "edges", "scale", *_EXTRA["csbm"]):
+    for name in (*("nodes", "edges"), "scale", *_EXTRA["csbm"]):
         if name not in extra and (getattr(options, name) is None) == (name in needed):
             raise UserError(
                 "this model needs it" if name in needed else "this model does not take it",
@@ -61,25 +65,25 @@ def run(options: argparse.Namespace) -> int:
                 remedy=f"Give {' and '.join(f'--{each}' for each in needed)}",
             )  # fmt: skip
 
-    def progress_of(what: str) -> Callable[[int, int], None]:
-        return lambda done, total: progress.update(done, total, what)
+    def update(done: int, total: int) -> None:
+        progress.update(done, total, "rows")
 
     sizes = {name: getattr(options, name) for name in extra if getattr(options, name) is not None}
     if options.model == "mag":
-        generate_mag(options.scale, options.out, options.seed, progress=progress_of("rows"))
+        generate_mag(options.scale, options.out, options.seed, progress=update)
     elif options.model == "communities":
         generate_communities(
             options.nodes, options.edges, options.out, options.seed, exponent=options.exponent, **sizes,
-            progress=progress_of("rows"),
+            progress=update,
         )  # fmt: skip
     elif options.model == "csbm":
         generate_csbm(
-            options.nodes, options.edges, options.out, options.seed, **sizes, progress=progress_of("rows")
+            options.nodes, options.edges, options.out, options.seed, **sizes, progress=update
         )  # fmt: skip
     else:
         generate(
             options.model, options.nodes, options.edges, options.out, seed=options.seed, exponent=options.exponent,
-            prefix=options.prefix, progress=progress_of("edges"),
+            prefix=options.prefix, progress=lambda done, total: progress.update(done, total, "edges"),
         )  # fmt: skip
     print(options.out)
     return 0

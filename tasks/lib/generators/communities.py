@@ -49,7 +49,7 @@ CHUNK_VALUES = 1 << 23
 _LOCAL = 0.7
 """Share of the edges whose second end is drawn from the community of the first."""
 _SIGNAL = 4_000
-"""Standard deviation of the communities' centroids in each feature, beside `_NOISE`."""
+"""Standard deviation of the communities' centroids in each feature, where the noise has `_NOISE`."""
 _NOISE = 37_836
 """Standard deviation of the noise of `random.fill_around`."""
 _NAMES_STREAM, _EDGES_STREAM, _FEATURES_STREAM = range(2_000, 2_003)

@@ -19,6 +19,7 @@ import pytest
 from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.infra.base.import_strings import module_file
 from superworkflow.tasks import stage_names
+from tests.superworkflow.test_extras import misplaced
 
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
@@ -94,6 +95,12 @@ def _offences(room: str, forbidden: set[str], apart_from: str = "") -> list[str]
 def test_direction(room: str) -> None:
     assert _modules(room)
     assert _offences(room, set(ALLOWED) - ALLOWED[room] | {"tests"}) == []
+
+
+def test_whatever_is_imported_belongs_to_the_core_or_an_extra() -> None:
+    files = [path for room in ALLOWED for path in _modules(room)]
+    assert misplaced((name.partition(".")[0], str(path.relative_to(ROOT)))
+                     for path in files for _, name in _imported(path)) == set()  # fmt: skip
 
 
 @functools.cache

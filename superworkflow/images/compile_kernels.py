@@ -7,8 +7,10 @@ Numba caches them in `NUMBA_CACHE_DIR` or next to their modules, where later pro
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,7 @@ from superworkflow.tasks.train_full.sparse_inputs import Inputs, as_inputs
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 
 _VERTICES = 200
 
@@ -86,6 +89,8 @@ def compile_kernels(folder: Path) -> None:
         colours = _make("colour", {}, here / "colour", graph=graph)
         _make("components", {}, here / "components", graph=graph, colours=colours)
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
+        with _as_on_large_graphs():
+            _make("walk", {"q": 2.0, "num_walks": 1}, here / "walk-large", graph=graph)
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         given = {"graph": graph, "walks": walks[0], "vocabulary": vocabulary}
         vectors = _make("embed", {"dimensions": 16}, here / "embed", **given)
@@ -95,6 +100,17 @@ def compile_kernels(folder: Path) -> None:
         _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
     _make_subgraphs(folder / "subgraphs")
     _make_homogeneous(folder / "homogeneous")
+
+
+@contextlib.contextmanager
+def _as_on_large_graphs() -> Iterator[None]:
+    """Within the block, walks have the tables, and so the kernels, that they have on more than some 20,000 vertices."""
+    kept = edge_filter_size.MATRIX_BYTES, triangles.WORTH
+    edge_filter_size.MATRIX_BYTES, triangles.WORTH = 0, 0.0
+    try:
+        yield
+    finally:
+        edge_filter_size.MATRIX_BYTES, triangles.WORTH = kept
 
 
 def _make_subgraphs(folder: Path) -> None:

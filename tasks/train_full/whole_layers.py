@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import BIAS, LINEAR_BIAS, OF_RECEI
 from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, attend_back
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.lanes import table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 
@@ -28,7 +29,7 @@ class LayerTables:
     """Tables of a layer, to which intervals publish.
 
     Args:
-        rows: products of all vertices, float32 or the bits of bfloat16 [n, width].
+        rows: products of all vertices, float32 or the bits of bfloat16 [n, width], of GCN as `lanes.table_of` pads it.
         sending: GAT's scores of the senders [n, heads].
         back: gradients of what was gathered [n, width], as `rows`; [0, width] where there is no way back.
         facts, states: see `attention_kernels.attend_back`.
@@ -91,9 +92,7 @@ class WholeGcn:
 
     def tables(self, training: bool) -> LayerTables:
         count = self._graph.count if self.gathers else 0
-        return LayerTables(
-            np.zeros((count, self._width), self._dtype), np.zeros((count if training else 0, self._width), self._dtype)
-        )
+        return LayerTables(*(table_of(each, self._width, self._dtype) for each in (count, count if training else 0)))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         publish_rows(made, self._graph.scales, interval.first, tables.rows)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     rows_end_to_end,
+    rows_full_graph,
     rows_gnn,
     rows_gnn_itself,
     rows_gnn_workers,
@@ -36,7 +37,7 @@ from tests.benchmarks.stages import warm_up
 ROWS = {
     **rows_walks.ROWS, **rows_training.ROWS, **rows_index.ROWS, **rows_end_to_end.ROWS, **rows_sampling.ROWS,
     **rows_records.ROWS, **rows_subgraphs.ROWS, **rows_gnn.ROWS,
-    **rows_gnn_itself.ROWS, **rows_gnn_workers.ROWS, **rows_vertex.ROWS,
+    **rows_gnn_itself.ROWS, **rows_gnn_workers.ROWS, **rows_full_graph.ROWS, **rows_vertex.ROWS,
 }  # fmt: skip
 
 

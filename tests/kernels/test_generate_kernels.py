@@ -31,20 +31,22 @@ def test_edges_and_their_text(nodes, edges, start, prefix, seed):
 
 
 @given(nodes=st.integers(4, 40), share=st.floats(0, 1), edges=st.integers(0, 90), width=st.integers(1, 9),
-       first=st.integers(0, 30), covers=st.booleans(), seed=st.integers(0, 2**20))  # fmt: skip
+       first=st.integers(0, 30), covers=st.booleans(), weights=st.sampled_from([(1 / 3, 1.5), (1.0, 0.0)]),
+       seed=st.integers(0, 2**20))  # fmt: skip
 @settings(max_examples=40, deadline=None, print_blob=True)
-def test_communities(nodes, share, edges, width, first, covers, seed):
+def test_communities(nodes, share, edges, width, first, covers, weights, seed):
+    unit = np.float32(2.0**-16)
     covered = nodes if covers else 0
     communities = 2 + int(share * (nodes // 2 - 2))
     ends = np.full((2, edges), -1, np.int64)
     names = key(seed, 1)
-    _generate_communities._draw_edges(ends, first, covered, nodes, communities, key(seed, 2), names, 1 / 3, 1.5)
+    _generate_communities._draw_edges(ends, first, covered, nodes, communities, share, key(seed, 2), names, *weights)
     assert len(set(ends[0].tolist())) >= min(edges, max(0, covered - first))
     assert ((ends >= 0) & (ends < nodes)).all()
     assert (ends[0] != ends[1]).all()
     first = min(first, nodes - 1)
     values, named = np.full((nodes - first, width), np.nan, np.float32), np.full((nodes - first, 2), -1, np.int64)
-    _generate_communities._make_nodes(first, nodes, communities, names, key(seed, 3), values, named)
+    _generate_communities._make_nodes(first, nodes, communities, names, key(seed, 3), 4000, unit, values, named)
     assert np.isfinite(values).all()
     assert len(set(named[:, 0].tolist())) == nodes - first
     assert ((named[:, 0] >= 0) & (named[:, 0] < nodes)).all()

@@ -21,6 +21,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.sparse_kernels import drop_entries,
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.kernels.lanes import table_of
 
 GRAPHS = {"nodes": st.integers(1, 9), "most": st.sampled_from([0, 3, 40]), "seed": st.integers(0, 2**20)}
 
@@ -47,14 +48,14 @@ def bfloat16(values: np.ndarray) -> np.ndarray:
     return np.ldexp(np.round(fraction * 256) / 256, exponent)
 
 
-@given(**GRAPHS, width=st.sampled_from([1, 7, 16, 41]), precision=st.sampled_from(list(DTYPES)))
+@given(**GRAPHS, width=st.sampled_from([1, 16, 41, 64, 113]), precision=st.sampled_from(list(DTYPES)))
 @settings(max_examples=20, deadline=None, print_blob=True)
 def test_gather(nodes, most, seed, width, precision):
     """Published rows are summed with their scales, forwards and back, by intervals as in one call."""
     rng = np.random.default_rng(seed)
     starts, senders, counts = arcs_of(rng, nodes, most)
     rows, scales = rng.normal(size=(nodes, width)).astype(np.float32), rng.uniform(0.1, 1, nodes).astype(np.float32)
-    table = np.empty((nodes, width), DTYPES[precision])
+    table = table_of(nodes, width, DTYPES[precision])
     middle = int(rng.integers(0, nodes + 1))
     publish_rows(rows[:middle], scales, 0, table)
     publish_rows(rows[middle:], scales, middle, table)

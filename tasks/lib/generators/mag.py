@@ -314,7 +314,7 @@ def _features(first: int, count: int, key: np.uint64, values: NDArray[np.float32
         venue: Any = min(np.int64(place ** (1.0 / _VENUE_POWER) * VENUES), VENUES - 1)
         venues[i] = venue
         state, centroid = mix(key ^ mix(np.uint64(first + i))), mix(key + np.uint64(venue) * GAMMA)
-        fill_around(values[i], centroid, state, _SIGNAL)
+        fill_around(values[i], centroid, state, _SIGNAL, np.float32(2.0**-16))
 
 
 @nb.njit(cache=True)

@@ -39,9 +39,9 @@ def rank_by_weight(share: Any, low: float, high: float, power: float, offset: fl
 
 
 @nb.njit(nogil=True)
-def fill_around(row: Any, centroid: Any, state: Any, signal: Any) -> None:
+def fill_around(row: Any, centroid: Any, state: Any, signal: Any, unit: Any) -> None:
     """Fill a row [d] of float32 with a centroid, ±`signal` by a random word, and noise around it with a standard
-    deviation of 37,836 (four uniform numbers below 2¹⁶); sums of integers, scaled once."""
+    deviation of 37,836 (four uniform numbers below 2¹⁶); sums of integers, times `unit`, a float32."""
     for d in range(len(row)):
         state += GAMMA
         bits = mix(state)
@@ -50,4 +50,4 @@ def fill_around(row: Any, centroid: Any, state: Any, signal: Any) -> None:
             total += np.int64(bits & np.uint64(0xFFFF)) - 32768
             bits >>= np.uint64(16)
         side = np.int64(mix(centroid + np.uint64(d) * GAMMA) & np.uint64(1))
-        row[d] = np.float32(total + (2 * side - 1) * signal) * np.float32(2.0**-16)
+        row[d] = np.float32(total + (2 * side - 1) * signal) * unit

@@ -13,8 +13,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.kernels.bfloat16 import as_stored, number_of
+from superworkflow.tasks.lib.kernels.bfloat16 import as_stored
 from superworkflow.tasks.lib.kernels.float16 import value_of
+from superworkflow.tasks.lib.kernels.lanes import LEAST, bring_row, plus_row, put_row, zeros16, zeros32, zeros64
 from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_rows
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
@@ -27,7 +28,7 @@ def publish_rows(rows: NDArray[np.float32], scales: NDArray[np.float32], first: 
         rows: [r, d].
         scales: of all nodes [n]; empty for none.
         first: node of the first row.
-        table: [n, d], float32 or the bits of bfloat16; rows from `first` on are filled.
+        table: [n, d or more], float32 or the bits of bfloat16; d columns of the rows from `first` on are filled.
     """
     for i in range(len(rows)):
         scale = scales[first + i] if len(scales) else np.float32(1)
@@ -37,20 +38,16 @@ def publish_rows(rows: NDArray[np.float32], scales: NDArray[np.float32], first: 
 
 
 @nb.njit(nogil=True)
-def _add(row: Any, flat: Any, place: Any) -> None:
-    """Add the row of a table that begins at a place, an unsigned number, which compiled code does not wrap around."""
-    for c in range(len(row)):
-        row[c] += number_of(flat[place + np.uint64(c)])
-
-
-@nb.njit(nogil=True)
-def _add_eight(row: Any, flat: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
-    """Eight calls of `_add` in one pass: the sums are bit-equal."""
-    for i in range(len(row)):
-        k = np.uint64(i)
-        low = ((row[i] + number_of(flat[a + k])) + number_of(flat[b + k])) + number_of(flat[c + k])
-        low = ((low + number_of(flat[d + k])) + number_of(flat[e + k])) + number_of(flat[f + k])
-        row[i] = (low + number_of(flat[g + k])) + number_of(flat[h + k])
+def _gather(
+    total: Any, flat: Any, width: Any, column: Any, arcs: Any, senders: Any, node: Any, scale: Any, out: Any, place: Any
+) -> None:
+    """Sum as many columns as `total` has, zeros that choose the type, and store them times the scale."""
+    step, begin = np.uint64(width), np.uint64(column)
+    for e in range(arcs[0], arcs[1]):
+        if e + AHEAD < len(senders):
+            bring_row(total, flat, step * np.uint64(senders[np.uint64(e + AHEAD)]) + begin)
+        total = plus_row(total, flat, step * np.uint64(senders[np.uint64(e)]) + begin)
+    put_row(plus_row(total, flat, step * np.uint64(node) + begin), scale, out, np.uint64(place))
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -63,33 +60,30 @@ def gather_rows(
     With arcs the other way round it is its own gradient.
 
     Args:
-        table: published rows [n, d].
+        table: published rows [n, p], as `lanes.table_of` makes it.
         starts, senders: arcs by receiver [n + 1], [arcs].
         scales: [n].
         first: node of the first row.
-        out: [r, d], filled.
+        out: [r, d] for d at most p, filled.
     """
-    width, flat = table.shape[1], table.reshape(-1)
-    step = np.uint64(width)
+    padded, width, flat, to = table.shape[1], out.shape[1], table.reshape(-1), out.reshape(-1)
+    whole, last = width // LEAST * LEAST, np.empty(LEAST, np.float32)
     for i in range(len(out)):
-        node, row = first + i, out[i]
-        e, last = starts[node], starts[node + 1]
-        row[:] = np.float32(0)
-        while e + 8 <= last:
-            prefetch_rows(flat, width, senders, e + AHEAD, 8)
-            _add_eight(
-                row, flat, step * np.uint64(senders[e]), step * np.uint64(senders[e + 1]),
-                step * np.uint64(senders[e + 2]), step * np.uint64(senders[e + 3]), step * np.uint64(senders[e + 4]),
-                step * np.uint64(senders[e + 5]), step * np.uint64(senders[e + 6]), step * np.uint64(senders[e + 7]),
-            )  # fmt: skip
-            e += 8
-        while e < last:
-            prefetch_rows(flat, width, senders, e + AHEAD, 1)
-            _add(row, flat, step * np.uint64(senders[e]))
-            e += 1
-        _add(row, flat, step * np.uint64(node))
-        for c in range(width):
-            row[c] *= scales[node]
+        node, place, column = first + i, i * width, 0
+        arcs, scale = (starts[node], starts[node + 1]), scales[node]
+        while column + 64 <= whole:
+            _gather(zeros64(), flat, padded, column, arcs, senders, node, scale, to, place + column)
+            column += 64
+        if column + 32 <= whole:
+            _gather(zeros32(), flat, padded, column, arcs, senders, node, scale, to, place + column)
+            column += 32
+        if column + 16 <= whole:
+            _gather(zeros16(), flat, padded, column, arcs, senders, node, scale, to, place + column)
+            column += 16
+        if column < width:
+            _gather(zeros16(), flat, padded, column, arcs, senders, node, scale, last, 0)
+            for c in range(column, width):
+                out[i, c] = last[c - column]
 
 
 @nb.njit(parallel=True, cache=True)

@@ -9,7 +9,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.generators import communities as _generate_communities
-from superworkflow.tasks.lib.generators.communities import generate_communities
+from superworkflow.tasks.lib.generators.communities import generate_communities, generate_csbm
 
 NODES, COMMUNITIES, WIDTH = 10_000, 30, 20
 
@@ -62,6 +62,35 @@ def test_the_same_bytes_on_one_thread(graph, tmp_path, monkeypatch):
     other = generate_communities(NODES, 100_000, tmp_path, 8, communities=COMMUNITIES, width=WIDTH)
     assert (graph / "edges.parquet").read_bytes() != (other / "edges.parquet").read_bytes()
     assert len((other / "labels.csv").read_text().splitlines()) == 101
+
+
+def test_csbm_plants_classes_and_features(tmp_path):
+    """All vertices have one expected degree; homophily, means and noise are those that were given."""
+    classes, homophily, signal = 4, 0.4, 0.3
+    folder = generate_csbm(
+        NODES, 50_000, tmp_path, 3, communities=classes, width=WIDTH, homophily=homophily, signal=signal
+    )
+    table, edges = pq.read_table(folder / "features.parquet"), pq.read_table(folder / "edges.parquet")
+    values, node = np.stack(table["features"].to_numpy()), table["node"].to_numpy()
+    labels = dict(np.loadtxt(folder / "labels.csv", np.int64, delimiter=",", skiprows=1).tolist())
+    planted = np.array([labels[each] for each in range(NODES)])
+    source, target = edges["source"].to_numpy(), edges["target"].to_numpy()
+    same = (planted[source] == planted[target]).mean()
+    assert same == pytest.approx(homophily, abs=4 * np.sqrt(0.25 / len(source)))
+    degree = np.bincount(np.concatenate([source, target]), minlength=NODES)
+    assert degree.min() >= 1
+    assert (degree.mean(), degree.var()) == pytest.approx((10, 9), rel=0.06)  # 1 is given, 9 are drawn
+    by_class = [values[planted[node] == each] for each in range(classes)]
+    for each in by_class:
+        assert np.abs(each.mean(axis=0)) == pytest.approx(signal, abs=5 / np.sqrt(len(each)))
+        assert each.std(axis=0) == pytest.approx(1, abs=0.05)
+    assert len({tuple(np.sign(each.mean(axis=0))) for each in by_class}) == classes
+
+
+@pytest.mark.parametrize(("change", "where"), [({"homophily": 0.01}, "homophily"), ({"signal": -1}, "signal")])
+def test_csbm_refuses_what_is_out_of_range(tmp_path, change, where):
+    with pytest.raises(UserError, match=where):
+        generate_csbm(100, 200, tmp_path, **change)
 
 
 @pytest.mark.parametrize(("change", "where"), [({"communities": 51}, "communities"), ({"width": 0}, "width")])

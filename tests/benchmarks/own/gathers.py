@@ -1,0 +1,64 @@
+"""Sums of neighbours' rows in a random graph, by our kernel, torch.sparse and SciPy, in one process and by one thread.
+
+    python -m tests.benchmarks.own.gathers VERTICES ARCS WIDTH
+    {"side": float32, bfloat16, torch or scipy} -> {"wall_s", "cpu_s"}
+
+Ends of arcs are uniform. Ours adds each vertex's own row too; all have int32 indices but torch, whose are int64, with
+which it is faster. Tables are filled before, and kernels compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.lanes import table_of
+from tests.benchmarks.peers.serving import Clock, serve
+
+sides: dict[str, Callable[[], Any]] = {}
+
+
+def prepare() -> dict[str, Any]:
+    torch.set_num_threads(1)
+    vertices, arcs, width = map(int, sys.argv[1:])
+    rng = np.random.default_rng(1)
+    starts = np.zeros(vertices + 1, np.int64)
+    np.cumsum(np.bincount(rng.integers(0, vertices, arcs), minlength=vertices), out=starts[1:])
+    senders = rng.integers(0, vertices, arcs).astype(np.int32)
+    rows, ones = rng.normal(size=(vertices, width)).astype(np.float32), np.ones(arcs, np.float32)
+    scales, out = np.ones(vertices, np.float32), np.zeros((vertices, width), np.float32)
+
+    def ours(precision: str) -> Callable[[], Any]:
+        table = table_of(vertices, width, DTYPES[precision])
+        publish_rows(rows, scales, 0, table)
+
+        def gather() -> Any:
+            gather_rows(read_only(table), read_only(starts), read_only(senders), scales, 0, out)
+            return out
+
+        return gather
+
+    sides.update({precision: ours(precision) for precision in DTYPES})
+    matrix, dense = sp.csr_matrix((ones, senders, starts), (vertices, vertices)), torch.from_numpy(rows)
+    sparse = torch.sparse_csr_tensor(*map(torch.from_numpy, (starts, senders.astype(np.int64), ones)), matrix.shape)
+    sides["scipy"], sides["torch"] = lambda: matrix @ rows, lambda: (sparse @ dense).numpy()
+    wanted = matrix @ rows
+    own = dict.fromkeys(DTYPES, rows)
+    return {"apart": {name: float(np.abs(side() - own.get(name, 0) - wanted).max()) for name, side in sides.items()}}
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    with Clock() as clock:
+        sides[request["side"]]()
+    return clock.seconds()
+
+
+serve(answer, prepare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import networkx as nx
@@ -14,6 +15,7 @@ import pytest
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
@@ -83,8 +85,16 @@ def test_sssp(tmp_path: Path, directed: bool) -> None:
 
 def test_kcore(tmp_path: Path) -> None:
     graph = nx.barabasi_albert_graph(400, 5, seed=4)
-    found = table(values_of("kcore", edges_of(graph, tmp_path / "e.txt"), tmp_path), "core")
-    assert found == nx.core_number(graph)
+    edges, expected, written = edges_of(graph, tmp_path / "e.txt"), nx.core_number(graph), []
+    for execution in ("peeling", "consistent"):
+        assert table(values_of("kcore", edges, tmp_path / execution, execution=execution), "core") == expected
+        folder = tmp_path / execution / "kcore"
+        written.append([(folder / name).read_bytes() for name in ("core-00000.npy", "globals.json")])
+    assert written[0] == written[1]
+    with Dataset.open(Location.of(str(folder.parent.parent / "peeling/kcore"))).parquet("trace.parquet") as file:
+        steps = file.read().to_pydict()
+    assert dict(zip(steps["step"], steps["updates"], strict=True)) == Counter(expected.values())
+    assert sum(steps["arcs"]) == 2 * graph.number_of_edges()
 
 
 def test_a_source_that_is_no_node(tmp_path: Path) -> None:
@@ -100,10 +110,10 @@ def test_colours_of_another_graph(tmp_path: Path) -> None:
         graphs.append(run_stage(INDEX, {}, {"edges": str(edges)}, tmp_path / f"index{size}").uri)
     colours = run_stage(COLOUR, {}, {"graph": graphs[0]}, tmp_path / "colours").uri
     with pytest.raises(UserError, match=r"not those of this graph and consistency .got '4 vertices, distance 1'"):
-        run_stage(load_stage("kcore"), {}, {"graph": graphs[1], "colours": colours}, tmp_path / "kcore")
+        run_stage(load_stage("components"), {}, {"graph": graphs[1], "colours": colours}, tmp_path / "made")
     plain = run_stage(COLOUR, {"distance": 0}, {"graph": graphs[0]}, tmp_path / "plain").uri
     with pytest.raises(UserError, match=r"colour\.distance=1"):
-        run_stage(load_stage("kcore"), {}, {"graph": graphs[0], "colours": plain}, tmp_path / "kcore")
+        run_stage(load_stage("components"), {}, {"graph": graphs[0], "colours": plain}, tmp_path / "made")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -26,7 +26,7 @@ from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 from superworkflow.tasks.lib.vertex.vertex_names import graph_before
 
-INITIAL = "folder of an earlier run's values, a dataset of this program, to start from; vertices are matched by name"
+INITIAL = "earlier run of this program to start from, or the folder of its values; vertices are matched by name"
 
 
 def vertex_superworkflow(

@@ -6,17 +6,21 @@ import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.flows.als import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
 from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
+from superworkflow.tasks.publish_latent_factors.model import card
 from superworkflow.tasks.score_ratings import STAGE as SCORE
 from tests.tasks.index_helpers import run_stage
 
@@ -144,6 +148,35 @@ def test_held_out_ratings_as_parquet(
         for i, name in enumerate(names)
     ]
     assert scored[0].stats["metrics.rmse@test"] == scored[1].stats["metrics.rmse@test"]
+
+
+def test_the_model_predicts_and_recommends(
+    rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
+) -> None:
+    users, items = tables(graph[0], values, tmp_path / "p")
+    published = Dataset.open(Location.of(tmp_path / "p"))
+    described, model = card(published), load(tmp_path / "p")
+    user, item, _ = rows[0]
+    options = {name: each for name, each in described.options.items() if name != "task"}
+    questions = pd.DataFrame([{"user": user, "item": item}, {"user": user, "item": 77}, {"user": None, "item": item}])
+    found = model.predict(questions, {**options, "task": "rating"})
+    assert found["rating"][0] == pytest.approx(np.clip(users[user] @ items[item], 1, 5), abs=1e-6)
+    assert found["rating"][1:].isna().all()
+    assert "node '77' is not among the 40 items with ratings" in found["error"][1]
+    assert "lacks its user or item" in found["error"][2]
+    scores = items @ users[user]
+    order = [each for each in np.argsort(-scores) if (user, each) not in {row[:2] for row in rows}]
+    best = model.predict(pd.DataFrame({"user": [user, 9_999]}), {"task": "recommendations", "k": 5})
+    assert best["items"][0] == [str(each) for each in order[:5]]
+    assert best["ratings"][0] == pytest.approx(scores[order[:5]].clip(1, 5), abs=1e-5)
+    assert best["items"][1] is None
+    everything = model.predict(pd.DataFrame({"user": [user]}), {"task": "recommendations", "k": 99, "rated": True})
+    assert everything["items"][0] == [str(each) for each in np.argsort(-scores)]
+    assert described.example[0].keys() == {"user", "item"}
+    assert model.predict(pd.DataFrame(described.example), described.options)["error"].tolist() == [""]
+    for wrong, message in (({"task": "rank"}, "unknown task"), ({"k": 0}, "1 item or more")):
+        with pytest.raises(ValueError, match=message):
+            model.predict(questions, wrong)
 
 
 def test_what_is_refused(graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path) -> None:

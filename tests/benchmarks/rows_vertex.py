@@ -1,4 +1,4 @@
-"""Vertex programs against networkit, igraph, scikit-learn and implicit: CPU seconds of one thread, both have the data."""
+"""Vertex programs against networkit, igraph, scikit-learn and implicit: CPU seconds of one thread on the same data."""
 
 from __future__ import annotations
 

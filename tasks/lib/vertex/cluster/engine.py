@@ -94,9 +94,9 @@ class WorkerEngine(ChromaticEngine):
         self.edges = zeros_of(self._schema.edges, edges)
         self.messages = zeros_of(self._schema.messages, 2 * edges)
         travel = {name: self.fields[name] for name in fields_of_neighbours(self._program)}
-        made = [CellGroup(travel, self._routes, shared=True)]
+        made = [CellGroup(travel, self._routes, shared=True, back=self._program.consistency == "full")]
         for each, routes in zip((self.edges, self.messages), groups, strict=False):
-            made += [CellGroup(each, routes, shared=False)] if each else []
+            made += [CellGroup(each, routes, shared=False, back=True)] if each else []
         self._ghosts = GhostExchange(self._exchange, made)
         self._set_spans()
 

@@ -69,7 +69,7 @@ docs: $(READY)  ## docs/cli.md, docs/profiles.md and the JSON schema of profiles
 wheel: $(READY)  ## dist/: the wheel, and constraints.txt with which its extras install without resolving
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	cat requirements.txt requirements-spark.txt > dist/constraints.txt
+	cat requirements.txt requirements-spark.txt requirements-dask.txt > dist/constraints.txt
 
 setup: $(READY)
 
@@ -82,7 +82,7 @@ $(READY): requirements.txt pyproject.toml
 	@find infra tasks superworkflow -name '*.nb[ci]' -delete  # kernels that Numba kept name modules, also ones that were moved
 	@touch $@
 
-$(DEV): $(READY) requirements-dev.txt  # what tests and lint need, and nobody else
+$(DEV): $(READY) requirements-dev.txt requirements-dask.txt  # what tests and lint need, and nobody else
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements-dev.txt
 	@touch $@
 

@@ -142,6 +142,7 @@ def print_comparison(comparison: Comparison) -> None:
         "cost_usd": format_usd,
         "saved_by_cache_usd": format_usd,
         "full_cost_usd": format_usd,
+        "value": "{:.4g}".format,
     }
     for name, text in {**totals, "peak_memory_bytes": format_bytes}.items():
         values = comparison.totals.get(name, (None, None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import check_import
 from superworkflow.infra.base.suggest import nearest
@@ -13,8 +12,6 @@ from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.safe_names import is_word
 from superworkflow.tasks import load_stage, stage_names, stage_origins
-from superworkflow.tasks.lib.vertex.program import VertexProgram
-from superworkflow.tasks.lib.vertex.stage import program_stage
 
 
 def check_stages(superworkflow: Superworkflow, origin: str) -> None:
@@ -81,8 +78,8 @@ def superworkflow_in(code: CodeFile) -> Superworkflow:
         raise UserError(f"defines several superworkflows: {', '.join(sorted(found.values()))}", where=code.uri,
                         remedy="Give each a file of its own")  # fmt: skip
     superworkflow = names.get("SUPERWORKFLOW")
-    if isinstance(program := names.get("PROGRAM"), VertexProgram) and "PROGRAM" in own and superworkflow is None:
-        superworkflow = _of_program(program, code)
+    if superworkflow is None and "PROGRAM" in own:
+        superworkflow = _of_program(names["PROGRAM"], code)
     if not isinstance(superworkflow, Superworkflow):
         raise UserError("defines no superworkflow", where=code.uri,
                         remedy="Write SUPERWORKFLOW = Superworkflow(…), docs/your-own.md has an example; or PROGRAM = "
@@ -106,8 +103,15 @@ _made: dict[str, Superworkflow] = {}
 """Superworkflows of vertex programs by the module of their file: the same object whenever it is asked for."""
 
 
-def _of_program(program: VertexProgram, code: CodeFile) -> Superworkflow:
-    """The superworkflow of a file's vertex program."""
+def _of_program(program: object, code: CodeFile) -> Superworkflow | None:
+    """The superworkflow of a file's vertex program; None for any other object."""
+    # Files of other superworkflows, and those of this project, do without these modules.
+    from superworkflow.flows.vertex_program import vertex_superworkflow
+    from superworkflow.tasks.lib.vertex.program import VertexProgram
+    from superworkflow.tasks.lib.vertex.stage import program_stage
+
+    if not isinstance(program, VertexProgram):
+        return None
     if code.module not in _made:
         _made[code.module] = vertex_superworkflow(program, program_stage(program, f"{code.module}:PROGRAM"))
     return _made[code.module]

@@ -82,6 +82,7 @@ def profile_tables() -> str:
         ("Gpu", "`resources.gpu`", definitions["Gpu"]),
         ("Executors", "`resources.executors`", definitions["Executors"]),
         ("Workers", "`resources.workers`, or each role in it", definitions["Workers"]),
+        ("Endpoint", "`resources.endpoints`, each role", definitions["Endpoint"]),
         ("KubernetesSettings", "`kubernetes`", definitions["KubernetesSettings"]),
         ("Volume", "`kubernetes.volumes`, each", definitions["Volume"]),
         ("Toleration", "`kubernetes.tolerations`, each", definitions["Toleration"]),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from superworkflow.infra.engines import engine
 from superworkflow.infra.process.threads import sleep_soon
 from superworkflow.infra.storage.checksum_cache import FOLDER_VARIABLE
 from superworkflow.infra.storage.s3 import PatientS3
@@ -22,6 +23,7 @@ from tests.kernels.checked import set_up_checked_kernels
 from tests.prefect_server import prefect_server
 from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access
+from tests.spark import MISSING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,6 +114,44 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
     SparkContext._jvm.org.apache.spark.util.Utils.getLocalDir(first._jconf)
     yield
     end_java()
+
+
+@pytest.fixture(scope="session")
+def dask_address(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[str]:
+    """Address of a Dask scheduler with two workers, which reach the S3 server."""
+    from tests.members import dask_scheduler
+
+    with dask_scheduler(tmp_path_factory.mktemp("dask")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shared_spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One session of Spark for a module; a session that ends ends with all that use it."""
+    from tests.members import spark_opened
+
+    with spark_opened(tmp_path_factory.mktemp("session")):
+        yield
+
+
+@pytest.fixture(params=["spark", "dask"])
+def cluster_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of each engine with members; stages on it find members that are there already."""
+    name = str(request.param)
+    if name == "dask":
+        monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", request.getfixturevalue("dask_address"))
+        return name
+    if MISSING:
+        pytest.skip(f"Spark needs {' and '.join(MISSING)}")
+    request.getfixturevalue("shared_spark")
+    monkeypatch.setattr(type(engine(name)), "tasks", "tests.members:shared_spark")
+    return name
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of the engine `tests.members.IN_TURN` run in this process, one after the other."""
+    monkeypatch.setattr(type(engine("dask")), "tasks", "tests.members:in_turn")
 
 
 @pytest.fixture

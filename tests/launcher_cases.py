@@ -34,7 +34,7 @@ from tests.toys import SITE
 ROOT = Path(__file__).parents[1]
 WITH_TOYS = os.pathsep.join([str(SITE), str(ROOT)])
 """A `PYTHONPATH` with which a process has the toy stages."""
-SEVERAL = 8
+SEVERAL = 4
 
 CALLER = """
 import json, sys

@@ -19,6 +19,7 @@ import pytest
 from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.infra.base.import_strings import module_file
 from superworkflow.tasks import stage_names
+from tests.superworkflow.test_extras import misplaced
 
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
@@ -34,14 +35,14 @@ INFRA = (
 )  # fmt: skip
 """Packages of `infra/` from the ground up: each imports itself and those before it."""
 LIB = (
-    "kernels", "formats", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed",
-    "vertex", "gnn", "panels",
+    "kernels", "formats", "in_parts", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs",
+    "distributed", "vertex", "gnn", "panels",
 )  # fmt: skip
 """Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
 GNN = ("whole_graph", "sampler", "model", "objective", "distributed")
 """Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
-HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
+HEAVY = {"numba", "torch", "duckdb", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
 
 
 def _modules(room: str) -> list[Path]:
@@ -94,6 +95,12 @@ def _offences(room: str, forbidden: set[str], apart_from: str = "") -> list[str]
 def test_direction(room: str) -> None:
     assert _modules(room)
     assert _offences(room, set(ALLOWED) - ALLOWED[room] | {"tests"}) == []
+
+
+def test_whatever_is_imported_belongs_to_the_core_or_an_extra() -> None:
+    files = [path for room in ALLOWED for path in _modules(room)]
+    assert misplaced((name.partition(".")[0], str(path.relative_to(ROOT)))
+                     for path in files for _, name in _imported(path)) == set()  # fmt: skip
 
 
 @functools.cache

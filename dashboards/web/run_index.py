@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
 
@@ -18,6 +19,8 @@ RUNS = 20_000
 """Latest runs that pages show."""
 FIRST, PAGE = 100, 200
 """Runs that the first page waits for, and runs of one search in the background."""
+LATEST = 20
+"""Runs of one search for those that have ended; a search that finds only known ones is the last."""
 PAUSE = 1.0
 """Pause after a search in the background, by the time that the search took: pages come first."""
 FRESH_SECONDS = 5.0
@@ -42,6 +45,7 @@ class RunIndex:
         self._read = float("-inf")
         self._whole = float("-inf")
         self._scan: threading.Thread | None = None
+        self._begun = datetime.now(UTC)
         self.complete = True
 
     def __call__(self) -> list[DetailedRun]:
@@ -58,26 +62,42 @@ class RunIndex:
             return self._sorted
 
     def _refresh(self) -> None:
-        """Read runs that are new, and those that were still running."""
+        """Read what changes: runs that are running, those that have ended since, and those that were running.
+
+        However many runs began or ended lately, only a page of known ones is read again. One that ended unseen, by a
+        clock that is behind that page, is seen by the next scan.
+        """
         if not self._by_id:
+            self._begun = datetime.now(UTC)
             found, token = self._reader.page(FIRST)
             self.complete = token is None
             self._put({run.run_id: run for run in found})
             return
-        since = self._sorted[0].started - OVERLAP
-        found, token = self._reader.page(PAGE, since=since)
-        fresh = {run.run_id: run for run in found}
-        while token is not None and len(fresh) < RUNS:
-            found, token = self._reader.page(PAGE, token, since)
-            fresh |= {run.run_id: run for run in found}
+        ends = [run.ended for run in self._sorted if run.ended is not None]
+        since = max(ends) - OVERLAP if self.complete and ends else self._begun  # the scan reads the earlier ones
+        fresh = self._pages(PAGE, running=True) | self._pages(LATEST, ended_since=since)
         for run in self._sorted:
-            if (
-                run.status == "RUNNING"
-                and run.run_id not in fresh
-                and (now := self._reader.run(run.run_id)) is not None
-            ):
-                fresh[run.run_id] = now
+            if run.status == "RUNNING" and run.run_id not in fresh:
+                now = self._reader.run(run.run_id)
+                if now is None:
+                    del self._by_id[run.run_id]
+                else:
+                    fresh[run.run_id] = now
         self._put(fresh)
+
+    def _pages(self, size: int, **which: Any) -> dict[str, DetailedRun]:
+        """Runs that pass, up to a page of runs whose end is known; see `RunReader.page`."""
+        fresh: dict[str, DetailedRun] = {}
+        token = None
+        while len(fresh) < RUNS:
+            found, token = self._reader.page(size, token, **which)
+            fresh |= {run.run_id: run for run in found}
+            if token is None or all(self._has_ended(run.run_id) for run in found):
+                break
+        return fresh
+
+    def _has_ended(self, run_id: str) -> bool:
+        return (known := self._by_id.get(run_id)) is not None and known.ended is not None
 
     def _scan_all(self) -> None:
         """Read all runs, page by page, and forget those that are gone."""
@@ -104,5 +124,5 @@ class RunIndex:
             self.complete = True
 
     def _put(self, runs: dict[str, DetailedRun]) -> None:
-        self._by_id |= runs
-        self._sorted = sorted(self._by_id.values(), key=lambda run: run.started, reverse=True)[:RUNS]
+        self._sorted = sorted((self._by_id | runs).values(), key=lambda run: run.started, reverse=True)[:RUNS]
+        self._by_id = {run.run_id: run for run in self._sorted}

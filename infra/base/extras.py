@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from superworkflow.infra.base.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
-    "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
+    "duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
     "cmeel": "cpu", "PIL": "cpu", "safetensors": "cpu",
     "torch": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, str] = {
     "psycopg": "postgres",
     "adbc_driver_postgresql": "tables", "adbc_driver_sqlite": "tables", "deltalake": "tables", "pyiceberg": "tables",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
-    "fugue_spark": "spark", "py4j": "spark", "pyspark": "spark", "zmq": "workers",
+    "py4j": "spark", "pyspark": "spark", "dask": "dask", "distributed": "dask", "zmq": "workers",
 }  # fmt: skip
 """Extra by imported package. A package of several extras has the smallest one that suffices; engines' packages are
 repeated from `Engine.packages`."""

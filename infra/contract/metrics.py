@@ -43,7 +43,7 @@ class Metric:
         baselines: name of a node that reports the same figure of simpler methods, as `<method>_<name>`; these are shown
             with this one.
         promotes: models are compared by it before they are by other headlines, such as one that no choice within
-            training was made by.
+            training was made by. A name: so they are, and before all others, where the run reports this figure too.
     """
 
     node: str
@@ -56,7 +56,13 @@ class Metric:
     needs: Mapping[str, Any] = field(default_factory=dict)
     optional: bool = False
     baselines: str = ""
-    promotes: bool = False
+    promotes: bool | str = False
+
+    def precedence(self, values: Mapping[str, float]) -> int | None:
+        """Place in the order of comparison of a run with these figures, least first; None if it is not compared by."""
+        if isinstance(self.promotes, str) and self.promotes in values:
+            return 0
+        return (1 if self.promotes is True else 2) if self.headline else None
 
     @property
     def full_name(self) -> str:

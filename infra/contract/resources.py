@@ -145,6 +145,7 @@ class Executors(Group):
 class Workers(Group):
     """Members of one of several roles."""
 
+    count: int = Field(ge=0, description="How many; an elastic role may have 0.")
     most: int | None = Field(
         default=None, ge=1,
         description="Makes the role elastic: `count` members at first, and up to this many as the stage asks.",
@@ -154,6 +155,8 @@ class Workers(Group):
 
     @model_validator(mode="after")
     def _possible(self) -> Workers:
+        if not self.count and self.most is None:
+            raise ValueError("count may be 0 for elastic roles (`most`) alone")
         if self.most is not None and self.most < self.count:
             raise ValueError(f"most ({self.most}) is less than count ({self.count})")
         if self.most is not None and self.gpu.count:
@@ -174,6 +177,21 @@ class Workers(Group):
     def largest(self) -> int:
         """See `Group`."""
         return self.most or self.count
+
+
+class Endpoint(BaseModel):
+    """An HTTP endpoint that executes calls of a role: functions that are paid for by call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$")] = Field(description="Address.")
+    most: int = Field(default=16, ge=1, le=1000, description="Most calls at once.")
+    memory: Bytes = Field(default=192 << 20, description="Memory of each function, by which calls are priced.")
+
+    @property
+    def each(self) -> Resources:
+        """Resources of one function; providers give vCPUs by memory, AWS Lambda one for 1769 MiB."""
+        return Resources(cpu=max(0.01, self.memory / (1769 << 20)), memory=self.memory)
 
 
 def _roles(value: Any) -> Any:
@@ -205,6 +223,11 @@ class Resources(BaseModel):
     workers: RolesOfWorkers | None = Field(
         default=None,
         description="Workers in addition to the stage's own process: those of one role, or a mapping of roles.",
+    )
+
+    endpoints: dict[RoleName, Endpoint] = Field(
+        default_factory=dict,
+        description="HTTP endpoints by role, which execute a stage's calls in place of workers.",
     )
 
     @field_validator("workers")

@@ -48,6 +48,12 @@ class Engine:
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
     on_cluster: str = "superworkflow.infra.launch.kubernetes.engines.base:OnCluster"
     """Import string of its `OnCluster`, which launchers on Kubernetes open."""
+    tasks: str = ""
+    """Import string of what opens its `TaskSession` (`infra.engines.task_session`); empty for an engine without."""
+
+    def member_memory(self, resources: Resources) -> int:
+        """Bytes that a member has for tasks, or the stage's own process where it has no members."""
+        return resources.memory
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
         """Select the resources of a profile that this engine uses: groups of other engines are left out.

@@ -1,4 +1,4 @@
-"""Scaling of a role while a stage runs: the stage requests it from its launcher by an event."""
+"""Requests of a stage to its launcher while it runs, as events: to scale a role, and to charge calls of endpoints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from superworkflow.infra.contract.resources import Group
 
 SCALE = "scale"
 """The event: `role`, `count` of members from now on, and `hanging`, hosts of members to be replaced."""
+
+CALLS = "calls"
+"""The event: `role` of an endpoint, how many `calls` it executed, and the `seconds` that they took together."""
 
 
 def requested_count(event: Mapping[str, Any], groups: Mapping[str, Group]) -> tuple[str, int] | None:

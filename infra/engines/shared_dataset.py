@@ -12,6 +12,14 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Manifest
 
+MEMBER_FOLDER = "SUPERWORKFLOW_MEMBER_FOLDER"
+"""Variable that names the folder in which tasks keep files on the disk of their machine."""
+
+
+def member_folder() -> Path:
+    """Folder of this machine for what its tasks keep; the system's for temporary files if none is set."""
+    return Path(os.environ.get(MEMBER_FOLDER) or tempfile.gettempdir())
+
 
 class SharedDataset(Dataset):
     """A dataset of which all processes of one machine share one local copy, fetched and checked by the first of them.
@@ -28,9 +36,9 @@ class SharedDataset(Dataset):
 
     @classmethod
     def at(cls, uri: str, folder: str | None) -> SharedDataset:
-        """Open the dataset at `uri`; `folder` is the system's folder for temporary files when None."""
+        """Open the dataset at `uri`; `folder` is `member_folder` when None."""
         found = Dataset.open(Location.of(uri))
-        return cls(found.location, found.manifest, Path(folder or tempfile.gettempdir()))
+        return cls(found.location, found.manifest, Path(folder) if folder else member_folder())
 
     @classmethod
     def at_any(cls, uri: str) -> SharedDataset | None:

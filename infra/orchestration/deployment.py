@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -18,6 +18,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.server.schemas import schedules as server_schedules
 from prefect.settings import get_current_settings
+from prefect.utilities.callables import ParameterSchema
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
@@ -46,13 +47,12 @@ _STRATEGIES: Mapping[Collisions, ConcurrencyLimitStrategy] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """Deployment as it is registered.
+@dataclass(frozen=True, kw_only=True)
+class FlowDeployment:
+    """Deployment of a flow, as it is registered.
 
     Args:
-        superworkflow: which pipeline.
-        name: of the deployment; with the pipeline's name it is unique on a server.
+        name: of the deployment; with the flow's name it is unique on a server.
         entrypoint: import path of the flow where it will run.
         pull_step: import path of a function to run first. Without one Prefect copies the working folder of whatever
             starts the flow, taking that for its code: in a container with `/` that is the whole file system.
@@ -65,12 +65,8 @@ class Deployment:
         collisions: whether a run above the limit is cancelled, or waits.
         paused: whether its schedule is paused; None leaves that as it is.
         version: of the project.
-        watcher: import path of the flow that watches its sources, where it will run. With one the schedule is the
-            watcher's, and the deployment runs when they have been written; empty for none.
-        notify: targets of notifications, see `infra.orchestration.notifications`; empty leaves them as they are.
     """
 
-    superworkflow: Superworkflow
     name: str
     entrypoint: str
     pull_step: str
@@ -83,6 +79,48 @@ class Deployment:
     collisions: Collisions = "cancel"
     paused: bool | None = None
     version: str | None = None
+
+    def create(self, client: SyncPrefectClient, flow: str, description: str | None, schema: ParameterSchema) -> UUID:
+        """Create or update it on the server; its id.
+
+        Args:
+            client: of the server.
+            flow: name of the flow.
+            description: of the deployment.
+            schema: of the flow's parameters.
+        """
+        return client.create_deployment(
+            flow_id=client.create_flow_from_name(flow),
+            name=self.name,
+            version=self.version,
+            description=description,
+            entrypoint=self.entrypoint,
+            parameters=dict(self.parameters),
+            parameter_openapi_schema=schema.model_dump(exclude_unset=True),
+            enforce_parameter_schema=True,
+            work_pool_name=self.pool,
+            job_variables=dict(self.job_variables),
+            schedules=[DeploymentScheduleCreate(schedule=self.schedule)] if self.schedule is not None else [],
+            concurrency_limit=self.concurrency_limit,
+            concurrency_options=ConcurrencyOptions(collision_strategy=_STRATEGIES[self.collisions]),
+            paused=self.paused,
+            pull_steps=[{self.pull_step: {}}],
+            tags=["superworkflow"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment(FlowDeployment):
+    """Deployment of a superworkflow.
+
+    Args:
+        superworkflow: which pipeline.
+        watcher: import path of the flow that watches its sources, where it will run. With one the schedule is the
+            watcher's, and the deployment runs when they have been written; empty for none.
+        notify: targets of notifications, see `infra.orchestration.notifications`; empty leaves them as they are.
+    """
+
+    superworkflow: Superworkflow
     watcher: str = ""
     notify: tuple[str, ...] = ()
 
@@ -168,28 +206,10 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
         pool, pool_created = ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
         _check_variables(pool, deployment.job_variables)
         existing = _find(client, deployment.superworkflow.name, deployment.name)
-        schedules = []
-        if deployment.schedule is not None:
-            schedules = [DeploymentScheduleCreate(schedule=deployment.schedule)]
-        made = client.create_deployment(
-            flow_id=client.create_flow_from_name(deployment.superworkflow.name),
-            name=deployment.name,
-            version=deployment.version,
-            description=deployment.superworkflow.help,
-            entrypoint=deployment.entrypoint,
-            parameters=dict(deployment.parameters),
-            parameter_openapi_schema=flow_schema(deployment.superworkflow).model_dump(exclude_unset=True),
-            enforce_parameter_schema=True,
-            work_pool_name=deployment.pool,
-            job_variables=dict(deployment.job_variables),
-            schedules=[] if deployment.watcher else schedules,
-            concurrency_limit=deployment.concurrency_limit,
-            concurrency_options=ConcurrencyOptions(collision_strategy=_STRATEGIES[deployment.collisions]),
-            paused=deployment.paused,
-            pull_steps=[{deployment.pull_step: {}}],
-            tags=["superworkflow"],
-        )
-        watcher = _set_watcher(client, deployment, schedules)
+        own = replace(deployment, schedule=None) if deployment.watcher else deployment
+        superworkflow = deployment.superworkflow
+        made = own.create(client, superworkflow.name, superworkflow.help, flow_schema(superworkflow))
+        watcher = _set_watcher(client, deployment)
         title, ids = f"{deployment.superworkflow.name}/{deployment.name}", [made, *filter(None, [watcher])]
         set_pending_timeout(client, title, ids, PENDING_TIMEOUT[deployment.pool_type])
         if deployment.notify:
@@ -199,9 +219,7 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
         return Registered(str(made), url, existing is None, pool_created, str(watcher or ""))
 
 
-def _set_watcher(
-    client: SyncPrefectClient, deployment: Deployment, schedules: list[DeploymentScheduleCreate]
-) -> UUID | None:
+def _set_watcher(client: SyncPrefectClient, deployment: Deployment) -> UUID | None:
     """Make, update or remove the deployment that watches the sources; its id."""
     name = watching_flow_name(deployment.superworkflow.name)
     if not deployment.watcher:
@@ -209,24 +227,11 @@ def _set_watcher(
             client.delete_deployment(existing)
         return None
     flow = make_watching_flow(deployment.superworkflow)
-    return client.create_deployment(
-        flow_id=client.create_flow_from_name(name),
-        name=deployment.name,
-        version=deployment.version,
-        description=flow.description,
-        entrypoint=deployment.watcher,
-        parameters={"deployment": f"{deployment.superworkflow.name}/{deployment.name}"},
-        parameter_openapi_schema=flow.parameters.model_dump(exclude_unset=True),
-        enforce_parameter_schema=True,
-        work_pool_name=deployment.pool,
-        job_variables=dict(deployment.job_variables),
-        schedules=schedules,
-        concurrency_limit=1,
-        concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
-        paused=deployment.paused,
-        pull_steps=[{deployment.pull_step: {}}],
-        tags=["superworkflow"],
+    watched = {"deployment": f"{deployment.superworkflow.name}/{deployment.name}"}
+    own = replace(
+        deployment, entrypoint=deployment.watcher, parameters=watched, concurrency_limit=1, collisions="cancel"
     )
+    return own.create(client, name, flow.description, flow.parameters)
 
 
 def remove(superworkflow: str, name: str) -> bool:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
 
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas import State
-from prefect.client.schemas.actions import DeploymentScheduleCreate
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
 from prefect.states import Completed
 
 from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.contract.resources import format_bytes
-from superworkflow.infra.orchestration.deployment import PoolType, Registered, Schedule, ensure_pool, reached_server
+from superworkflow.infra.orchestration.deployment import FlowDeployment, Registered, ensure_pool, reached_server
 from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.orchestration.pruning import Pruner
 from superworkflow.infra.orchestration.server import page
@@ -44,51 +40,14 @@ def make_pruning_flow() -> Flow[..., State[None]]:
     return flow(name=FLOW, description=description, persist_result=False)(prune)
 
 
-@dataclass(frozen=True)
-class PruningDeployment:
-    """Deployment of the flow.
-
-    Args:
-        name: of the deployment.
-        entrypoint: import path of the flow where it will run.
-        pull_step: import path of a function to run first, see `Deployment`.
-        parameters: values of the flow's parameters.
-        pool: name of the work pool.
-        pool_type: its type.
-        variables: values for the variables of the pool's template.
-        schedule: when it runs by itself, if it does.
-        version: of the project.
-    """
-
-    name: str
-    entrypoint: str
-    pull_step: str
-    parameters: Mapping[str, Any]
-    pool: str
-    pool_type: PoolType
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    schedule: Schedule | None = None
-    version: str | None = None
-
-
-def register_pruning(deployment: PruningDeployment) -> Registered:
-    """Create or update the deployment.
+def register_pruning(deployment: FlowDeployment) -> Registered:
+    """Create or update a deployment of the flow, of which one run at a time is in progress.
 
     Raises:
         UserError: no server, a pool of another type, or what the server refuses.
     """
-    made_flow = make_pruning_flow()
+    made_flow, own = make_pruning_flow(), replace(deployment, concurrency_limit=1)
     with reached_server() as client:
-        _, pool_created = ensure_pool(client, deployment.pool, deployment.pool_type, False)
-        made = client.create_deployment(
-            flow_id=client.create_flow_from_name(FLOW),
-            name=deployment.name, version=deployment.version, description=made_flow.description,
-            entrypoint=deployment.entrypoint, parameters=dict(deployment.parameters),
-            parameter_openapi_schema=made_flow.parameters.model_dump(exclude_unset=True),
-            enforce_parameter_schema=True, work_pool_name=deployment.pool, job_variables=dict(deployment.variables),
-            schedules=[DeploymentScheduleCreate(schedule=deployment.schedule)] if deployment.schedule else [],
-            concurrency_limit=1,
-            concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
-            pull_steps=[{deployment.pull_step: {}}], tags=["superworkflow"],
-        )  # fmt: skip
+        _, pool_created = ensure_pool(client, own.pool, own.pool_type, False)
+        made = own.create(client, FLOW, made_flow.description, made_flow.parameters)
     return Registered(str(made), page(f"deployments/deployment/{made}"), True, pool_created)

@@ -17,7 +17,6 @@ import httpx
 import prefect
 from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
-from sqlalchemy.engine import make_url
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import without_user
@@ -84,6 +83,8 @@ def _making_tables() -> Iterator[None]:
     A file next to the database records that this version of Prefect has made or upgraded it; later servers then start
     without the lock.
     """
+    from sqlalchemy.engine import make_url  # a tenth of what a run imports, where it has servers
+
     settings = get_current_settings()
     given = settings.server.database.connection_url
     url = make_url(given.get_secret_value()) if given is not None else None

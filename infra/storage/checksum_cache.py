@@ -56,7 +56,7 @@ class ChecksumCache:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
             with open(descriptor, encoding="utf-8") as stream:
-                if not (_is_ours(os.fstat(descriptor)) and _is_ours(self._path.parent.stat())):
+                if not (is_ours(os.fstat(descriptor)) and is_ours(self._path.parent.stat())):
                     return {}
                 found = json.loads(stream.read(_MOST_BYTES))["sums"]
             return {path: (exact, sha256) for path, (exact, sha256) in found.items() if _is_valid(exact, sha256)}
@@ -85,12 +85,12 @@ class ChecksumCache:
         assert self._path is not None
         found: list[tuple[float, int, Path]] = []
         with contextlib.suppress(OSError):
-            if not _is_ours(self._path.parent.stat()):
+            if not is_ours(self._path.parent.stat()):
                 return
             for path in self._path.parent.iterdir():
                 with contextlib.suppress(OSError):  # another process has removed it
                     status = path.lstat()
-                    if _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode) and _is_ours(status):
+                    if _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode) and is_ours(status):
                         found.append((max(status.st_mtime, status.st_atime), status.st_size, path))
         kept = 0
         for used, size, path in sorted(found, reverse=True):
@@ -129,5 +129,6 @@ def _folder() -> Path | None:
     return None if folder is None else folder / "sums"
 
 
-def _is_ours(status: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
+    """True for a file or folder that only this user can have written."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -49,6 +49,13 @@ class Tracker:
     def panels(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Attach panels to the run: their documents, in the order of the page."""
 
+    def drew(self, keys: Mapping[str, str]) -> None:
+        """Record what the attached pictures and panels show, as keys by path among the run's artifacts."""
+
+    def drawn(self, keys: Mapping[str, str]) -> dict[str, bytes]:
+        """Pictures and panels that earlier runs attached with these keys, `drew`: content by path, if there is any."""
+        return {}
+
     def report(self, path: Path) -> None:
         """Attach a page about the run."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal
 
 from superworkflow.infra.contract.metrics import Metric, find_metric
@@ -107,7 +108,8 @@ def decide(
     faults |= {f"drift {each}": each.check(drift or {}, champion is None) for each in registration.parsed_limits()}
     gates = {text: not fault for text, fault in faults.items()}
     failed = "; ".join(filter(None, faults.values()))
-    headlines = sorted((each for each in declared if each.headline), key=lambda each: not each.promotes)
+    places = [(place, each) for each in declared if (place := each.precedence(metrics)) is not None]
+    headlines = [each for _, each in sorted(places, key=itemgetter(0))]
     if champion is not None and champion.own is not None:
         metrics = champion.own
     own = [(metric, found) for metric in headlines if (found := find_metric(metric.full_name, metrics)) is not None]

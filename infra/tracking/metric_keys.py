@@ -24,6 +24,7 @@ TOTALS: Mapping[str, str] = {
     "cpu_seconds": "runtime/cpu_s",
     "compile_seconds": "runtime/compile_s",
     "cost_usd": "cost/total_usd",
+    "value": "cost/value",
     "saved_by_cache_usd": "cost/saved_by_cache_usd",
     "unified_cost_usd": "cost/unified_usd",
     "peak_memory_bytes": "memory/peak_bytes",

@@ -47,6 +47,7 @@ from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
     DIGEST_TAG,
+    DRAWN_TAG,
     IN_PROGRESS,
     INPUTS_TAG,
     LAST_TAG,
@@ -78,6 +79,7 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_USER,
 )
 
+from superworkflow.infra.tracking.artifacts import find_drawn
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.database_checks import check_database, check_experiment, older_schema
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
@@ -278,6 +280,17 @@ class MlflowTracker(Tracker):
         if documents:
             named = {each["name"]: each["title"] for each in documents}
             self._client.set_tag(self._run_id, PANELS_TAG, json.dumps(named)[:5000])
+
+    @_errors_explained
+    def drew(self, keys: Mapping[str, str]) -> None:
+        """Keys in a tag; see `Tracker`."""
+        if keys and len(text := json.dumps(keys)) <= 5000:
+            self._client.set_tag(self._run_id, DRAWN_TAG, text)
+
+    @_errors_explained
+    def drawn(self, keys: Mapping[str, str]) -> dict[str, bytes]:
+        """From the newest runs with the keys in their tag; see `Tracker`."""
+        return find_drawn(self._client, self._experiment_id, keys)
 
     @_errors_explained
     def report(self, path: Path) -> None:

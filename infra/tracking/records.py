@@ -111,6 +111,7 @@ class StageRecord:
             "peak_memory_bytes": self.peak_memory_bytes,
             "compile_seconds": self.compile_s,
             "cost_usd": self.cost_usd,
+            "value": self.value,
             "saved_by_cache_usd": self.saved_usd,
         }
 
@@ -294,6 +295,12 @@ class RunRecord:
         """Cost that the cached stages saved."""
         return sum(record.saved_usd for record in self.stages)
 
+    @property
+    def value(self) -> float:
+        """1 / (seconds × USD) of the stages that ran, as Dorylus (Thorpe et al., OSDI 2021) defines it; 0 without."""
+        spent = sum(record.runtime_s for record in self.stages) * self.cost_usd
+        return 1 / spent if spent > 0 else 0.0
+
     def totals(self) -> dict[str, float]:
         """Totals of the run, by name."""
         return {
@@ -303,6 +310,7 @@ class RunRecord:
             "peak_memory_bytes": max((record.peak_memory_bytes for record in self.stages), default=0),
             "compile_seconds": sum(record.compile_s for record in self.stages),
             "cost_usd": self.cost_usd,
+            "value": self.value,
             "saved_by_cache_usd": self.saved_usd,
             "unified_cost_usd": self.unified_usd,
             "stages_ran": sum(record.state == "ran" for record in self.stages),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import ViewType
+from mlflow.entities import LifecycleStage, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
@@ -19,6 +18,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import GROUPS
 from superworkflow.infra.storage.manifest import WARNING_PREFIX, warnings_of
 from superworkflow.infra.storage.safe_names import is_digest
+from superworkflow.infra.tracking.artifacts import read_artifact
 from superworkflow.infra.tracking.dead_runs import ERROR_TAG
 from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
@@ -164,36 +164,42 @@ class RunReader:
         return self.page(limit)[0]
 
     def page(
-        self, limit: int, token: str | None = None, since: datetime | None = None
+        self, limit: int, token: str | None = None, *, running: bool = False, ended_since: datetime | None = None
     ) -> tuple[list[DetailedRun], str | None]:
         """Some runs, newest first, and the token of the next ones; None after the last.
 
         Args:
             limit: number of runs.
             token: of an earlier page.
-            since: only runs that started then or later.
+            running: only runs that have not ended.
+            ended_since: only runs that ended then or later, the last to end first.
         """
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             return [], None
         which = f"tags.`{SUPERWORKFLOW_TAG}` != ''"
-        if since is not None:
-            which += f" and attributes.start_time >= {int(since.timestamp() * 1000)}"
+        order = "start_time"
+        if running:
+            which += " and attributes.status = 'RUNNING'"
+        if ended_since is not None:
+            which += f" and attributes.end_time >= {int(ended_since.timestamp() * 1000)}"
+            order = "end_time"
         found = self._client.search_runs(
             [experiment.experiment_id], which, ViewType.ACTIVE_ONLY, limit,
-            order_by=["attributes.start_time DESC"], page_token=token,
+            order_by=[f"attributes.{order} DESC"], page_token=token,
         )  # fmt: skip
         return [self._detailed(run) for run in found], found.token or None
 
     def run(self, run_id: str) -> DetailedRun | None:
-        """The run of this id; None where there is none, or where it is none of a superworkflow."""
+        """The run of this id; None where there is none, it is marked as deleted, or is none of a superworkflow."""
         if not _RUN_ID.fullmatch(run_id):
             return None
         try:
             found = self._client.get_run(run_id)
         except MlflowException:
             return None
-        return self._detailed(found) if found.data.tags.get(SUPERWORKFLOW_TAG) else None
+        is_shown = found.info.lifecycle_stage == LifecycleStage.ACTIVE and found.data.tags.get(SUPERWORKFLOW_TAG)
+        return self._detailed(found) if is_shown else None
 
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""
@@ -251,13 +257,7 @@ class RunReader:
 
     def file(self, run_id: str, path: str) -> bytes | None:
         """A file among a run's artifacts; None where there is none."""
-        if not _RUN_ID.fullmatch(run_id):
-            return None
-        with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:
-            try:
-                return Path(self._client.download_artifacts(run_id, path, folder)).read_bytes()
-            except (MlflowException, OSError):
-                return None
+        return read_artifact(self._client, run_id, path) if _RUN_ID.fullmatch(run_id) else None
 
     def files(self, run_id: str, folder: str) -> list[str]:
         """Names of the files in a folder of a run's artifacts."""

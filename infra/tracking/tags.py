@@ -61,6 +61,10 @@ PANELS, PANELS_TAG = "panels", "superworkflow.panels"
 """Folder of a run's artifacts that has its panels, and the tag that names them: titles by name."""
 
 
+DRAWN_TAG = "superworkflow.drawn"
+"""Tag of a run: keys of what its pictures and panels show, by their paths among its artifacts."""
+
+
 LOGS = "logs"
 """Folder of a run's artifacts that has the logs of its stages, `<node>.txt`."""
 

@@ -7,8 +7,10 @@ Numba caches them in `NUMBA_CACHE_DIR` or next to their modules, where later pro
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +55,12 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS, draw_ne
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
+from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES, FLOAT32
 from superworkflow.tasks.lib.kernels.float16 import as_read
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.members import EdgeRequest
 from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
@@ -65,10 +68,11 @@ from superworkflow.tasks.sample.partitioned.requester import ShardRequest
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.sparse_inputs import Inputs, as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 
 _VERTICES = 200
 
@@ -86,6 +90,8 @@ def compile_kernels(folder: Path) -> None:
         colours = _make("colour", {}, here / "colour", graph=graph)
         _make("components", {}, here / "components", graph=graph, colours=colours)
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
+        with _as_on_large_graphs():
+            _make("walk", {"q": 2.0, "num_walks": 1}, here / "walk-large", graph=graph)
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         given = {"graph": graph, "walks": walks[0], "vocabulary": vocabulary}
         vectors = _make("embed", {"dimensions": 16}, here / "embed", **given)
@@ -95,6 +101,17 @@ def compile_kernels(folder: Path) -> None:
         _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
     _make_subgraphs(folder / "subgraphs")
     _make_homogeneous(folder / "homogeneous")
+
+
+@contextlib.contextmanager
+def _as_on_large_graphs() -> Iterator[None]:
+    """Within the block, walks have the tables, and so the kernels, that they have on more than some 20,000 vertices."""
+    kept = edge_filter_size.MATRIX_BYTES, triangles.WORTH
+    edge_filter_size.MATRIX_BYTES, triangles.WORTH = 0, 0.0
+    try:
+        yield
+    finally:
+        edge_filter_size.MATRIX_BYTES, triangles.WORTH = kept
 
 
 def _make_subgraphs(folder: Path) -> None:

@@ -23,8 +23,8 @@ Instead of a schema the `metadata.json` of DGL's chunked format may describe the
 edge list may be given, with features and labels of its nodes (`homogeneous`): a graph of one set
 of nodes and one of edges.
 
-The files are described in `tasks.lib.graph.heterograph`. The dataset is the same on any number of threads, and on
-Spark, where executors read the tables by themselves and none has more of the graph than a range of a set (`on_spark`).
+The files are described in `tasks.lib.graph.heterograph`. The dataset is the same on any number of threads, and on the
+members of an engine, whose tasks read the tables and have no more of the graph than a range of a set (`on_members`).
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
     )  # fmt: skip
 
 
-def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate_on_members(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """As in process, but each core has no more than a part of a table or a range of a set."""
     alone = estimate(params, inputs, resources)
     cores = max(1, int(resources.executors.cpu)) if resources.executors else resources.threads
@@ -245,6 +245,8 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
     cpu_s = _SPARK_START_S + _SPARK_WORK * (alone.cpu_s - alone.start_s)
     return replace(alone, cpu_s=cpu_s, memory_bytes=memory, kind="partitioned")
 
+
+_ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
@@ -288,9 +290,9 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.heterograph.run:run",
     doubts="superworkflow.tasks.heterograph.doubts:doubts",
-    engines={"spark": "superworkflow.tasks.heterograph.on_spark:run"},
+    engines=dict.fromkeys(_ENGINES, "superworkflow.tasks.heterograph.on_members:run"),
     estimate=estimate,
-    estimates={"spark": estimate_on_spark},
+    estimates=dict.fromkeys(_ENGINES, estimate_on_members),
     help="tables of a schema, or an edge list, to a typed graph with numbered nodes",
     late=("superworkflow.tasks.lib.edge_list.duckdb_reader", "superworkflow.tasks.lib.formats.tfrecord"),
 )

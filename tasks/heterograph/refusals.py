@@ -10,11 +10,10 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.tables import TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.graph.schema import EdgeSetSchema
+from superworkflow.tasks.lib.in_parts.id_ranges import UNKNOWN as UNKNOWN
 
 MOST_NODES = MOST_EDGES = 2**31 - 1
 """Errors of one set."""
-UNKNOWN = -1
-"""In place of the number of what is no node."""
 DUPLICATE = "Give each node one row, or give the rows ids of their own"
 DANGLING = "Add the node to its table, or set heterograph.dangling=drop"
 

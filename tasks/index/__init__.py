@@ -205,7 +205,7 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     )
 
 
-def estimate_on_spark(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate_on_members(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Some sixty small jobs, each with a shuffle, whatever the size; then Java moves each row several times."""
     alone = estimate(params, inputs, resources)
     work_s = 23 + 1.25e-5 * int(alone.stats["edges"] or 0)
@@ -251,6 +251,8 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
     return _PROCESS_BYTES + max(reading, merging, filling)
 
 
+_ENGINES = ("spark", "dask")
+
 STAGE = Stage(
     name="index",
     version="4",
@@ -265,9 +267,9 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.index.run:run",
     doubts="superworkflow.tasks.index.doubts:doubts",
-    engines={"spark": "superworkflow.tasks.index.on_spark:run"},
-    estimates={"spark": estimate_on_spark},
+    engines=dict.fromkeys(_ENGINES, "superworkflow.tasks.index.on_members:run"),
+    estimates=dict.fromkeys(_ENGINES, estimate_on_members),
     estimate=estimate,
     help="edge list to a simple graph with numbered vertices",
-    late=("fugue_duckdb", "superworkflow.tasks.index.relational"),
+    late=("duckdb", "superworkflow.tasks.index.relational"),
 )

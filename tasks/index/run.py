@@ -139,8 +139,6 @@ def _labels(
 def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Indexed:
     """Index with SQL on DuckDB, which spills to the scratch folder."""
     import duckdb
-    from fugue_duckdb import DuckExecutionEngine  # type: ignore[import-untyped]
-    from fugue_duckdb.dataframe import DuckDataFrame  # type: ignore[import-untyped]
 
     from superworkflow.tasks.index import relational
     from superworkflow.tasks.lib.edge_list import duckdb_reader
@@ -149,12 +147,7 @@ def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], wher
     connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     connection.execute("SET preserve_insertion_order = false")
 
-    def keep(frame: Any, name: str) -> Any:
-        frame.native.create(name)
-        return DuckDataFrame(connection.table(name))
-
     try:
-        engine = DuckExecutionEngine(connection=connection)
         if dialect.kind == "parquet" and not dialect.reads_times:
             for i, file in enumerate(files):
                 query = duckdb_reader.rows_query(connection, str(file.path), file.dialect)
@@ -162,17 +155,16 @@ def index_relational(job: StageRun[IndexParams], files: Sequence[EdgeFile], wher
         else:
             read = text_rows_of(files) if dialect.kind != "parquet" else duckdb_reader.rows_of(connection, files)
             duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, read)
-        rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
-            engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep,
+            connection, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates,
             drop=dialect.missing == "drop",
         )  # fmt: skip
         if found.bad_rows:
             raise BadRow
         if found.too_heavy:
             raise too_heavy(found.too_heavy, params.directed, where)
-        edges, weights = _fetch_edges(found.edges.native, dialect.weighted)
-        labels = found.vertices.native.order("id").project("node").to_arrow_table()
+        edges, weights = _fetch_edges(found.edges, dialect.weighted)
+        labels = found.vertices.order("id").project("node").to_arrow_table()
     except BadRow:
         raise bad_row(files, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:

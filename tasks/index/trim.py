@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,13 +42,24 @@ def kept_edges(
         positions, owner = np.concatenate([positions, other]), np.concatenate([owner, second[other]])
     del first, second
     kept = np.ones(len(edges), np.bool_)
-    order = np.lexsort((edges[positions], edge_rank(edges[positions], seed), owner))
-    positions, owner = positions[order], owner[order]
+    kept[positions[dropped(owner, edges[positions], max_degree, seed)]] = False
+    return kept
+
+
+def dropped(owner: NDArray[Any], edges: Edges, max_degree: int, seed: int) -> NDArray[np.int64]:
+    """Positions of edges that their owners drop.
+
+    Args:
+        owner: vertex above the limit that has each edge; all edges of an owner are here.
+        edges: packed edges in final numbers, without direction the smaller end first.
+        max_degree, seed: see `kept_edges`.
+    """
+    order = np.lexsort((edges, edge_rank(edges, seed), owner))
+    owner = owner[order]
     starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(owner) else np.empty(0, np.int64)
     sizes = np.diff(np.append(starts, len(owner)))
     place = np.arange(len(owner)) - np.repeat(starts, sizes)
-    kept[positions[place >= max_degree]] = False
-    return kept
+    return order[place >= max_degree]
 
 
 def edge_rank(edges: Edges, seed: int) -> NDArray[np.uint64]:

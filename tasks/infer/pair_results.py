@@ -28,10 +28,9 @@ from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.config import Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, has_edge_labels, read_edge_labels
-from superworkflow.tasks.lib.gnn.objective.link_prediction import turned
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, is_directed, read_held_out, scores_of
-from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, read_triples, triple_scores
+from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, queries, read_triples, triple_scores
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
@@ -47,11 +46,12 @@ def write_links(
     edges = graph.edge_sets[held_out.edges]
     sources, targets = rows[edges.source], rows[edges.target]
     factors = np.ones(sources.shape[1], np.float32)
+    learned = None if network.factors is None else network.factors.detach().cpu().numpy()
     is_complex = network.shape.head.decoder == "complex"
     if is_complex:
-        targets = _turned(targets, network)
-    elif network.factors is not None:
-        factors = network.factors.detach().cpu().numpy()
+        targets = queries(targets, learned, "complex", True)
+    elif learned is not None:
+        factors = learned
     ids = _write_ends(output, graph, edges, sources, targets, is_complex)
     output.array(FACTORS, factors)
     parts, timed = [], {} if at_times is None else at_times.pairs(held_out, factors)
@@ -148,15 +148,6 @@ def _write_ends(
         with output.file(TARGET_VECTORS) as path:
             write_vectors(path, ids[edges.target], targets)
     return ids
-
-
-def _turned(rows: NDArray[np.float32], network: Network) -> NDArray[np.float32]:
-    """Rows of targets for the decoder `complex`, some at a time."""
-    made = np.empty_like(rows)
-    for first in range(0, len(rows), PIECE):
-        part = torch.from_numpy(rows[first : first + PIECE]).to(network.device)
-        made[first : first + PIECE] = turned(part, network.factors).detach().cpu().numpy()
-    return made
 
 
 def decoded(network: Network, edges: EdgeSet, rows: RowsByNodeSet, pairs: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -86,7 +86,7 @@ def link_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
     if not better:
         return []
     what = "links are predicted better without a network"
-    settle = "Set train.epochs higher, train.learning_rate lower, train.dropout=0 or train.negatives_by=degree"
+    settle = "Compare train.model=sage and gcn, each with train.warmup_steps=200 too, or use the simpler method"
     return [InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle)]
 
 

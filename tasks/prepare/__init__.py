@@ -77,11 +77,13 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     )
 
 
-def estimate_on_spark(params: PrepareParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate_on_members(params: PrepareParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """As in process, plus the shuffle that adds the counts up."""
     alone = estimate(params, inputs, resources)
     return replace(alone, cpu_s=alone.cpu_s + 2.0)
 
+
+_ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="prepare",
@@ -89,8 +91,8 @@ STAGE = Stage(
     params=PrepareParams,
     inputs={"graph": Input("index dataset"), "walks": Input("walk dataset: the walks to count")},
     run="superworkflow.tasks.prepare.run:run",
-    engines={"spark": "superworkflow.tasks.prepare.on_spark:run"},
-    estimates={"spark": estimate_on_spark},
+    engines=dict.fromkeys(_ENGINES, "superworkflow.tasks.prepare.on_members:run"),
+    estimates=dict.fromkeys(_ENGINES, estimate_on_members),
     estimate=estimate,
     help="Word2Vec pre-processing: frequencies, vocabulary, negative sampling",
 )

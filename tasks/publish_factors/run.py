@@ -14,6 +14,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.vertex.stage import whole_field
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -23,13 +24,10 @@ def run(job: StageRun[StageParams]) -> Output:
         UserError: the values are of another graph.
     """
     graph, values = job.inputs["graph"], job.inputs["values"]
-    variables, vertices = int(graph.stats["variables"] or 0), int(graph.stats["vertices"] or 0)
-    label, belief = (
-        np.concatenate([values.array(file) for file in sorted(values.files(f"{name}-*.npy"))])
-        for name in ("label", "belief")
-    )
-    if len(label) != vertices or belief.shape != (vertices, graph.stats["states"]):
-        raise UserError("the values are of another graph", where=values.uri, value=f"{len(label)} vertices",
+    variables = int(graph.stats["variables"] or 0)
+    label, belief = (whole_field(graph, values, name) for name in ("label", "belief"))
+    if belief.shape[1:] != (graph.stats["states"],):
+        raise UserError("the beliefs are of other states", where=values.uri, value=str(belief.shape),
                         remedy=f"Give those of {graph.uri}")  # fmt: skip
     node, belief = np.arange(variables, dtype=np.int32), belief[:variables]
     states = np.diff(graph.array("table_indptr.npy")[: variables + 1])

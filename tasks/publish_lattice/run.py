@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.vertex.stage import whole_field
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -19,11 +17,7 @@ def run(job: StageRun[StageParams]) -> Output:
     vertices, shape = int(graph.stats["vertices"] or 0), [int(each) for each in str(graph.stats["shape"]).split(",")]
     names, levels = str(values.stats["fields"]).split(","), graph.array("levels.npy")
     for name in names:
-        shards = values.files(f"{name}-*.npy")
-        field = np.concatenate([values.array(file) for file in sorted(shards)])
-        if len(field) != vertices:
-            raise UserError("the values are of another lattice", where=values.uri, value=f"{len(field)} vertices",
-                            remedy=f"Give those of {graph.uri}")  # fmt: skip
+        field = whole_field(graph, values, name)
         made = (levels[field] if name == "label" else field).reshape(*shape, *field.shape[1:])
         job.output.array(f"{name}.npy", made)
         if name == "label" and graph.stats.get("picture"):

@@ -131,7 +131,7 @@ STAGE = Stage(
     params=RecordsParams,
     inputs={"graph": Input("heterograph dataset"), "subgraphs": Input("sampled subgraphs of that graph")},
     run="superworkflow.tasks.records.run:run",
-    engines={"spark": "superworkflow.tasks.records.on_spark:run"},
+    engines=dict.fromkeys(("spark", "dask"), "superworkflow.tasks.records.on_members:run"),
     estimate=estimate,
     help="Sampled subgraphs with their features, as TFRecords or Parquet files",
 )

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.engines import engine
 from superworkflow.tasks.sample.expected import estimate
 from superworkflow.tasks.sample.params import SampleParams
 
 
-def estimate_on_spark(params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """As in process where each executor has all rows; else each has a part that fits it."""
-    from superworkflow.infra.engines.spark.session import python_memory
-    from superworkflow.tasks.sample.on_spark import mode
+def _estimate_on(name: str, params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process where each member has all rows; else each has a part that fits it."""
+    from superworkflow.tasks.sample.on_members import mode
 
     alone = estimate(params, inputs, resources)
-    if mode(params, inputs, resources) == "replicated":
+    if mode(name, params, inputs, resources) == "replicated":
         return alone
-    memory = max(alone.base_bytes, min(alone.memory_bytes, python_memory(resources)))
+    memory = max(alone.base_bytes, min(alone.memory_bytes, engine(name).member_memory(resources)))
     return replace(alone, memory_bytes=memory, kind="partitioned")
 
+
+_ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="sample",
@@ -45,8 +48,8 @@ STAGE = Stage(
         ),
     },
     run="superworkflow.tasks.sample.run:run",
-    engines={"spark": "superworkflow.tasks.sample.on_spark:run"},
+    engines=dict.fromkeys(_ENGINES, "superworkflow.tasks.sample.on_members:run"),
     estimate=estimate,
-    estimates={"spark": estimate_on_spark},
+    estimates={name: partial(_estimate_on, name) for name in _ENGINES},
     help="Subgraphs around seed nodes",
 )

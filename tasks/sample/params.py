@@ -42,8 +42,9 @@ class SampleParams(StageParams):
     seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
     spark_mode: Literal["auto", "replicated", "partitioned"] = Field(
         default="auto",
-        description="On Spark: replicated gives each executor the rows of the whole graph, partitioned a part of them "
-        "in which it draws for all; auto takes the first while the rows fit its memory. The subgraphs are the same.",
+        description="On Spark and Dask: replicated gives each member the rows of the whole graph, partitioned a part "
+        "of them in which it draws for all; auto takes the first while the rows fit its memory. The subgraphs are the "
+        "same.",
         json_schema_extra={"affects_result": False},
     )
 

@@ -1,7 +1,7 @@
-"""Subgraphs on Spark with the rows of the whole graph, without its features, in every executor.
+"""Subgraphs with the rows of the whole graph, without its features, in every member of an engine.
 
-An executor runs one Python process with as many threads as it has cores, so that it holds the rows once. A task makes a
-shard on each thread and writes it to the store; one that is made again, after its executor was lost, is the same.
+A member runs one task with as many threads as it has cores, so that it holds the rows once. A task makes a
+shard on each thread and writes it to the store; one that is made again, after its member was lost, is the same.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
-from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
-from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
@@ -42,7 +40,7 @@ class SampleContext:
 
     Args:
         uri: the heterograph dataset.
-        folder: where this machine keeps its copy; the system's temporary folder when None.
+        folder: where this machine keeps its copy; that of its members when None.
         spec: as it was read.
         params: of the stage, as JSON.
     """
@@ -64,24 +62,23 @@ class ShardTask:
 
 def run(job: StageRun[SampleParams]) -> Output:
     """Write the subgraphs of `job.inputs["graph"]`; see `tasks.sample.run`."""
-    dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
+    dataset, params = job.inputs["graph"], job.params
     graph, spec = HeteroGraph.open(dataset), read_spec(job.sources["spec"], job.scratch)
     sampler = SpecSampler(graph, spec, params)
     table, name = table_of_seeds(job.sources, job.scratch)
     seeds = find_seeds(graph, sampler.spec, params, table, name)
     shards = shards_of(seeds)
     job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
-    work = SampleContext(dataset.uri, str(job.scratch) if runs_here(job) else None, spec, params.model_dump_json())
 
     def with_seeds() -> Iterator[tuple[SampleShard, SeedRows | None]]:
         for shard in shards:
             yield shard, None if table is None else seeds.rows(shard.split, shard.first, shard.last)
 
     given = list(with_seeds())
-    groups = (tuple(given[first : first + cores]) for first in range(0, len(given), cores))
-    tasks = [ShardTask(work, job.output.location.uri, each) for each in groups]
-    with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
-        made = run_tasks(session, _make, tasks)
+    with open_tasks(job, whole_members=True) as session:
+        work = SampleContext(dataset.uri, session.scratch, spec, params.model_dump_json())
+        groups = (tuple(given[first : first + session.threads]) for first in range(0, len(given), session.threads))
+        made = session.run_tasks(_make, [ShardTask(work, job.output.location.uri, each) for each in groups])
     sizes = Sizes(sampler.layout)
     for entries, more in made:
         job.output.adopt(entries)
@@ -110,17 +107,17 @@ def _make(task: ShardTask) -> tuple[tuple[FileEntry, ...], Sizes]:
     return tuple(entries), sizes
 
 
-@cache  # for the life of the process: it serves one stage
+@member_cache
 def _graph(work: SampleContext) -> HeteroGraph:
     return HeteroGraph.open(SharedDataset.at(work.uri, work.folder))
 
 
-@cache
+@member_cache
 def _sampler(work: SampleContext) -> SpecSampler:
     return SpecSampler(_graph(work), work.spec, SampleParams.model_validate_json(work.params))
 
 
-@cache
+@member_cache
 def _seeds(work: SampleContext) -> SeedTable:
     params = SampleParams.model_validate_json(work.params)
     return find_seeds(_graph(work), _sampler(work).spec, params)

@@ -11,6 +11,8 @@ from superworkflow.tasks.train.defaults import AUTO
 from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 
 SYNC: Literal["sync"] = "sync"
+TENSOR = "tensor"
+"""Role of those who execute `AV` for the graph server, the stage's own process."""
 _USUAL: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 64, "dropout": 0.5, "learning_rate": 0.01, "epochs": 200, "patience": 0, "kept_by": "loss"},
     "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},

@@ -1,5 +1,7 @@
 """The scheduler: tasks of intervals run as soon as what they read is there, on threads of one process.
 
+Where there is a pool of tensor workers, `AV` is executed there while the thread does other tasks.
+
 Every interval has its tasks in order. With `sync` a gather waits for the intervals that it reads, of the same epoch,
 and an epoch begins when the one before has ended. With a staleness a gather reads what neighbours published last, so
 only ends of epochs are waited for: with 0 all intervals are within one epoch, with S the fastest is S epochs ahead of
@@ -10,15 +12,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_network import (
+    AV,
     BACK,
     SC,
     VALIDATION,
@@ -28,6 +34,9 @@ from superworkflow.tasks.train_full.whole_network import (
     Task,
     WholeNetwork,
 )
+
+if TYPE_CHECKING:
+    from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
 
 TRAINING = "training"
 T = TypeVar("T")
@@ -43,6 +52,23 @@ class Verdict(NamedTuple):
 
     is_over: bool
     is_sync: bool
+
+
+class TensorPool(Protocol):
+    """Tensor workers, which execute `AV`. Results come back on any thread."""
+
+    @property
+    def available(self) -> bool:
+        """True if somebody is there."""
+
+    def submit(
+        self, facts: TensorFacts, versions: Mapping[int, NetworkWeights], version: int,
+        arrays: Sequence[NDArray[Any]], ended: Callable[[CallResult | None], None],
+    ) -> None:  # fmt: skip
+        """Execute `tensor_tasks.compute` with a version of the weights, and pass its result on, None if nobody did."""
+
+    def end_epoch(self, epoch: int, queue: float) -> None:
+        """Adapt to the mean number of tasks that waited for a thread in an epoch."""
 
 
 class Epochs(Protocol):
@@ -68,6 +94,15 @@ class _Course:
     state: IntervalState = field(default_factory=IntervalState)
 
 
+class _Arrival(NamedTuple):
+    """A task that was sent to a tensor worker, and its result."""
+
+    task: Task
+    course: _Course
+    lead: int
+    result: CallResult | None
+
+
 class Pipeline:
     """Runs the epochs of training.
 
@@ -79,12 +114,15 @@ class Pipeline:
         last: number of epochs in all.
         staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
         threads: number of threads.
+        pool: tensor workers, if any.
     """
 
     def __init__(
         self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
-        staleness: int | None, threads: int,
+        staleness: int | None, threads: int, pool: TensorPool | None = None,
     ):  # fmt: skip
+        self._pool, self._sent, self._arrived = pool, 0, deque[_Arrival]()
+        self._queued, self._looks = 0, 0
         self._network, self._weights, self._epochs = network, weights, epochs
         self._first, self._last, self._staleness, self._threads = first, last, staleness, threads
         count = len(network.graph.intervals)
@@ -101,7 +139,7 @@ class Pipeline:
         self._sync_from, self._over, self._ending = last, first >= last, False
         self._changed, self._running = threading.Condition(), 0
         self._error: BaseException | None = None
-        self._began = time.perf_counter()
+        self._began = time.monotonic()
         self.timeline: list[TimelineRow] = []
 
     def run(self) -> None:
@@ -120,7 +158,7 @@ class Pipeline:
             while not self._over:
                 job = self._next(thread)
                 if job is None:
-                    if not self._running:
+                    if not self._running and not self._sent:
                         self._error, self._over = RuntimeError("no task of the pipeline can run"), True
                     else:
                         self._changed.wait()
@@ -136,6 +174,9 @@ class Pipeline:
 
     def _next(self, thread: int) -> Callable[[], None] | None:
         """The next job, which leaves the lock while it works."""
+        if self._arrived:
+            arrival = self._arrived.popleft()
+            return lambda: self._take(arrival, thread)
         if (
             not self._ending
             and self._updated > self._judged
@@ -149,6 +190,7 @@ class Pipeline:
         ):
             return lambda: self._update(thread)
         ready = [each for each in self._courses if not each.busy and self._is_ready(each)]
+        self._queued, self._looks = self._queued + len(ready), self._looks + 1
         if not ready:
             return None
         course = min(ready, key=self._rank)
@@ -204,19 +246,65 @@ class Pipeline:
         if counted is not None:
             counted[task.table] += 1
         course.busy = True
-        interval, begin = self._network.graph.intervals[course.interval], self._now()
-        self._changed.release()
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is refused
-                self._network.execute(task, interval, course.epoch, weights, course.state)
-        finally:
-            end = self._now()
-            self._changed.acquire()
-            course.busy = False
+        interval = self._network.graph.intervals[course.interval]
+        if task.kind == AV and self._pool is not None and self._pool.available:
+            self._send(self._pool, task, course, lead)
+            return
+        begin, end = self._unlocked(
+            lambda: self._network.execute(task, interval, course.epoch, weights, course.state)
+        )  # fmt: skip
         if counted is not None:
             counted[task.table] -= 1
         if task.kind == SC:
             self._published[task.table][course.interval] = course.epoch
+        self._note(task, course, thread, lead, oldest, begin, end)
+
+    def _unlocked(self, work: Callable[[], None]) -> tuple[float, float]:
+        """Do work without the lock; its begin and end."""
+        begin = self._now()
+        self._changed.release()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is refused
+                work()
+            return begin, self._now()
+        finally:
+            self._changed.acquire()
+
+    def _send(self, pool: TensorPool, task: Task, course: _Course, lead: int) -> None:
+        """Have a tensor worker do a task; `_take` continues with it."""
+        weights = self._weights.weights(course.version)
+        interval, versions = self._network.graph.intervals[course.interval], self._weights.all()
+        self._sent += 1
+
+        def arrive(result: CallResult | None) -> None:
+            with self._changed:
+                self._sent -= 1
+                self._arrived.append(_Arrival(task, course, lead, result))
+                self._changed.notify()
+
+        def send() -> None:
+            facts, _, arrays = self._network.tensor_call(
+                task, interval, course.epoch, weights[task.layer], course.state
+            )  # fmt: skip
+            pool.submit(facts, versions, course.version, arrays, arrive)
+
+        self._unlocked(send)
+
+    def _take(self, arrival: _Arrival, thread: int) -> None:
+        """Continue with a task that a tensor worker has done, or do it here if none has."""
+        task, course, lead, result = arrival
+        interval, state = self._network.graph.intervals[course.interval], course.state
+        if result is None:
+            weights = self._weights.weights(course.version)
+            begin, end = self._unlocked(lambda: self._network.execute(task, interval, course.epoch, weights, state))
+        else:
+            thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
+            self._unlocked(lambda: self._network.take_results(task, interval, state, result.arrays))
+        self._note(task, course, thread, lead, course.epoch, begin, end)
+
+    def _note(self, task: Task, course: _Course, thread: int, lead: int, oldest: int, begin: float, end: float) -> None:
+        """A task of an interval is done."""
+        course.busy = False
         self.timeline.append(
             TimelineRow(course.epoch + 1, *task, course.interval, thread, course.version, lead, oldest + 1, begin, end)
         )
@@ -245,6 +333,9 @@ class Pipeline:
 
     def _end_epoch(self) -> None:
         verdict = self._apart(lambda: self._epochs.end(self._judged))
+        if self._pool is not None:
+            self._pool.end_epoch(self._judged + 1, self._queued / max(1, self._looks))
+            self._queued = self._looks = 0
         self._judged += 1
         if verdict.is_sync:
             begun = max(each.epoch - (not each.place and not each.busy) for each in self._trained)
@@ -262,4 +353,4 @@ class Pipeline:
             self._ending = False
 
     def _now(self) -> float:
-        return time.perf_counter() - self._began
+        return time.monotonic() - self._began

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numba as nb
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.infra.storage.dataset import FileWriter
@@ -27,6 +29,7 @@ from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weight
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
+from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -36,7 +39,7 @@ from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
+from superworkflow.tasks.train_full.params import SYNC, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
@@ -46,7 +49,12 @@ from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
+if TYPE_CHECKING:
+    from superworkflow.tasks.train_full.tensor_pool import WorkerPool
+
 load_kernels_fast()
+_WORKER_BYTES, _CALL_BYTES, _COPIES = 144 << 20, 192 << 20, 3
+"""Memory of a tensor worker without calls; three times the most bytes of a call; copies of a call's arrays."""
 HISTORY_FILE = "history.parquet"
 
 
@@ -76,10 +84,13 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         if trainer.position.epoch:
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}")
         executed = whole_network(job, graph, whole, network, task)
-        timeline = train(trainer, executed, options, job.threads)
+        with tensor_pool(job, len(whole.intervals), executed.example(), executed.call_bytes(trainer.weights())) as pool:
+            timeline = train(trainer, executed, options, job.threads, pool)
     warnings = loss_warnings(shape.head, trainer.position.epochs, 1)
     log_warnings(job.progress, warnings)
     stats = write_results(job.output, trainer, timeline) | warning_stats(warnings)
+    if pool is not None:
+        stats |= pool.write(job.output)
     return Output(rows=sum(counts.values()), stats=facts | stats)
 
 
@@ -137,9 +148,38 @@ def whole_network(
     )
 
 
+@contextlib.contextmanager
+def tensor_pool(
+    job: StageRun[TrainFullParams], intervals: int, example: TensorFacts, call_bytes: int
+) -> Iterator[WorkerPool | None]:  # fmt: skip
+    """The tensor workers that the stage's resources name, if any, while it trains.
+
+    Raises:
+        UserError: the resources name another role, or too little memory for a call.
+    """
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints
+    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
+        raise UserError("full-graph training has workers of one role alone", where="resources",
+                        value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
+    if not endpoints and not (workers and workers[TENSOR].count):
+        yield None
+        return
+    memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
+    needed = min(_CALL_BYTES, memory - _WORKER_BYTES) // _COPIES
+    if call_bytes > needed:
+        raise UserError(f"a call of {format_bytes(call_bytes)} does not fit into a tensor worker: at most "
+                        f"{format_bytes(max(0, needed))}", where="resources", value=format_bytes(memory),
+                        remedy="Raise train_full.intervals, or the memory of the role")  # fmt: skip
+    from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
+
+    with open_pool(job, intervals, example) as pool:
+        yield pool
+
+
 def train(
-    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int
-) -> Sequence[TimelineRow]:
+    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
+    pool: WorkerPool | None = None,
+) -> Sequence[TimelineRow]:  # fmt: skip
     """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
     first, last = trainer.position.epoch, trainer.params.epochs
     trainer.scores = executed.scores
@@ -147,7 +187,7 @@ def train(
         last = first
     staleness = None if options.staleness == SYNC else int(options.staleness)
     versions = WeightVersions(trainer.weights(), first)
-    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, threads)
+    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, threads, pool)
     pipeline.run()
     if trainer.best.network:
         trainer.network.load_arrays(trainer.best.network)

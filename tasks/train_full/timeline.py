@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from superworkflow.tasks.train_full.whole_network import FORWARD, VALIDATION
 
-TIMELINE_FILE = "timeline.parquet"
+TIMELINE_FILE, POOL_FILE = "timeline.parquet", "pool.parquet"
 ALL_INTERVALS = -1
 """Interval of an update of the weights."""
 
@@ -24,7 +24,7 @@ class TimelineRow(NamedTuple):
         epoch: from 1.
         way, kind, layer: see `whole_network.Task`; an update has the way `back` and layer -1.
         interval: number of the interval, or `ALL_INTERVALS`.
-        thread: number of the thread.
+        thread: number of the thread, from 0; -1 and less for tensor workers.
         version: number of updates of the weights that it used.
         lead: epochs that the interval was ahead of the slowest one when the task began.
         oldest: of a gather, the earliest epoch of what it read of other intervals; else its own epoch.

@@ -26,6 +26,10 @@ class WeightVersions:
         """Weights of a version that is kept."""
         return self._weights[number]
 
+    def all(self) -> dict[int, NetworkWeights]:
+        """All versions that are kept, by number."""
+        return dict(self._weights)
+
     def release(self, number: int) -> None:
         """One use less."""
         self._uses[number] -= 1

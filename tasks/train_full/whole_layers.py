@@ -6,7 +6,6 @@ and shapes of weights are those of `lib.gnn.model.layers.GcnLayer` and `attentio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.tensor_tasks import BIAS, LINEAR_BIAS, OF_RECEIVERS, OF_SENDERS, LayerWeights, Rows
 from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, attend_back
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.train_full.dropped import ArcDropout
-from superworkflow.tasks.train_full.sparse_inputs import Inputs, matrix_gradient, product
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 
-Rows = NDArray[np.float32]
-LayerWeights = Mapping[str, Rows]
-"""Weights, or their gradients, by name within the layer."""
 _UNSCALED = np.empty(0, np.float32)
-_MATRIX, _BIAS = "linear.weight", "linear.bias"
 
 
 @dataclass
@@ -53,16 +48,15 @@ Kept = dict[str, Any]
 class WholeLayer(Protocol):
     """A layer; rows and gradients are those of an interval, float32.
 
-    `gathers` is false if its input is summed over neighbours already.
+    `gathers` is false if its input is summed over neighbours already; `heads` are GAT's, 0 of GCN. The products, and
+    their gradients, are those of `lib.gnn.tensor_tasks`.
     """
 
     gathers: bool
+    heads: int
 
     def tables(self, training: bool) -> LayerTables:
         """Room for what intervals publish; for the way back too if `training`."""
-
-    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
-        """Products of the rows that it reads; without a gather its result."""
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         """Publish products."""
@@ -80,11 +74,6 @@ class WholeLayer(Protocol):
     ) -> tuple[Rows, LayerWeights]:
         """Gradient of the products, and of the weights that `combine` read."""
 
-    def transform_back(
-        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
-    ) -> tuple[Rows, LayerWeights]:
-        """Gradient of the rows if `inner`, else an empty one; and of the weights that `transform` read."""
-
 
 class WholeGcn:
     """A layer of GCN.
@@ -97,17 +86,14 @@ class WholeGcn:
     """
 
     def __init__(self, graph: WholeGraph, width: int, precision: str, gathers: bool):
-        self._graph, self._width, self._dtype, self.gathers = graph, width, DTYPES[precision], gathers
+        self._graph, self._width, self._dtype = graph, width, DTYPES[precision]
+        self.gathers, self.heads = gathers, 0
 
     def tables(self, training: bool) -> LayerTables:
         count = self._graph.count if self.gathers else 0
         return LayerTables(
             np.zeros((count, self._width), self._dtype), np.zeros((count if training else 0, self._width), self._dtype)
         )
-
-    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
-        made = product(values, weights[_MATRIX])
-        return made if self.gathers else made + weights[_BIAS]
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         publish_rows(made, self._graph.scales, interval.first, tables.rows)
@@ -117,7 +103,7 @@ class WholeGcn:
     ) -> Rows:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
         gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, interval.first, out)
-        out += weights[_BIAS]
+        out += weights[LINEAR_BIAS]
         return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
@@ -129,15 +115,7 @@ class WholeGcn:
     ) -> tuple[Rows, LayerWeights]:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
         gather_rows(tables.back, *self._graph.back, self._graph.scales, interval.first, out)
-        return out, {_BIAS: kept["bias"]}
-
-    def transform_back(
-        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
-    ) -> tuple[Rows, LayerWeights]:
-        found = {_MATRIX: matrix_gradient(gradient, values)}
-        if not self.gathers:
-            found[_BIAS] = gradient.sum(0)
-        return gradient @ weights[_MATRIX] if inner else gradient[:0], found
+        return out, {LINEAR_BIAS: kept["bias"]}
 
 
 class WholeGat:
@@ -153,23 +131,16 @@ class WholeGat:
     gathers = True
 
     def __init__(self, graph: WholeGraph, heads: int, width: int, precision: str):
-        self._graph, self._heads, self._width, self._dtype = graph, heads, width, DTYPES[precision]
+        self._graph, self.heads, self._width, self._dtype = graph, heads, width, DTYPES[precision]
 
     def tables(self, training: bool) -> LayerTables:
         count = self._graph.count
         there = count if training else 0
         return LayerTables(
             np.zeros((count, self._width), self._dtype), np.zeros((there, self._width), self._dtype),
-            np.zeros((count, self._heads), np.float32), np.zeros((there, 3 * self._heads), np.float32),
+            np.zeros((count, self.heads), np.float32), np.zeros((there, 3 * self.heads), np.float32),
             np.zeros(count, np.uint64),
         )  # fmt: skip
-
-    def transform(self, weights: LayerWeights, values: Inputs, kept: Kept) -> Rows:
-        made = product(values, weights[_MATRIX])
-        by_head = self._by_head(made)
-        kept["sending"] = (by_head * weights["of_senders"]).sum(-1)
-        kept["receiving"] = (by_head * weights["of_receivers"]).sum(-1)
-        return made
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         publish_rows(made, _UNSCALED, interval.first, tables.rows)
@@ -181,7 +152,7 @@ class WholeGat:
         rows = interval.last - interval.first
         training = bool(len(tables.back))
         out, also = (np.empty((each, self._width), np.float32) for each in (rows, rows if training else 0))
-        slopes, logs = np.empty((rows, self._heads), np.float32), np.empty((rows, self._heads), np.float32)
+        slopes, logs = np.empty((rows, self.heads), np.float32), np.empty((rows, self.heads), np.float32)
         states = dropout.states(interval)
         attend(
             tables.rows, tables.sending, kept["receiving"], *self._graph.arcs, interval.first, dropout.share, states,
@@ -189,7 +160,7 @@ class WholeGat:
         )  # fmt: skip
         if training:
             kept |= {"out": out, "also": also, "slopes": slopes, "logs": logs, "states": states}
-        return out + weights["bias"]
+        return out + weights[BIAS]
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
         own = slice(interval.first, interval.last)
@@ -206,28 +177,23 @@ class WholeGat:
         values = tables.rows[interval.first : interval.last]
         if values.dtype != np.float32:
             values = (values.astype(np.uint32) << 16).view(np.float32)
-        out, scores = np.empty(values.shape, np.float32), np.empty((len(values), self._heads), np.float32)
+        out, scores = np.empty(values.shape, np.float32), np.empty((len(values), self.heads), np.float32)
         attend_back(
             tables.back, tables.facts, tables.states, *self._graph.back, values, kept["sending"], interval.first,
             dropout.share, out, scores,
         )  # fmt: skip
         by_head, of_receivers = self._by_head(values), kept.pop("scores")
         change = self._by_head(out)
-        change += scores[:, :, None] * weights["of_senders"] + of_receivers[:, :, None] * weights["of_receivers"]
+        change += scores[:, :, None] * weights[OF_SENDERS] + of_receivers[:, :, None] * weights[OF_RECEIVERS]
         return out, {
-            "bias": kept["bias"],
-            "of_senders": (scores[:, :, None] * by_head).sum(0),
-            "of_receivers": (of_receivers[:, :, None] * by_head).sum(0),
+            BIAS: kept["bias"],
+            OF_SENDERS: (scores[:, :, None] * by_head).sum(0),
+            OF_RECEIVERS: (of_receivers[:, :, None] * by_head).sum(0),
         }
-
-    def transform_back(
-        self, weights: LayerWeights, values: Inputs, gradient: Rows, inner: bool
-    ) -> tuple[Rows, LayerWeights]:
-        return gradient @ weights[_MATRIX] if inner else gradient[:0], {_MATRIX: matrix_gradient(gradient, values)}
 
     def _by_head(self, rows: Rows) -> Rows:
         """A view [rows, heads, width of a head]."""
-        return rows.reshape(len(rows), self._heads, -1)
+        return rows.reshape(len(rows), self.heads, -1)
 
 
 def layers_of(shape: NetworkConfig, whole: WholeGraph, precision: str) -> list[WholeLayer]:

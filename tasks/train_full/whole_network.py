@@ -12,14 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.gnn.model.dropout import NOTHING
+from superworkflow.tasks.lib.gnn.tensor_tasks import (
+    LINEAR_BIAS,
+    MATRIX,
+    Inputs,
+    LayerWeights,
+    Rows,
+    SparseRows,
+    TensorFacts,
+    arrays_of,
+    compute,
+)
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
-from superworkflow.tasks.train_full.sparse_inputs import Inputs, SparseRows
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
-from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, LayerWeights, Rows, WholeLayer
+from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, WholeLayer
 
 FORWARD, BACK, VALIDATION = "forward", "back", "validation"
 AV, SC, GA, AE, WU = "AV", "SC", "GA", "AE", "WU"
@@ -119,19 +131,56 @@ class WholeNetwork:
         elif task.way == BACK and task.gathers:
             state.rows, found = layer.combine_back(tables, interval, own, arcs, kept)
             state.gradients.setdefault(number, {}).update(found)
-        elif task.way == BACK:
-            self._transform_back(number, interval, epoch, own, state)
         elif task.gathers:
             self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), state)
         else:
-            values = self._read(number, interval, state)
-            if training:
-                values = self._dropout.inputs(values, interval, epoch, number)
-            made = layer.transform(own, values, kept)
-            if layer.gathers:
-                state.rows = made
-            else:
-                self._end_layer(task, interval, made, state)
+            self.take_results(task, interval, state, compute(*self.tensor_call(task, interval, epoch, own, state)))
+
+    def example(self) -> TensorFacts:
+        """Facts of the first `AV` of training, for which tensor workers are prepared."""
+        return self.tensor_call(self.training[0], self.graph.intervals[0], 0, {}, IntervalState())[0]
+
+    def call_bytes(self, weights: NetworkWeights) -> int:
+        """Most bytes of an `AV`: its rows, the gradient of its products, and all weights; dense."""
+        rows = max(each.last - each.first for each in self.graph.intervals)
+        widths = [sum(layer[MATRIX].shape) for layer in weights]
+        return 4 * rows * max(widths) + sum(each.nbytes for layer in weights for each in layer.values())
+
+    def tensor_call(
+        self, task: Task, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState
+    ) -> tuple[TensorFacts, LayerWeights, list[NDArray[Any]]]:
+        """Arguments of `tensor_tasks.compute` for an `AV`."""
+        layer, number, back = self._layers[task.layer], task.layer, task.way == BACK
+        values = self._read(number, interval, state)
+        dropout = self._dropout.rows(epoch, number) if task.way != VALIDATION else NOTHING
+        facts: TensorFacts = {
+            "layer": number, "first": interval.first, "heads": layer.heads, "gathers": layer.gathers,
+            "share": dropout.share, "state": dropout.state, "back": back, "inner": back and number > 0,
+            "sparse": values.width if isinstance(values, SparseRows) else 0, "elu": self._elu,
+        }  # fmt: skip
+        return facts, weights, [*arrays_of(values), *([state.rows] if back else [])]
+
+    def take_results(
+        self, task: Task, interval: Interval, state: IntervalState, results: Sequence[NDArray[Any]]
+    ) -> None:  # fmt: skip
+        """Take what `tensor_tasks.compute` returned for an `AV`."""
+        number, layer, found = task.layer, self._layers[task.layer], list(results)
+        if task.way == BACK:
+            gradients = state.gradients.setdefault(number, {})
+            gradients[MATRIX] = found.pop(0)
+            if not layer.gathers:
+                gradients[LINEAR_BIAS] = found.pop(0)
+            if number:
+                state.rows = found.pop(0)
+                del state.values[number]
+            state.kept.pop(number, None)
+            return
+        if layer.heads:
+            state.kept.setdefault(number, {}).update(zip(("sending", "receiving"), found[1:], strict=True))
+        if layer.gathers:
+            state.rows = found[0]
+        else:
+            self._end_layer(task, interval, found[0], state)
 
     def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
         if number:
@@ -150,21 +199,6 @@ class WholeNetwork:
             state.values.clear()
         else:
             state.loss, state.rows = self._tail.loss(interval, made)
-
-    def _transform_back(
-        self, number: int, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState
-    ) -> None:
-        """Gradients of a layer's matrix and of the result before it."""
-        values = self._read(number, interval, state)
-        dropped = self._dropout.inputs(values, interval, epoch, number)
-        gradient, found = self._layers[number].transform_back(weights, dropped, state.rows, number > 0)
-        state.gradients.setdefault(number, {}).update(found)
-        if number:
-            assert not isinstance(values, SparseRows)
-            gradient = self._dropout.rows(gradient, interval, epoch, number)
-            state.rows = gradient * np.where(values > 0, np.float32(1), values + 1 if self._elu else np.float32(0))
-            del state.values[number]
-        state.kept.pop(number, None)
 
     def _forward(self, way: str) -> list[Task]:
         found = []

@@ -10,24 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.engines import engine
 from superworkflow.tasks.walk.estimates import estimate
 from superworkflow.tasks.walk.params import WalkParams
 
 
-def estimate_on_spark(params: WalkParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """As in process where each executor has the whole graph; else each has a part that fits it."""
-    from superworkflow.tasks.walk.on_spark import memory_for_walks, mode
+def _estimate_on(name: str, params: WalkParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process where each member has the whole graph; else each has a part that fits it."""
+    from superworkflow.tasks.walk.on_members import mode
 
     alone = estimate(params, inputs, resources)
-    if mode(params, inputs["graph"], resources) == "replicated":
+    if mode(name, params, inputs["graph"], resources) == "replicated":
         return alone
-    memory = max(alone.base_bytes, min(alone.memory_bytes, memory_for_walks(resources)))
+    memory = max(alone.base_bytes, min(alone.memory_bytes, engine(name).member_memory(resources)))
     return replace(alone, memory_bytes=memory, kind="partitioned")
 
+
+_ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="walk",
@@ -35,8 +39,8 @@ STAGE = Stage(
     params=WalkParams,
     inputs={"graph": Input("index dataset: the graph to walk on")},
     run="superworkflow.tasks.walk.run:run",
-    engines={"spark": "superworkflow.tasks.walk.on_spark:run"},
-    estimates={"spark": estimate_on_spark},
+    engines=dict.fromkeys(_ENGINES, "superworkflow.tasks.walk.on_members:run"),
+    estimates={name: partial(_estimate_on, name) for name in _ENGINES},
     estimate=estimate,
     help="Biased second-order random walks (node2vec)",
 )

@@ -49,7 +49,7 @@ class WalkParams(StageParams):
     )
     spark_mode: Literal["auto", "replicated", "partitioned"] = Field(
         default="auto",
-        description="On Spark: replicated gives each executor the whole graph, partitioned a part of it between which "
-        "walks travel; auto takes the first while the graph fits an executor's memory. The walks are the same.",
+        description="On Spark and Dask: replicated gives each member the whole graph, partitioned a part of it between "
+        "which walks travel; auto takes the first while the graph fits a member's memory. The walks are the same.",
         json_schema_extra={"affects_result": False},
     )

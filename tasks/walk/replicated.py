@@ -1,18 +1,16 @@
-"""Walks on Spark with the whole graph in every executor: each task makes one shard and writes it to the store.
+"""Walks with the whole graph in every member of an engine: each task makes one shard and writes it to the store.
 
-An executor runs one Python process with as many threads as it has cores, so that it holds the graph once. A walk
-depends on its number alone; a shard that is made again, after its executor was lost, is the same.
+A member runs one task with as many threads as it has cores, so that it holds the graph once. A walk
+depends on its number alone; a shard that is made again, after its member was lost, is the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
-from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
-from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
@@ -36,7 +34,7 @@ class ReplicatedGraph:
 
     Args:
         uri: the index dataset.
-        folder: where this machine keeps its copy; the system's temporary folder when None.
+        folder: where this machine keeps its copy; that of its members when None.
         params: of the walks.
         threads: of a task.
     """
@@ -60,17 +58,17 @@ class WalkShard:
 
 def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
-    dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
+    dataset, params = job.inputs["graph"], job.params
     weighted, vertices = uses_weights(dataset, params), int(dataset.stats["vertices"] or 0)
-    graph = ReplicatedGraph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
-    with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
+    with open_tasks(job, whole_members=True) as tasks:
+        graph = ReplicatedGraph(dataset.uri, tasks.scratch, params, tasks.threads)
         if params.start_vertices is not None:
-            run_tasks(session, _check_starts, [graph])
+            tasks.run_tasks(_check_starts, [graph])
         starts = vertices if params.start_vertices is None else len(params.start_vertices)
         spans = shard_spans(params.num_walks * starts, params.walk_length)
         job.output.claim(shard_names(spans))
         shards = [WalkShard(graph, job.output.location.uri, i, *span) for i, span in enumerate(spans)]
-        made = run_tasks(session, _walk, shards)
+        made = tasks.run_tasks(_walk, shards)
     for entries, _, _ in made:
         job.output.adopt(entries)
     return walk_output(
@@ -85,7 +83,7 @@ def _walk(shard: WalkShard) -> tuple[tuple[FileEntry, ...], int, int]:
     return writer.entries, *count_tokens(walks)
 
 
-@cache  # for the life of the process: it serves one stage
+@member_cache
 def _walker(graph: ReplicatedGraph) -> Walker:
     return load_walker(SharedDataset.at(graph.uri, graph.folder), graph.params, graph.threads)
 

@@ -2,7 +2,8 @@
 
 A real Prefect server, real runs, and a person who looks at them now and then. Communities of people who know each other
 grow by some members a night; what is learned is who belongs where. One night half of the acquaintances are random, as
-after a faulty join; on one day nothing changes; one model is rolled back.
+after a faulty join; on one day nothing changes; one model is rolled back. After each night `prune`
+keeps the records of the last seven.
 
 Writes `nights.json`, `nights.md` (a table) and `nights.png` into the folder, and prints the table.
 """
@@ -19,7 +20,10 @@ import numpy as np
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 
+from superworkflow.infra.orchestration.pruning import Pruner
+from superworkflow.infra.storage.store import Store
 from superworkflow.infra.tracking.models import ModelRegistry
+from superworkflow.infra.tracking.pruning import Keep
 from tests.flows.nightly import nights
 from tests.prefect_server import prefect_server
 
@@ -27,6 +31,9 @@ NIGHTS, BAD, SAME, ROLLED_BACK, PROMOTED = 30, 12, 17, 21, 24
 COMMUNITIES, FIRST, LAST, SEED = 8, 400, 700, 5
 SETTINGS = ("walk.walk_length=40", "embed.dimensions=32", "evaluate.shuffles=5", "evaluate.projection_sample=0")
 MODEL = "node2vec-nightly"
+WEEK = 7
+"""Nights whose records `prune` keeps."""
+MIB = 1 << 20
 
 
 class Growing:
@@ -64,6 +71,7 @@ def run(folder: Path) -> list[dict[str, Any]]:
     tracking = {"MLFLOW_TRACKING_URI": uri, "PREFECT_HOME": str(folder / "runner")}
     (folder / "server").mkdir(parents=True)
     rows: list[dict[str, Any]] = []
+    evenings: list[float] = []
     with prefect_server("127.0.0.1", folder / "server") as api, nights(api, tracking) as night:
         graph.write(1)
         deployment = night.deploy(
@@ -83,10 +91,31 @@ def run(folder: Path) -> list[dict[str, Any]]:
                 registry.roll_back(MODEL, None, "recommendations look odd", who="ann")
             if number == PROMOTED:
                 registry.promote(MODEL, None, "it was the page, not the model", who="ann")
+            evenings.append(began)
+            rows[-1] |= _pruned(folder, uri, time.monotonic() - evenings[-WEEK:][0])
             champion = registry.champion(MODEL)
             rows[-1]["current"] = champion.version if champion is not None else None
             print(_line(rows[-1]), flush=True)  # noqa: T201
     return rows
+
+
+def _pruned(folder: Path, uri: str, seconds: float) -> dict[str, Any]:
+    """Prune the store, its records and artifacts; MiB that are left of each, and what was removed.
+
+    Args:
+        folder: of the nights.
+        uri: of the records.
+        seconds: age of the records that stay.
+    """
+    done = Pruner(Store(str(folder / "store")), uri, Keep(seconds), recent_s=0.0).remove()
+    left = {"store_mib": folder / "store", "artifacts_mib": folder / "artifacts", "records_mib": folder / "mlflow.db"}
+    sizes = {name: _bytes(path) / MIB for name, path in left.items()}
+    return {**sizes, "removed_mib": done.bytes / MIB, "runs": len(done.references.runs)}
+
+
+def _bytes(path: Path) -> int:
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return sum(each.stat().st_size for each in {each.stat().st_ino: each for each in files}.values())
 
 
 def _figures(uri: str, flow_run: str) -> dict[str, Any]:
@@ -102,7 +131,8 @@ def _figures(uri: str, flow_run: str) -> dict[str, Any]:
 
 
 COLUMNS = ("night", "state", "quality", "champion", "edges_added_share", "edges_gone_share", "degree_psi",
-           "neighbours_changed", "current")  # fmt: skip
+           "neighbours_changed", "current", "store_mib", "removed_mib", "artifacts_mib", "records_mib",
+           "runs")  # fmt: skip
 
 
 def _line(row: dict[str, Any]) -> str:

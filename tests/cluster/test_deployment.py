@@ -76,10 +76,10 @@ def profile(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
-@pytest.fixture
-def store(shared_folder: Path, request: pytest.FixtureRequest) -> Path:
-    """A store in which pods may write, with the graph in it."""
-    folder = shared_folder / request.node.name
+@pytest.fixture(scope="module")
+def store(shared_folder: Path) -> Path:
+    """A store in which pods may write, with the graph in it; what one run makes is there for the next."""
+    folder = shared_folder / "deployed"
     folder.mkdir()
     folder.chmod(0o777)
     return folder

@@ -68,34 +68,29 @@ def test_read_only_store(settings: Settings, shared_folder: Path, store: str, tm
     assert "Read-only file system" in detail
 
 
-def test_gpu_of_a_type_that_no_node_has(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
-    stages = {"embed": {"resources": {"gpu": {"count": 1, "type": "A100"}}}}
-    selectors = {"gpu_selectors": {"A100": {"accelerator": "a100"}}}
-    path = _profile(tmp_path, settings, {"stages": stages}, **selectors)
-    found = _checks("--profile", path, "--store", store, expect=1)
-    assert found["size: embed"] == (False, "no node has the labels {'accelerator': 'a100'}")
-    assert found[IMAGE][0]
-
-
 def test_quotas_and_nodes_of_each_stage(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.memory": "3Gi", "limits.cpu": "100"}}}
     stages = {
         "walk": {"resources": {"cpu": 0.1, "memory": "4Gi"}},
-        "embed": {"resources": {"cpu": 0.1, "memory": "1Gi"}, "node_selector": {"pool": "none-such"}},
+        "prepare": {"resources": {"cpu": 0.1, "memory": "1Gi"}, "node_selector": {"pool": "none-such"}},
+        "embed": {"resources": {"gpu": {"count": 1, "type": "A100"}}},
     }
+    selectors = {"gpu_selectors": {"A100": {"accelerator": "a100"}}}
     cluster.do(lambda api: api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota}))
     try:
-        without = _checks("--profile", _profile(tmp_path, settings, {"stages": stages}), "--store", store, expect=1)
-        limited = _profile(tmp_path, settings, {"stages": stages}, cpu_limit=1)
+        profile = _profile(tmp_path, settings, {"stages": stages}, **selectors)
+        without = _checks("--profile", profile, "--store", store, expect=1)
+        limited = _profile(tmp_path, settings, {"stages": stages}, cpu_limit=1, **selectors)
         found = _checks("--profile", limited, "--store", store, expect=1)
     finally:
         cluster.do(lambda api: api.delete(f"{path}/q"))
-    assert "set `kubernetes.cpu_limit`" in without["quotas: embed"][1]
-    assert found["quotas: embed"][0] is True
+    assert "set `kubernetes.cpu_limit`" in without["quotas: prepare"][1]
+    assert found["quotas: prepare"][0] is True
     assert found["quotas: walk"] == (False, "requests.memory 4.0 GiB of 3.0 GiB in quota q")
     assert found["size: walk"][0] is True
-    assert found["size: embed"] == (False, "no node has the labels {'pool': 'none-such'}")
+    assert found["size: prepare"] == (False, "no node has the labels {'pool': 'none-such'}")
+    assert found["size: embed"] == (False, "no node has the labels {'accelerator': 'a100'}")
 
 
 def test_an_image_that_no_stage_runs_may_be_missing(

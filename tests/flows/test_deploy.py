@@ -169,8 +169,13 @@ def test_a_worker_makes_the_pool_first(
     monkeypatch.setattr(SyncPrefectClient, "read_work_pool", read_before_the_worker)
     with temporary_settings({PREFECT_API_URL: prefect_api}):
         command_line.here("deploy", "node2vec", "--name", "late", "--pool", pool, "--edges", str(command_line.edges))
+        command_line.here("prune", "--keep", "champions,30d", "--deploy", "weekly", "--interval", "7d", "--pool", pool)
     found = ask("GET", f"{prefect_api}/deployments/name/node2vec/late").json()
     assert found["work_pool_name"] == pool
+    pruning = ask("GET", f"{prefect_api}/deployments/name/prune/weekly").json()
+    assert [schedule["schedule"]["interval"] for schedule in pruning["schedules"]] == [7 * 86_400]
+    assert (pruning["work_pool_name"], pruning["parameters"]["keep"]) == (pool, "champions,30d")
+    assert pruning["global_concurrency_limit"]["limit"] == 1
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,10 @@ from superworkflow.__main__ import main
 from superworkflow.flows.gnn import SUPERWORKFLOW
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import build_request
+from superworkflow.infra.contract.registration import Registration
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
+from superworkflow.infra.tracking.decision import Scored, decide
 from superworkflow.sweeps.objective import choose_quality
 from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
@@ -184,8 +186,7 @@ def test_other_labels_leave_the_graph_as_it_is(files: Path, tmp_path: Path) -> N
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"
 
 
-@pytest.mark.parametrize("weighted", ["sums", "draws"])
-def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, weighted: str) -> None:
+def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str) -> None:
     """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
     lines = (files / "edges.csv").read_text().splitlines()
     heavy = [f"{line},{1 + 7 * (row % 3)}\n" for row, line in enumerate(lines[1:])]
@@ -196,7 +197,7 @@ def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, p
     for store, more in (("alone", []), ("parts", ["gnn.partitioned=true", "--profile", str(profile)])):
         given = _edges(files, tmp_path / store, *FAST, "train.fanouts=5,5", "train.weight=weight")
         given[given.index("--edges") + 1] = str(tmp_path / "edges.csv")
-        run = run_document([*given, f"train.weighted={weighted}", *more], prefect_api)
+        run = run_document([*given, *more], prefect_api)
         outputs.append({stage["name"]: Path(stage["output"]).name for stage in run["stages"]})
         losses = pq.read_table(tmp_path / store / "train" / outputs[-1]["train"] / "losses.parquet")["loss"]
         found.append((losses.to_pylist(), run["metrics"]["score.accuracy@test"]))
@@ -204,6 +205,18 @@ def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, p
     assert outputs[0].items() <= outputs[1].items()
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-4)
     assert found[1][1] == pytest.approx(found[0][1], abs=0.05)
+
+
+@pytest.mark.parametrize("simple", ["degree_product_auc", "relation_frequency_mrr"])
+def test_promoted_by_auc_of_links_and_mrr_of_triples(simple: str) -> None:
+    """Both on the test links, of which early stopping has seen none."""
+    champion = {"score_links.auc@test": 0.5, "score_links.mrr@test": 0.5}
+    own = {"score_links.auc@test": 0.6, "score_links.mrr@test": 0.4, f"baselines_links.{simple}@test": 0.3}
+    scored = Scored(1, champion, "recorded")
+    found = decide("links", 2, own, SUPERWORKFLOW.metrics, scored, Registration())
+    by_rank = simple.endswith("mrr")
+    assert found.metric == f"score_links.{'mrr' if by_rank else 'auc'}@test"
+    assert found.verdict == ("rejected" if by_rank else "promoted")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from superworkflow.infra.tracking.history import find_run
 from tests.flows.command_line import CommandLine, await_stage
+from tests.prefect_server import copy_tables
 from tests.sweeps.commands import SweepCommands
 
 AT_ONCE = 100
@@ -26,6 +27,7 @@ LONG = ("--set", "walk.num_walks=20000", "node2vec.link_prediction=false")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Without servers; one home of Prefect for all, whose database is made once."""
     home = tmp_path_factory.mktemp("prefect")
+    copy_tables(home)
     return {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(home)}
 
 

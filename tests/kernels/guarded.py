@@ -63,11 +63,13 @@ class Room:
         return np.full(-(-size // 4), self.poison, np.uint32).view(np.uint8)
 
     def check(self, kernel: str) -> None:
-        changed = self.whole != self._poisoned(len(self.whole))
-        before = np.flatnonzero(changed[: self.first]) - self.first
-        after = np.flatnonzero(changed[self.first + self.size :])
-        for bytes_at, side in ((before, "before"), (after, "behind")):
-            if len(bytes_at):
+        end = self.first + self.size
+        poison = self._poisoned(4 + max(self.first, len(self.whole) - end))
+        for zone, begin, origin, side in (
+            (self.whole[: self.first], 0, -self.first, "before"),
+            (self.whole[end:], end % 4, 0, "behind"),
+        ):
+            if len(bytes_at := np.flatnonzero(zone != poison[begin : begin + len(zone)]) + origin):
                 where = f"bytes {bytes_at[0]} to {bytes_at[-1]} {side} it"
                 raise Overrun(f"{kernel} wrote outside {self.name}, {self.size} bytes: {where}")
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.subgraphs.blocks import read_group
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
 from superworkflow.tasks.sample.partitioned.members import count_joins, edge_requests, store_edges

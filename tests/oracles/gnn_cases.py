@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from examples.debian_archive import convert_apt
 from tests.tasks.planetoid import write_planetoid
 
 SPLITS = ("train", "validation", "test")
@@ -47,20 +48,29 @@ DRAWN = {
     "co-author": Drawn(18_333, 81_894, 1_500, 15, 0.81, 48, 0.35, 20),
     "musae": Drawn(11_631, 170_918, 1_000, 5, 0.55, 22, 0.25, 100),
 }
-REAL = ("cora", "citeseer", "email-eu-core")
+REAL = ("email-eu-core", "cora", "citeseer")
+DEBIAN = "debian"
 
 
-def write_case(name: str, data: Path | None, folder: Path) -> dict[str, str]:
+def cases(data: Path | None, lists: Path) -> list[str]:
+    """Names of the graphs that can be written, small ones first."""
+    real = [*(REAL if data else ()), *([DEBIAN] if any(lists.glob("*_Packages*")) else ())]
+    return [*real, *sorted(DRAWN, key=lambda name: DRAWN[name].edges)]
+
+
+def write_case(name: str, data: Path, folder: Path, lists: Path) -> dict[str, str]:
     """Write a graph; the inputs of stage heterograph.
 
     Args:
-        name: in `REAL` or `DRAWN`.
+        name: one of `cases`.
         data: folder of the real graphs.
         folder: to write to; must not exist.
+        lists: folder of apt's lists, of which Debian's dependencies and sections are.
     """
     if name in DRAWN:
         return _drawn(DRAWN[name], folder)
-    assert data is not None
+    if name == DEBIAN:
+        return _debian(lists, folder)
     if name == "email-eu-core":
         files = {"edges": "email-Eu-core.txt", "labels": "email-Eu-core-department-labels.txt"}
         return {each: str(data / name / file) for each, file in files.items()}
@@ -75,6 +85,17 @@ def write_case(name: str, data: Path | None, folder: Path) -> dict[str, str]:
 
 
 _FILES = {"edges": "edges.parquet", "features": "features.parquet", "labels": "labels.csv"}
+
+
+def _debian(lists: Path, folder: Path) -> dict[str, str]:
+    """Sections of packages that have one, words of their descriptions, and dependencies."""
+    convert_apt(lists, folder)
+    nodes = pq.read_table(folder / "package.parquet")
+    pq.write_table(nodes.select(["id", "words"]).rename_columns(["node", "features"]), folder / "features.parquet")
+    pq.write_table(nodes.select(["id", "section"]).rename_columns(["node", "label"]), folder / "labels.parquet")
+    return {each: str(folder / f"{each}.parquet") for each in ("features", "labels")} | {
+        "edges": str(folder / "depends.parquet")
+    }
 
 
 def _drawn(case: Drawn, folder: Path) -> dict[str, str]:

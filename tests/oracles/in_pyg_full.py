@@ -16,6 +16,7 @@ from torch_geometric.nn.conv import gat_conv
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+from superworkflow.tasks.lib.gnn.tensor_tasks import drop_dense
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.whole_graph import Interval
@@ -74,7 +75,7 @@ def losses_of(graph, params: TrainFullParams) -> list[float]:
     for epoch in range(EPOCHS):
         rows = summed if params.model == "gcn" else features
         for layer, conv in enumerate(convs):
-            rows = rows * torch.from_numpy(dropout.rows(np.ones(rows.shape, np.float32), WHOLE, epoch, layer))
+            rows = rows * torch.from_numpy(drop_dense(np.ones(rows.shape, np.float32), 0, dropout.rows(epoch, layer)))
             if params.model == "gat":
                 mask = mask_of_arcs(dropout.arcs(epoch, layer), arcs, conv.heads)
                 gat_conv.F.dropout = lambda share, p, training, mask=mask: share * mask

@@ -24,6 +24,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 from tests.kernels.aarch64 import arm_code, compiled_kernels, of_another_processor
 
 NODES = 150
@@ -157,9 +158,15 @@ def test_gnn_of_links(wanted: Wanted, files: Path, tmp_path: Path) -> None:
     assert "\n".join(wanted) == ""
 
 
-def test_node2vec(wanted: Wanted, files: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_node2vec(wanted: Wanted, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """Also with the tables of a graph on which walks keep no matrix of all pairs, and no link prediction."""
     del wanted[:]
-    small = {"embed": {"dimensions": 8}, "walk": {"num_walks": 2, "walk_length": 10}}
+    small: dict[str, Any] = {"embed": {"dimensions": 8}, "walk": {"num_walks": 2, "walk_length": 10}}
+    if large:
+        monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(triangles, "WORTH", 0.0)
+        small = {"walk": small["walk"] | {"q": 2.0}, "embed": small["embed"], "node2vec": {"link_prediction": False}}
     _run("node2vec", {"edges": files / "edges.csv", "labels": files / "labels.csv"}, tmp_path, small, 1)
     assert "\n".join(wanted) == ""
 

@@ -13,7 +13,7 @@ from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from tests.flows.command_line import SMALL, CommandLine
 from tests.flows.deployments import ask
 
-PARAMS = dict(each.split("=") for each in SMALL)
+PARAMS: dict[str, object] = dict(each.split("=") for each in SMALL) | {"node2vec.link_prediction": False}
 
 
 @pytest.fixture
@@ -61,7 +61,10 @@ def test_run(
     assert "walk.p: 1.0 → 0.25" in why.loc["walk", "why"]
 
     # The command line sees the same datasets: one code path, and numbers for what the frame says.
-    line = CommandLine(Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
+    line = CommandLine(
+        Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""},
+        [*SMALL, "node2vec.link_prediction=false"],
+    )  # fmt: skip
     command = line("run", "--json").document
     found = command["metrics"]["evaluate.macro_f1@0.5"]  # threads train in another order each time
     assert found == pytest.approx(run.metrics["evaluate.macro_f1@0.5"], abs=0.01)
@@ -93,7 +96,7 @@ def test_options_and_deployments(
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", prefect_api)
     store = str(tmp_path / "store")
-    given = {**frames, "params": PARAMS | {"node2vec.link_prediction": False}, "store": store}
+    given = {**frames, "params": PARAMS, "store": store}
     with pytest.raises(sw.UserError, match=r"unrecognized arguments: --trails 3. Did you mean --trials\?"):
         sw.sweep("node2vec", trails=3, **given)
 

@@ -28,9 +28,9 @@ from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
-from tests.spark import needs_spark
+from tests.members import IN_TURN
 from tests.tasks.index_helpers import Graph, run_index, run_stage
-from tests.tasks.test_index_on_spark import make, same
+from tests.tasks.test_index_on_members import make, same
 
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "relational"])
 FORMS = ["csv", "quoted.csv", "tsv", "txt.gz", "parquet"]
@@ -110,14 +110,13 @@ def test_the_graph_is_that_of_plain_python(
         assert "bipartite" not in graph.stats
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("in_turn")
 @pytest.mark.parametrize(("form", "params"), [
     ("csv", {"bipartite": True, "missing": "drop"}),
     ("quoted.csv", {"bipartite": True, "missing": "drop", "negative": "drop"}),
     ("parquet", {"missing": "drop", "directed": True, "max_degree": 9}),
 ], ids=["csv", "quoted", "parquet"])  # fmt: skip
-def test_spark_makes_the_same_files(tmp_path: Path, form: str, params: dict[str, Any]) -> None:
+def test_tasks_make_the_same_files(tmp_path: Path, form: str, params: dict[str, Any]) -> None:
     rows = drawn(4000, True, True)
     made = same(write(tmp_path, form, rows), tmp_path, **params)
     assert made.stats["missing_dropped"] == sum(row[0] in NONE or row[1] in NONE for row in rows)
@@ -141,9 +140,8 @@ def test_a_bipartite_file_of_konect(tmp_path: Path, engine: str) -> None:
     assert run_index(konect(tmp_path, "sym unweighted"), engine).stats["vertices"] == 3
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_konect_on_spark(tmp_path: Path, shared_data: Path) -> None:
+@pytest.mark.usefixtures("in_turn")
+def test_konect_in_parts(tmp_path: Path, shared_data: Path) -> None:
     path = tmp_path / "out.crime"
     path.write_bytes((shared_data / "formats" / "out.moreno_crime_crime").read_bytes())
     assert same(path, tmp_path).stats["vertices"] == 1380
@@ -352,12 +350,11 @@ def test_a_dropped_row_is_not_read_further(tmp_path: Path, engine: str) -> None:
         run_index(path, engine, missing="drop")
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_errors_on_spark(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_turn")
+def test_errors_in_parts(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", [("a", "b"), ("b", "NULL"), ("c", "a")], ("source", "target"))
     with pytest.raises(UserError, match=r"line 3: a node has a name of missing values"):
-        make(path, tmp_path / "out", "spark", missing="error")
+        make(path, tmp_path / "out", IN_TURN, missing="error")
 
 
 def pairs_of(graph: Graph, folder: Path, name: str, **params: Any) -> tuple[np.ndarray, dict[str, Any]]:

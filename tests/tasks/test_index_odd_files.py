@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage import text_file
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.heterograph.file_sample import sample_table
-from superworkflow.tasks.index import IndexParams, spark_rows
+from superworkflow.tasks.index import IndexParams, row_parts
 from superworkflow.tasks.lib.edge_list.detect import detect
-from tests.spark import needs_spark
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
+from tests.members import IN_TURN
 from tests.tasks.index_helpers import run_index
 from tests.tasks.odd_files import ODD_FILES, Odd
-from tests.tasks.test_index_on_spark import make
+from tests.tasks.test_index_on_members import make
 
 EVERY_ODD_FILE = pytest.mark.parametrize("odd", ODD_FILES, ids=lambda odd: odd.name)
 
@@ -58,16 +59,24 @@ def test_in_process(tmp_path: Path, odd: Odd) -> None:
     assert len(set(messages)) <= 1
 
 
+def rows_of(item: row_parts.RowPart) -> Iterator[tuple[Any, ...]]:
+    columns = [each.to_pylist() for each in item.ids()]
+    if item.dialect.weighted:
+        columns.append(item.kept.array(item.weights_name, np.float32).tolist())
+    return zip(*columns, strict=True)
+
+
 def executor_rows(path: Path, params: IndexParams) -> list[tuple[Any, ...]] | None:
-    """Rows as executors of Spark read them, part by part; None when one of them is bad."""
+    """Rows as tasks read them, part by part; None when one of them is bad."""
     with path.open("rb") as stream:
         dialect = detect(stream, params, str(path))
-    for parts in (spark_rows.parts_of(Location.of(path), dialect), [spark_rows.FilePart()]):
-        numbers = pa.RecordBatch.from_pydict({"id": range(len(parts))})
-        batches = spark_rows._read([(str(path), dialect)], parts, iter([numbers]))
-        rows = list(chain.from_iterable(zip(*batch.to_pydict().values(), strict=True) for batch in batches))
-        if not any(value is None for row in rows for value in row):
-            return rows
+    for parts in (row_parts.parts_of(Location.of(path), dialect), [row_parts.FilePart()]):
+        items = [
+            row_parts.RowPart(TaskOutputs(str(path.parent)), n, str(path), dialect, each)
+            for n, each in enumerate(parts)
+        ]
+        if not any(row_parts.scan_rows(item).bad for item in items):
+            return list(chain.from_iterable(map(rows_of, items)))
         if dialect.kind != "csv":
             break
     return None
@@ -75,10 +84,10 @@ def executor_rows(path: Path, params: IndexParams) -> list[tuple[Any, ...]] | No
 
 @EVERY_ODD_FILE
 @pytest.mark.parametrize("part_bytes", [5, 1 << 26])
-def test_as_executors_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Odd, part_bytes: int) -> None:
+def test_as_tasks_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Odd, part_bytes: int) -> None:
     if part_bytes * 10_000 < len(odd.data):
         part_bytes = 100_000
-    monkeypatch.setattr(spark_rows, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(row_parts, "PART_BYTES", part_bytes)
     path = written(odd, tmp_path)
     rows: list[tuple[Any, ...]] | None = None
     said = ""
@@ -97,13 +106,12 @@ def test_as_executors_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert edges_of(rows) == edges_of(odd.rows)
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_on_spark(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_turn")
+def test_in_parts(tmp_path: Path) -> None:
     """One that Spark itself finds; what its executors read of the others is tested without it, which takes long."""
     (odd,) = (each for each in ODD_FILES if each.name == "heavy-sum.csv")
     path, messages = written(odd, tmp_path), []
-    for engine in ("in-process", "spark"):
+    for engine in ("in-process", IN_TURN):
         with pytest.raises(UserError) as caught:
             make(path, tmp_path / engine, engine, **odd.params)
         messages.append(str(caught.value))

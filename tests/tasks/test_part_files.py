@@ -24,14 +24,13 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import heterograph, index, label, sample
-from tests.spark import needs_spark
+from tests.members import IN_TURN
 from tests.tasks.sampling import id_of, random_graph
 from tests.tasks.test_sample_stage import ENDS, SPEC
 
 Rows = list[tuple[str, str, str]]
 HEADER = "source,target,weight\n"
-ON_SPARK = pytest.param("spark", marks=needs_spark)
-ENGINES = ["compiled", "relational", ON_SPARK]
+ENGINES = ["compiled", "relational", IN_TURN]
 
 
 def edge_rows(count: int) -> Rows:
@@ -96,15 +95,12 @@ def make(stage: Stage[Any], params: dict, inputs: dict, output: Path | str, engi
 
 
 def index_of(edges: Path | str, output: Path | str, engine: str, **params: Any) -> Dataset:
-    if engine == "spark":
+    if engine == IN_TURN:
         return make(index.STAGE, params, {"edges": str(edges)}, output, engine)
     return make(index.STAGE, {**params, "engine": engine}, {"edges": str(edges)}, output)
 
 
-@pytest.fixture(autouse=True)
-def java_for_spark(request: pytest.FixtureRequest) -> None:
-    if "engine" in request.fixturenames and request.getfixturevalue("engine") == "spark":
-        request.getfixturevalue("java")
+pytestmark = pytest.mark.usefixtures("in_turn")
 
 
 @pytest.fixture
@@ -116,9 +112,9 @@ def parts(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("form", "engine"),
     [
-        pytest.param(form, engine, id=f"{form.__name__}-{engine}", marks=needs_spark if engine == "spark" else ())
-        for form in FORMS for engine in ("compiled", "relational", "spark")
-        if (form, engine) != (no_header, "spark")
+        pytest.param(form, engine, id=f"{form.__name__}-{engine}")
+        for form in FORMS for engine in ("compiled", "relational", IN_TURN)
+        if (form, engine) != (no_header, IN_TURN)
     ],
 )  # fmt: skip
 def test_the_same_graph_as_of_one_file(
@@ -143,7 +139,7 @@ def test_in_a_bucket(engine: str, parts: Path, tmp_path: Path, s3_store: Store) 
     for path in parts.iterdir():
         s3_store.root.join("given", path.name).upload(path)
     one = index_of(tmp_path / "one.csv", tmp_path / "one", "relational")
-    output = s3_store.root.join("graph").uri if engine == "spark" else tmp_path / "found"
+    output = s3_store.root.join("graph").uri if engine == IN_TURN else tmp_path / "found"
     assert index_of(s3_store.root.join("given").uri, output, engine).manifest.files == one.manifest.files
     source = Source.of(s3_store.root.join("given").uri)
     assert source.digest == Source.of(parts).digest
@@ -153,7 +149,7 @@ def test_in_a_bucket(engine: str, parts: Path, tmp_path: Path, s3_store: Store) 
     ("bad", "engine"),
     [
         *((bad, engine) for bad in ("u,,1", "u", "u,v,-1") for engine in ("compiled", "relational")),
-        pytest.param("u", "spark", marks=needs_spark),
+        ("u", IN_TURN),
     ],
 )
 def test_a_bad_row_is_named_with_its_file(bad: str, engine: str, parts: Path, tmp_path: Path) -> None:
@@ -188,7 +184,7 @@ def test_an_edge_that_occurs_again_is_named_with_both_files(engine: str, parts: 
     ],
     ids=["nothing", "hidden", "headers", "one_header", "formats", "nested", "keys", "delta", "temporary", "no_rows"],
 )
-@pytest.mark.parametrize("engine", ["compiled", ON_SPARK])
+@pytest.mark.parametrize("engine", ["compiled", IN_TURN])
 def test_folders_that_are_no_table(
     files: dict[str, str | bytes], words: str, engine: str, parts: Path, tmp_path: Path
 ) -> None:
@@ -297,7 +293,7 @@ def test_labels_of_node2vec(tmp_path: Path) -> None:
         make(label.STAGE, {}, inputs, tmp_path / "again")
 
 
-@pytest.mark.parametrize("engine", ["in-process", ON_SPARK])
+@pytest.mark.parametrize("engine", ["in-process", IN_TURN])
 def test_seeds(engine: str, parts: Path, tmp_path: Path) -> None:
     graph = random_graph(np.random.default_rng(4), {"a": 50, "b": 1500, "c": 3}, ENDS, 6000, parallel=True)
     graph = graph.write(tmp_path / "graph")

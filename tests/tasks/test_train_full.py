@@ -17,12 +17,12 @@ from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+from superworkflow.tasks.lib.gnn.tensor_tasks import SparseRows, drop_dense
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full import sparse_inputs
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
-from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pipeline import Pipeline, Verdict
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from superworkflow.tasks.train_full.trainer import WholeTrainer
@@ -84,7 +84,7 @@ def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[f
         for layer in range(shape.layers):
             own = {name.removeprefix(f"layers.{layer}."): each for name, each in weights.items()
                   if name.startswith(f"layers.{layer}.")}  # fmt: skip
-            rows = rows * torch.from_numpy(dropout.rows(np.ones(rows.shape, np.float32), WHOLE, epoch, layer))
+            rows = rows * torch.from_numpy(drop_dense(np.ones(rows.shape, np.float32), 0, dropout.rows(epoch, layer)))
             made = rows @ own["linear.weight"].T
             if params.model == "gcn":
                 made = (gcn @ made if layer else made) + own["linear.bias"]
@@ -150,8 +150,7 @@ def test_inference_of_the_kept_epoch(graph, sums, tmp_path, model):
     assert judged.metrics["accuracy@validation"] == pytest.approx(history["validation_accuracy"][best - 1])
 
 
-@pytest.mark.parametrize("staleness", [0, 2])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
 def test_asynchrony_keeps_its_bounds(graph, sums, tmp_path, model, staleness):
     given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2}
     found = trained(graph, sums, tmp_path, cpu=3, **given)
@@ -217,7 +216,7 @@ class _NoLoss:
         return 0.0, np.zeros_like(scores)
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 3])
 def test_a_feature_moves_what_is_within_as_many_hops_as_layers(layers):
     """On a path, with weights that stay; also after asynchronous epochs, as the last validation is synchronous."""
     count, rng = 9, np.random.default_rng(3)
@@ -260,9 +259,8 @@ class _Shape:
         return number < self.layers - 1
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_broken_off_and_resumed_training_ends_with_the_same_weights(graph, sums, tmp_path, monkeypatch, model):
-    given = {"model": model, "epochs": 6}
+def test_broken_off_and_resumed_training_ends_with_the_same_weights(graph, sums, tmp_path, monkeypatch):
+    given = {"model": "gat", "epochs": 6}
     whole = trained(graph, sums, tmp_path / "whole", **given)
     update = WholeTrainer.update
 
@@ -280,12 +278,6 @@ def test_broken_off_and_resumed_training_ends_with_the_same_weights(graph, sums,
     assert {row.epoch for row in timeline_of(resumed)} == {4, 5, 6}
     for name in ("model.safetensors", "history.parquet"):
         assert whole.local(name).read_bytes() == resumed.local(name).read_bytes()
-
-
-def test_a_picture_of_the_pipeline(graph, sums, tmp_path):
-    found = trained(graph, sums, tmp_path, epochs=4, cpu=2)
-    timeline_picture(pq.read_table(found.local("timeline.parquet")), tmp_path / "pipeline.png")
-    assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_refusals(graph, sums, tmp_path):
@@ -325,7 +317,7 @@ def test_sparse_inputs_train_as_dense_ones(tmp_path, monkeypatch, model):
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):
         monkeypatch.setattr(sparse_inputs, "SPARSE", least)
-        assert isinstance(sparse_inputs.as_inputs(features), sparse_inputs.SparseRows) == bool(least)
+        assert isinstance(sparse_inputs.as_inputs(features), SparseRows) == bool(least)
         found = trained(made, sums, tmp_path / str(least), epochs=12, model=model)
         losses.append(history_of(found)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from superworkflow.tasks.lib.gnn.sampler.triples import (
     triples_of,
 )
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.metrics.ranks import ranks_among
 from superworkflow.tasks.publish import serving
 from tests.tasks.index_helpers import run_stage
 
@@ -98,13 +100,14 @@ def test_ranks_are_those_of_a_plain_loop(seed: int, decoder: str, heads: int, ta
     for side in (0, 1):
         kept, others = (2, 0) if side else (0, 2)
         of_kept = queries(rows[side][triples[:, kept]], of_relation, decoder, bool(side), torch.cat)
-        ranks = triple_prediction.filtered_ranks(
-            of_kept, rows[1 - side], (of_kept * rows[1 - side][triples[:, others]]).sum(1),
-            triple_prediction.TrueTriples(true_triples, bool(side), (heads, tails)), triples[:, kept], triples[:, 1],
-            np.arange((tails, heads)[side]), free,
+        there = triple_prediction.TrueTriples(true_triples, bool(side), (heads, tails))
+        nodes = np.arange((tails, heads)[side])
+        ranks = ranks_among(
+            of_kept, rows[1 - side], partial(there.among, triples[:, kept], triples[:, 1], nodes, free),
+            (of_kept * rows[1 - side][triples[:, others]]).sum(1),
         )  # fmt: skip
         loops = free[triples[:, 1]] & (triples[:, 0] == triples[:, 2])
-        np.testing.assert_array_equal(ranks.numpy()[~loops], wanted[~loops, side])
+        np.testing.assert_array_equal(ranks[~loops], wanted[~loops, side])
 
 
 def test_relations_without_loops() -> None:

@@ -117,10 +117,9 @@ def _set_pairs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BIASES = [(1, 1), (0.25, 0.25), (0.5, 2), (4, 0.25), (0.25, 4), (2, 1), (0.2, 1), (1, 2), (1, 0.5), (1, 1e-3)]
-EXTREMES = [(1e-3, 1e3), (1e3, 1e-3), (1e3, 1e3), (1e-3, 1e-3), (1e3, 1), (1e-3, 1)]
 
 
-@pytest.mark.parametrize(("p", "q"), BIASES + EXTREMES)
+@pytest.mark.parametrize(("p", "q"), BIASES)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.usefixtures("pairs")

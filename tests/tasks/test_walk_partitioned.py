@@ -1,4 +1,4 @@
-"""Walks on Spark with the graph in parts: the very files of the process, also when workers and executors are lost."""
+"""Walks with the graph in parts: the very files of the process, also when an executor of Spark is lost."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.walk import STAGE, estimates
+from tests.members import IN_TURN
 from tests.spark import needs_spark
 from tests.tasks.test_walk_stage import make, write_graph
 
-pytestmark = needs_spark
 GIB = 1 << 30
 
 
-def on_spark(
-    graph: Dataset, output: Path, params: dict[str, object], progress: Progress | None = None, cpu: int = 2
-) -> Dataset:
+def in_parts(
+    graph: Dataset, output: Path, params: dict[str, object], progress: Progress | None = None, cpu: int = 2,
+    engine: str = IN_TURN,
+) -> Dataset:  # fmt: skip
     """The walks in the partitioned mode."""
     return execute(
         STAGE, {**params, "spark_mode": "partitioned"}, {"graph": graph.uri}, str(output),
-        Resources(cpu=cpu, memory=GIB), progress or Progress("walk"), engine="spark",
+        Resources(cpu=cpu, memory=GIB), progress or Progress("walk"), engine=engine,
     ).dataset  # fmt: skip
 
 
@@ -51,21 +52,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     return driver
 
 
+@pytest.mark.usefixtures("in_turn")
 def test_the_files_of_one_process(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = write_graph(tmp_path / "graph", 3000, 20_000, weighted=True)
     params = {"num_walks": 2, "walk_length": 6, "p": 0.5, "q": 2}
     monkeypatch.setattr(small, "TASKS_PER_CORE", 1.5)
-    made = on_spark(graph, tmp_path / "spark", params)
-    assert made.manifest.engine == "spark"
+    made = in_parts(graph, tmp_path / "spark", params)
     assert len(made.files()) == 3
     assert_same(made, make(graph, tmp_path / "walks", params))
 
 
+@pytest.mark.usefixtures("in_turn")
 def test_sinks_and_start_vertices(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = write_graph(tmp_path / "graph", 400, 900, directed=True)
     params = {"num_walks": 50, "walk_length": 6, "p": 0.5, "q": 0.5, "start_vertices": ["v7", "v399", "v0"]}
     monkeypatch.setattr(small, "TASKS_PER_CORE", 4)
-    made = on_spark(graph, tmp_path / "spark", params, cpu=1)
+    made = in_parts(graph, tmp_path / "spark", params, cpu=1)
     assert made.stats["walks_ended_by_sink"]
     assert_same(made, make(graph, tmp_path / "walks", params))
 
@@ -88,6 +90,7 @@ class Killer(Progress):
             self.killed = found[-1].pid
 
 
+@needs_spark
 def test_a_lost_executor_loses_no_walks(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
     monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps(spark))
@@ -95,6 +98,6 @@ def test_a_lost_executor_loses_no_walks(tmp_path: Path, small: Any, monkeypatch:
     params = {"num_walks": 2, "walk_length": 6, "p": 2, "q": 0.5}
     monkeypatch.setattr(small, "TASKS_PER_CORE", 1)
     progress = Killer("CoarseGrainedExecutorBackend")
-    made = on_spark(graph, tmp_path / "spark", params, progress)
+    made = in_parts(graph, tmp_path / "spark", params, progress, engine="spark")
     assert progress.killed
     assert_same(made, make(graph, tmp_path / "walks", params))

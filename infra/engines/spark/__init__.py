@@ -35,13 +35,20 @@ class Spark(Engine):
 
     name = "spark"
     image = "spark"
-    packages: ClassVar[Mapping[str, str]] = {"fugue_spark": "spark", "py4j": "spark", "pyspark": "spark"}
+    packages: ClassVar[Mapping[str, str]] = {"py4j": "spark", "pyspark": "spark"}
     software = ("pyspark",)
     sized_by_estimate = False  # estimates are of work in one process; the driver does none of it
     roles = ("executor",)
     own_role = "driver"
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.spark:SparkOnCluster"
+    tasks = "superworkflow.infra.engines.spark.tasks:spark_tasks"
+
+    def member_memory(self, resources: Resources) -> int:
+        """See `Engine`: Java has the rest."""
+        from superworkflow.infra.engines.spark.session import python_memory
+
+        return python_memory(resources)
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """Java and its session start first; the work is that of Python's processes, in executors if there are any."""

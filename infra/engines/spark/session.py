@@ -22,11 +22,9 @@ from superworkflow.infra.base.extras import install_line
 from superworkflow.infra.contract.progress import INTERVAL_SECONDS, Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.task_session import TASK_ATTEMPTS
 
 SETTINGS_VARIABLE = "SUPERWORKFLOW_SPARK_CONF"
-TASK_ATTEMPTS = 4
-"""Times that a task is tried before the stage fails."""
-
 HEAP_SHARE = 0.5
 """Java's share of the memory; the rest is for Python's processes, which do the most of the work."""
 _LEAST_HEAP = 512 << 20  # below, Spark refuses to start

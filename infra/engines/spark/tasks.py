@@ -1,76 +1,68 @@
-"""Work on executors: a function for each item.
-
-Executors share nothing with the driver but the store and the code. What comes back through the driver is small: names,
-sizes, checksums and counts.
-"""
+"""Tasks on Spark's executors."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from superworkflow.infra.base.errors import (
-    DataFileGone,
-    DatasetDamaged,
-    StagedUserError,
-    SuperworkflowError,
-    UserError,
-)
+from superworkflow.infra.base.errors import DataFileGone, DatasetDamaged, StagedUserError, UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
+from superworkflow.infra.engines.task_session import Take, TaskFailed, TaskSession
 
 _USER_ERRORS = tuple(
     f"superworkflow.infra.base.errors.{kind.__name__}"
     for kind in (UserError, StagedUserError, DatasetDamaged, DataFileGone)
 )
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+
+class SparkTasks(TaskSession):
+    """Tasks in an open `SparkSession`; all steps of an exchange are one job of Spark."""
+
+    def __init__(self, session: Any, job: StageRun[Any], whole_members: bool = False):
+        cores, executors = task_cores(job), job.resources.executors
+        members = 1 if executors is None or runs_here(job) else executors.largest
+        self.context = session.sparkContext
+        super().__init__(
+            self.context.applicationId, members if whole_members else members * cores, cores if whole_members else 1,
+            python_memory(job.resources) // (1 if whole_members else cores), job.scratch if runs_here(job) else None,
+        )  # fmt: skip
+
+    def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return _collected(self.context.parallelize(items, len(items)).map(function))
+
+    def _shuffle(
+        self, begin: Callable[[Any], Iterable[Any]], items: Sequence[Any], takes: Sequence[tuple[int, Take]]
+    ) -> list[Any]:
+        data = self.context.parallelize(items, max(1, len(items))).flatMap(begin)
+        for tasks, take in takes:
+            data = data.partitionBy(tasks, _itself).mapPartitionsWithIndex(take)
+        return _collected(data)
+
+    def shuffled_bytes(self) -> int:
+        """See `TaskSession`."""
+        gateway = self.context._gateway
+        none = gateway.new_array(gateway.jvm.double, 0)
+        store = self.context._jsc.sc().statusStore()
+        stages = store.stageList(None, False, False, none, gateway.jvm.java.util.ArrayList())
+        return sum(stages.apply(index).shuffleWriteBytes() for index in range(stages.size()))
 
 
-def run_tasks(session: Any, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Call `function` with each item in a task of its own, retried elsewhere if its process or machine is lost.
-
-    Args:
-        session: an open `SparkSession`.
-        function: importable on executors, or a partial of such a one; writing must bear being done twice.
-        items: what travels to the tasks.
-
-    Returns:
-        Small results, in the order of the items.
-
-    Raises:
-        UserError: a task raised one; it is not tried again.
-        TaskFailed: a task failed as often as it may.
-    """
-    if not items:
-        return []
-    outcomes = collected(session.sparkContext.parallelize(items, len(items)).map(partial(_guarded, function)))
-    for message, _ in outcomes:
-        if message is not None:
-            raise StagedUserError(message)
-    return [cast("Result", result) for _, result in outcomes]
+@contextlib.contextmanager
+def spark_tasks(job: StageRun[Any], whole_members: bool = False) -> Iterator[SparkTasks]:
+    """Open a session and run tasks in it; see `open_tasks`."""
+    with spark_session(job, {"spark.task.cpus": str(task_cores(job))} if whole_members else None) as session:
+        yield SparkTasks(session, job, whole_members)
 
 
-def collected(rdd: Any) -> list[Any]:
-    """The small results of an RDD.
+def _itself(task: int) -> int:
+    return task
 
-    Raises:
-        UserError, TaskFailed: see `spark_errors`.
-    """
+
+def _collected(rdd: Any) -> list[Any]:
     with spark_errors():
         return list(rdd.collect())
-
-
-def _guarded(function: Callable[[Item], Result], item: Item) -> tuple[str | None, Result | None]:
-    try:
-        return None, function(item)
-    except UserError as error:
-        return str(error), None
-
-
-class TaskFailed(SuperworkflowError):
-    """A task on an executor failed as often as it may."""
 
 
 @contextlib.contextmanager

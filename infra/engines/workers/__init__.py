@@ -45,7 +45,10 @@ class WorkerGroups(Engine):
     roles = (WORKER,)
     members_are_processes = True
     own_role = "coordinator"
-    commands: ClassVar[Mapping[str, str]] = {"worker": "superworkflow.infra.engines.workers.agent:join"}
+    commands: ClassVar[Mapping[str, str]] = {
+        "worker": "superworkflow.infra.engines.workers.agent:join",
+        "function": "superworkflow.infra.engines.workers.http_endpoint:serve",
+    }
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.workers:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:

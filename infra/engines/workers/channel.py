@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ HEADER_BYTES = 1 << 20
 PAYLOAD_BYTES = 64 << 20
 """Most bytes of a payload: one file of a checkpoint."""
 LINGER_MILLISECONDS = 2000
+_WAKE = "inproc://wake"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class _Group:
 
 
 class Server:
-    """The coordinator's end. For one thread.
+    """The coordinator's end. For one thread, but for `wake`.
 
     Args:
         host: address to listen on.
@@ -89,12 +91,23 @@ class Server:
         self._socket.maxmsgsize = max(HEADER_BYTES, PAYLOAD_BYTES)
         self._socket.rcvhwm = self._socket.sndhwm = 0  # what a coordinator that computes has not read yet is small
         self._socket.bind(f"tcp://{host}:{port or '*'}")
+        self._woken, self._waker = self._context.socket(zmq.PULL), self._context.socket(zmq.PUSH)
+        self._woken.bind(_WAKE)
+        self._waker.connect(_WAKE)
+        self._guard = threading.Lock()
+        self._poller = zmq.Poller()
+        for each in (self._socket, self._woken):
+            self._poller.register(each, zmq.POLLIN)
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     def receive(self, seconds: float) -> Iterator[Message]:
-        """Messages that are waiting or arrive within `seconds`; malformed ones are skipped."""
-        while self._socket.poll(int(1000 * seconds)):
+        """Messages that are waiting or arrive within `seconds`; malformed ones are skipped. `wake` ends the wait."""
+        while ready := dict(self._poller.poll(int(1000 * seconds))):
             seconds = 0
+            if self._woken in ready:
+                self._woken.recv()
+            if self._socket not in ready:
+                continue
             frames = self._socket.recv_multipart()
             header = _parsed(frames[1]) if len(frames) == 3 else None
             if header is not None:
@@ -110,8 +123,14 @@ class Server:
             return False
         return True
 
+    def wake(self) -> None:
+        """End the wait in `receive`; any thread may."""
+        with self._guard, contextlib.suppress(zmq.Again):  # as many as fit wait to be heard already
+            self._waker.send(b"", zmq.NOBLOCK)
+
     def close(self) -> None:
-        self._socket.close()
+        for each in (self._socket, self._woken, self._waker):
+            each.close()
         self._authenticator.stop()
         self._context.term()
 

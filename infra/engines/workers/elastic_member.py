@@ -10,6 +10,7 @@ import signal
 import socket
 from typing import Any
 
+from superworkflow.infra.engines.workers.call_executor import ARRAYS, CallExecutor
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.setup import MemberSetup
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Link, outcome_of
@@ -46,8 +47,12 @@ def do_tasks(setup: MemberSetup) -> int:
     _links.append(link)
     link.greet(sign())
     worker = ElasticWorker(link, role=setup.role, threads=setup.threads)
+    executor = CallExecutor()
     while (call := link.next_call()) is not None:
-        link.send(outcome_of(worker, call))
+        if ARRAYS in call:
+            link.send(*executor.execute(call, link.payload))
+        else:
+            link.send(outcome_of(worker, call))
     if not link.leaving:
         return 0  # the coordinator hears nothing more
     link.send(sign())

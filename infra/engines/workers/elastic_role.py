@@ -7,11 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.base.errors import StagedUserError
+from superworkflow.infra.engines.workers.arrays import Arrays, packed, unpacked
+from superworkflow.infra.engines.workers.call_executor import ARRAYS, LIVE, SHARED, VERSION, ArrayFunction, Shared
 from superworkflow.infra.engines.workers.channel import Message
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.worker import call_of
@@ -40,7 +43,7 @@ class Introduction(BaseModel):
 class Coordinator(Protocol):
     """Interface that a role uses of its group."""
 
-    def send(self, address: bytes, header: Mapping[str, Any]) -> bool:
+    def send(self, address: bytes, header: Mapping[str, Any], payload: bytes = b"") -> bool:
         """Send to one member; False when its connection is gone."""
 
     def listen(self) -> None:
@@ -63,8 +66,11 @@ class JoinedMember:
     address: bytes
     heard: float
     pinged: float
+    number: int = 0
     leaving: bool = False
+    ready: bool = True
     task: ElasticTask | None = None
+    versions: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return f"a member of role {self.role} (host {self.host}, process {self.pid})"
@@ -75,7 +81,7 @@ class ElasticTask:
 
     def __init__(self, number: int, call: Mapping[str, Any], listen: Callable[[], None]):
         self.number, self.call, self.losses = number, {"kind": "call", "call": number, **call}, 0
-        self.done, self._listen = False, listen
+        self.done, self.begun, self.ended, self.member, self._listen = False, 0.0, 0.0, -1, listen
         self._value: Any = None
         self._error: Exception | None = None
 
@@ -83,6 +89,22 @@ class ElasticTask:
         item = json.dumps(self.call["arguments"][0])
         item = item if len(item) <= _TITLE_CHARACTERS else item[:_TITLE_CHARACTERS] + "…"
         return f"item {item} of {self.call['function']}"
+
+    def message(self, versions: frozenset[int]) -> tuple[Mapping[str, Any], bytes, frozenset[int]]:
+        """Header, payload, and the versions of shared arrays that the member has then.
+
+        Args:
+            versions: that it has now.
+        """
+        return self.call, b"", versions
+
+    def take(self, message: Message) -> Any:
+        """The value of an answer.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return message.header.get("value")
 
     def result(self) -> Any:
         """Wait for what the function has returned.
@@ -100,7 +122,38 @@ class ElasticTask:
     def end(self, value: Any = None, error: Exception | None = None) -> None:
         """Take the outcome, unless there is one."""
         if not self.done:
-            self.done, self._value, self._error = True, value, error
+            self.done, self._value, self._error, self.ended = True, value, error, time.monotonic()
+
+
+class ArrayTask(ElasticTask):
+    """A call of a function of arrays; its result is arrays, and the seconds that they took.
+
+    Args:
+        shared: arrays that many calls read.
+        arrays: its own.
+    """
+
+    def __init__(
+        self, number: int, call: Mapping[str, Any], listen: Callable[[], None], shared: Shared, arrays: Arrays
+    ):  # fmt: skip
+        super().__init__(number, call, listen)
+        self._shared, (self._forms, self._payload) = shared, packed(arrays)
+
+    def message(self, versions: frozenset[int]) -> tuple[Mapping[str, Any], bytes, frozenset[int]]:
+        """See `ElasticTask`."""
+        version, arrays, live = self._shared
+        header = {**self.call, ARRAYS: self._forms, VERSION: version, LIVE: live, SHARED: None}
+        if version in versions:
+            return header, self._payload, versions & {*live}
+        header[SHARED], data = packed(arrays)
+        return header, data + self._payload, (versions & {*live}) | {version}
+
+    def take(self, message: Message) -> tuple[list[NDArray[Any]], float]:
+        """See `ElasticTask`."""
+        return unpacked(message.header.get(ARRAYS), message.payload), float(message.header.get("seconds", 0.0))
+
+
+T = TypeVar("T", bound=ElasticTask)
 
 
 class ElasticRole:
@@ -123,11 +176,14 @@ class ElasticRole:
         self._waiting: deque[ElasticTask] = deque()
         self._submitted = 0
         self._nobody_since = self._looked = time.monotonic()
+        self._first: Mapping[str, Any] | None = None
+        self.joined = self.bytes_sent = self.bytes_received = 0
 
     @property
     def present(self) -> int:
-        """Number of members at present, without those that are leaving; `count` is the requested number."""
-        return sum(not member.leaving for member in self._members.values())
+        """Number of members at present, without those that are leaving, or are not prepared; `count` is the requested
+        number."""
+        return sum(not member.leaving and member.ready for member in self._members.values())
 
     def scale(self, count: int) -> None:
         """Set the number of members; returns at once. Members that leave finish their item first.
@@ -140,6 +196,10 @@ class ElasticRole:
         if count != self.count:
             self.count = count
             self._coordinator.scale(self.name, count)
+
+    def prepare(self, function: Callable[..., Any], item: Any) -> None:
+        """Have each member that joins call `function(worker, item)` before it does tasks; see `submit`."""
+        self._first = {"kind": "call", "call": -1, **call_of(function, [item])}
 
     def submit(self, function: Callable[..., Any], item: Any) -> ElasticTask:
         """Have some member call `function(worker, item)`.
@@ -154,12 +214,30 @@ class ElasticRole:
         Raises:
             ValueError: the function cannot be imported by its name, or the item is not JSON or too large.
         """
-        task = ElasticTask(self._submitted, call_of(function, [item]), self._coordinator.listen)
-        self._submitted += 1
-        self._tasks[task.number] = task
-        self._waiting.append(task)
-        self._give()
-        return task
+        return self._submit(ElasticTask(self._submitted, call_of(function, [item]), self._coordinator.listen))
+
+    def submit_arrays(
+        self, function: ArrayFunction, facts: Mapping[str, Any], shared: Shared, arrays: Arrays
+    ) -> ArrayTask:  # fmt: skip
+        """Have some member call `function(facts, shared arrays, arrays)`; see `submit`.
+
+        Args:
+            function: at the top level of a module that members can import.
+            facts: JSON values, small.
+            shared: arrays that many calls read.
+            arrays: its own, at most 64 MiB together with the shared ones.
+        """
+        call = call_of(function, [facts])
+        return self._submit(ArrayTask(self._submitted, call, self._coordinator.listen, shared, arrays))
+
+    def withdraw(self, task: ElasticTask) -> None:
+        """Take no outcome of a task any more."""
+        self._end_task(task, error=WorkersFailed(f"{task} was withdrawn"))
+
+    def late(self, seconds: float) -> int:
+        """Number of members that have been at one task for longer than this."""
+        limit = time.monotonic() - seconds
+        return sum(each.task is not None and each.task.begun < limit for each in self._members.values())
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
         """Call `function(worker, item)` for each item; what was returned, in the order of the items.
@@ -176,7 +254,14 @@ class ElasticRole:
         finally:
             for task in tasks:
                 if not task.done:
-                    self._end_task(task, error=WorkersFailed(f"{task} was withdrawn"))
+                    self.withdraw(task)
+
+    def _submit(self, task: T) -> T:
+        self._submitted += 1
+        self._tasks[task.number] = task
+        self._waiting.append(task)
+        self._give()
+        return task
 
     def member(self, address: bytes) -> JoinedMember | None:
         """The member with this connection."""
@@ -193,8 +278,12 @@ class ElasticRole:
             own = (introduction.host, introduction.pid)
             for old in [each for each in self._members.values() if (each.host, each.pid) == own]:
                 self._lose(old)
-            member = JoinedMember(self.name, *own, message.sender, now, now)
+            member = JoinedMember(self.name, *own, message.sender, now, now, self.joined)
+            self.joined += 1
             self._members[message.sender] = member
+            if self._first is not None:
+                member.ready = False
+                self._coordinator.send(member.address, self._first)
         member.heard, member.leaving = now, introduction.leaving
         self._give()
 
@@ -205,9 +294,20 @@ class ElasticRole:
             return False
         if member.task is not None and member.task.number == number:
             member.task = None
+        if number == -1:
+            member.ready = header["kind"] == "result"
+            if not member.ready:
+                self._coordinator.log(f"{member} cannot be prepared: {header.get('message')}")
         task = self._tasks.get(number) if isinstance(number, int) else None
         if task is not None:
-            self._end_task(task, header.get("value"), _error_of(header, member, task))
+            self.bytes_received += len(message.payload)
+            value, error = None, _error_of(header, member, task)
+            if error is None:
+                try:
+                    value = task.take(message)
+                except ValueError as fault:
+                    error = WorkersFailed(f"{member} answered {task} badly: {fault}")
+            self._end_task(task, value, error)
         self._give()
         return True
 
@@ -243,13 +343,16 @@ class ElasticRole:
 
     def _give(self) -> None:
         for member in self._members.values():
-            if member.task is None and not member.leaving:
+            if member.task is None and member.ready and not member.leaving:
                 while self._waiting and self._waiting[0].done:
                     self._waiting.popleft()
                 if not self._waiting:
                     return
-                if self._coordinator.send(member.address, self._waiting[0].call):  # else the next look finds it gone
-                    member.task = self._waiting.popleft()
+                header, payload, versions = self._waiting[0].message(member.versions)
+                if self._coordinator.send(member.address, header, payload):  # else the next look finds it gone
+                    member.task, member.versions = self._waiting.popleft(), versions
+                    member.task.begun, member.task.member = time.monotonic(), member.number
+                    self.bytes_sent += len(payload)
 
     def _lose(self, member: JoinedMember) -> None:
         del self._members[member.address]

@@ -276,9 +276,13 @@ class WorkerGroup:
         for role in self._roles.values():
             role.end()
 
-    def send(self, address: bytes, header: Mapping[str, Any]) -> bool:
+    def send(self, address: bytes, header: Mapping[str, Any], payload: bytes = b"") -> bool:
         """See `Coordinator`."""
-        return self._server.send(address, header)
+        return self._server.send(address, header, payload)
+
+    def wake(self) -> None:
+        """Have `listen` return; any thread may."""
+        self._server.wake()
 
     def listen(self) -> None:
         """Take what members have sent, or wait for a moment until they do; see `Coordinator`."""

@@ -138,10 +138,23 @@ def outcome_of(
         call: the coordinator's.
         is_lost: True for an error that comes from the loss of another worker.
     """
+    return answered(call, lambda: {"value": imported(call["function"])(worker, *call["arguments"])}, is_lost)
+
+
+def answered(
+    call: Mapping[str, Any], work: Callable[[], Mapping[str, Any]],
+    is_lost: Callable[[BaseException], bool] = lambda error: False,
+) -> dict[str, Any]:  # fmt: skip
+    """The answer to a call: what the work adds to it, or what it raised.
+
+    Args:
+        call: the coordinator's.
+        work: does it.
+        is_lost: True for an error that comes from the loss of another worker.
+    """
     about = {"call": call["call"]}
     try:
-        value = imported(call["function"])(worker, *call["arguments"])
-        answer = {"kind": "result", **about, "value": value}
+        answer = {"kind": "result", **about, **work()}
         try:
             encoded(answer)
         except TooLarge as error:
@@ -183,7 +196,8 @@ class Link:
     def __init__(self, address: str, keys: Keys, sign: Callable[[], Mapping[str, Any]] = lambda: {"kind": "beat"}):
         self._sign, self.leaving, self.stopping = sign, False, False
         self._context = zmq.Context()
-        self._incoming: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.payload = b""
+        self._incoming: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
         self._guard = threading.Lock()
         inner = self._context.socket(zmq.PULL)
@@ -198,8 +212,11 @@ class Link:
         self.send(introduction)
 
     def next_call(self) -> dict[str, Any] | None:
-        """Wait for the next call; None when the group ends, or this member is to leave it."""
-        return self._incoming.get()
+        """Wait for the next call; None when the group ends, or this member is to leave it. `payload` is the call's."""
+        if (found := self._incoming.get()) is None:
+            return None
+        call, self.payload = found
+        return call
 
     def leave(self) -> None:
         """Make `next_call` return None after the calls already received; safe in a signal handler."""
@@ -242,7 +259,7 @@ class Link:
                 header, payload = received(outer)
                 match header["kind"]:
                     case "call":
-                        self._incoming.put(header)
+                        self._incoming.put((header, payload))
                     case "end":
                         self._incoming.put(None)
                     case "stop":

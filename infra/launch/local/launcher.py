@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
-from superworkflow.infra.config.usage import held_while_scaled
+from superworkflow.infra.config.usage import Holding, held_while_scaled
 from superworkflow.infra.contract.progress import parse_event
 from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
+from superworkflow.infra.launch.endpoint_calls import calls_of
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.process.exit_status import Reason, diagnose_exit
 from superworkflow.infra.storage.manifest import Measurement
@@ -64,6 +65,7 @@ class ProcessLauncher(Launcher):
         tail: deque[str] = deque(maxlen=LOG_TAIL)
         final: Event | None = None
         scaled: list[tuple[float, str, int]] = []
+        calls: list[Holding] = []
         assert child.stdout is not None
         try:
             for line in child.stdout:
@@ -75,19 +77,20 @@ class ProcessLauncher(Launcher):
                     tail.append(event["message"])
                 if (request := requested_count(event, call.placement.resources.groups)) is not None:
                     scaled.append((time.monotonic() - started, *request))
+                calls += calls_of(event, call.placement.resources.endpoints, time.monotonic() - started)
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose
-            error.attempts = (_attempt(call, started, Reason.CANCELLED, scaled),)
+            error.attempts = (_attempt(call, started, Reason.CANCELLED, scaled, calls),)
             raise
         finally:
             self._end(child)
         if code == 0 and final is not None and final["event"] == "done":
             measured = Measurement.model_validate(final["measured"])
-            attempts = (_attempt(call, started, None, scaled),) if scaled else ()
+            attempts = (_attempt(call, started, None, scaled, calls),) if scaled or calls else ()
             return Launched(measured, final["reused"], time.monotonic() - started, attempts)
         failure = _failure(call, code, final, list(tail))
-        failure.attempts = (_attempt(call, started, diagnose_exit(code).reason, scaled),)
+        failure.attempts = (_attempt(call, started, diagnose_exit(code).reason, scaled, calls),)
         raise failure
 
     def cancel(self) -> None:
@@ -130,10 +133,11 @@ class ProcessLauncher(Launcher):
 
 
 def _attempt(
-    call: StageCall, started: float, reason: Reason | None, scaled: Sequence[tuple[float, str, int]]
-) -> Attempt:
+    call: StageCall, started: float, reason: Reason | None, scaled: Sequence[tuple[float, str, int]],
+    calls: Sequence[Holding],
+) -> Attempt:  # fmt: skip
     resources, seconds = call.placement.resources, time.monotonic() - started
-    return Attempt(resources, seconds, reason, holdings=held_while_scaled(resources, seconds, scaled))
+    return Attempt(resources, seconds, reason, holdings=(*held_while_scaled(resources, seconds, scaled), *calls))
 
 
 def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> SuperworkflowError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
+
+if TYPE_CHECKING:  # plans and runs read this module, and would import Arrow for it: a sixth of their start
+    from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 
 MEAN, GCN = "mean", "gcn"
 """Forms: means of neighbours, and sums of these and the node itself, divided by the roots of both ends' degrees."""

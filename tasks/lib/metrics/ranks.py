@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,18 +40,43 @@ def filtered_ranks(
     order = np.lexsort((true_links[:, 1], true_links[:, 0]))
     ends = true_links[order, 1]
     starts = np.searchsorted(true_links[order, 0], np.arange(len(sources) + 1))
-    ranks = np.empty(len(links))
-    size = max(1, _BLOCK_BYTES // (4 * len(targets)))
-    for first in range(0, len(links), size):
-        part = links[first : first + size]
-        scores = sources[part[:, 0]] @ targets.T
-        own = scores[np.arange(len(part)), part[:, 1]]
-        for i, source in enumerate(part[:, 0]):
-            scores[i, ends[starts[source] : starts[source + 1]]] = -np.inf
-            if len(sides):
-                scores[i, sides == sides[source]] = -np.inf
-        above, equal = (scores > own[:, None]).sum(axis=1), (scores == own[:, None]).sum(axis=1)
-        ranks[first : first + size] = 1 + above + equal / 2
+
+    def hidden(part: slice) -> list[Any]:
+        own = links[part, 0]
+        counts = starts[own + 1] - starts[own]
+        rows = np.repeat(np.arange(len(own)), counts)
+        places = np.arange(len(rows)) + np.repeat(starts[own] - (np.cumsum(counts) - counts), counts)
+        others = [sides[own, None] == sides] if len(sides) else []
+        return [(rows, ends[places]), *others]
+
+    return ranks_among(sources[links[:, 0]], targets, hidden, places=links[:, 1])
+
+
+def ranks_among(
+    queries: Any, others: Any, hidden: Callable[[slice], list[Any]], own: Any = None, places: Pairs | None = None
+) -> NDArray[np.float64]:
+    """Rank of each query's own score among its products with the rows of nodes; of equal scores half rank before it.
+
+    Args:
+        queries: float32 [queries, width]; an array, or with `others` and `own` a tensor.
+        others: rows of the nodes, [nodes, width].
+        hidden: indices of the scores [queries of the slice, nodes] that are left out.
+        own: own scores [queries]; None for those of `places`.
+        places: place of each query's own node among the nodes, int64 [queries].
+
+    Returns:
+        float64 [queries], from 1.
+    """
+    ranks = np.empty(len(queries))
+    size = max(1, _BLOCK_BYTES // (4 * len(others)))
+    for first in range(0, len(queries), size):
+        part = slice(first, first + size)
+        scores = queries[part] @ others.T
+        limit = own[part] if places is None else scores[np.arange(len(scores)), places[part]]
+        for index in hidden(part):
+            scores[index] = -np.inf
+        above, equal = (scores > limit[:, None]).sum(1), (scores == limit[:, None]).sum(1)
+        ranks[part] = (1 + above + equal / 2).tolist()
     return ranks
 
 

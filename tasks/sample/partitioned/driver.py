@@ -1,8 +1,8 @@
-"""Subgraphs on Spark with rows in parts: shards request, level by level of the spec, draws in rows of other tasks.
+"""Subgraphs with rows in parts: shards request, level by level of the spec, draws in rows of other tasks.
 
 A task reads its range of sources of an edge set from the dataset. Shards are processed in batches. For each level of
 ops, a shard sends (subgraph, op, node) to the tasks that have the nodes' rows; these draw, and send the edges back.
-Draws of a shard are stored in the dataset's folder, where lineage ends: a lost executor's part of a level is repeated
+Draws of a shard are stored in the dataset's folder, where lineage ends: a lost member's part of a level is repeated
 from there. Before each level the requested rows of each range are counted; a range with more than its share, such as
 one with a hub, gets several tasks, between which subgraphs are divided.
 
@@ -21,14 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.spark.exchange import Step, exchange, shuffled_bytes
-from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
-from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.engines.task_session import Step, TaskSession, open_tasks
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.ranges import find_cuts
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphLayout
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
 from superworkflow.tasks.sample.partitioned.members import count_joins, edge_requests, store_edges
@@ -55,7 +53,7 @@ def run(job: StageRun[SampleParams]) -> Output:
         UserError: as there.
         TaskFailed: a task failed as often as it may.
     """
-    with spark_session(job) as session:
+    with open_tasks(job) as session:
         return make(job, session)
 
 
@@ -64,12 +62,12 @@ class _Sampled(NamedTuple):
     layout: SubgraphLayout
 
 
-def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -> Output:
+def make(job: StageRun[SampleParams], session: TaskSession, ranges: int | None = None) -> Output:
     """`run`, in a session that is open.
 
     Args:
         job: the stage's run.
-        session: an open `SparkSession`.
+        session: its open tasks.
         ranges: of each edge set, and tasks that draw; None for as many as cores and memory ask for.
     """
     dataset, params = job.inputs["graph"], job.params
@@ -81,18 +79,18 @@ def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -
     seeds = find_seeds(graph, spec, params, *table_of_seeds(job.sources, job.scratch))
     shards = shards_of(seeds)
     job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
-    rows = str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}"
+    rows = f"{session.scratch}/rows" if session.scratch else f"rows-{session.name}"
     plan = plan_of(graph, spec, params, TaskOutputs(job.output.location.uri), rows)
-    plan = replace(plan, cuts=tuple(_cuts(job, session, plan, edges, ranges) for edges in plan.edge_sets))
+    plan = replace(plan, cuts=tuple(_cuts(session, plan, edges, ranges) for edges in plan.edge_sets))
     weighted = [
         (place, number)
         for place, (edges, cuts) in enumerate(zip(plan.edge_sets, plan.cuts, strict=True))
         if edges.weight
         for number in range(len(cuts) - 1)
     ]
-    run_tasks(session, partial(check_range, plan), weighted)
-    work, sizes = _Work(job, session, plan, ranges or TASKS_PER_CORE * cores(job)), Sizes(plan.layout)
-    size = SHARDS_PER_CORE * cores(job)
+    session.run_tasks(partial(check_range, plan), weighted)
+    work, sizes = _Work(job, session, plan, ranges or TASKS_PER_CORE * session.slots), Sizes(plan.layout)
+    size = SHARDS_PER_CORE * session.slots
     for first in range(0, len(shards), size):
         batch = [_with_seeds(number, shards[number], seeds) for number in range(first, min(first + size, len(shards)))]
         sizes.merge(work.batch(batch))
@@ -102,31 +100,23 @@ def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -
     return sample_output(graph, spec, sizes, seeds)
 
 
-def cores(job: StageRun[Any]) -> int:
-    """Tasks at a time."""
-    executors = job.resources.executors
-    return task_cores(job) * (1 if executors is None or runs_here(job) else executors.largest)
-
-
 def _with_seeds(number: int, shard: SampleShard, seeds: Any) -> ShardSeeds:
     return ShardSeeds(number, shard.name, seeds.rows(shard.split, shard.first, shard.last))
 
 
-def _cuts(
-    job: StageRun[SampleParams], session: Any, plan: SamplePlan, edges: EdgePlan, ranges: int | None
-) -> NDArray[np.int64]:
+def _cuts(session: TaskSession, plan: SamplePlan, edges: EdgePlan, ranges: int | None) -> NDArray[np.int64]:
     """First source of each range of an edge set, and the number of sources; only offsets of cuts pass through here."""
     if not edges.sources:
         return np.array([0, 1])
     item = np.dtype(plan.node_type).itemsize + 4 * bool(edges.weight) + 8 * (bool(edges.timestamp) + edges.ranked)
-    share = python_memory(job.resources) / task_cores(job) / 4
+    share = session.task_memory / 4
     wanted = -(-(8 * edges.sources + item * edges.count) // int(max(share, 1)))
-    wanted = ranges or max(wanted, min(cores(job), edges.count // _LEAST_RANGE), 1)
+    wanted = ranges or max(wanted, min(session.slots, edges.count // _LEAST_RANGE), 1)
     indptr = Location.of(plan.graph).join(f"edges-{edges.number}-indptr.npy")
-    pieces = max(1, min(cores(job), edges.sources // _PIECE))
+    pieces = max(1, min(session.slots, edges.sources // _PIECE))
     bounds = np.linspace(0, edges.sources, pieces + 1).astype(int).tolist()
     given = [(number, a, b) for number, (a, b) in enumerate(pairwise(bounds))]
-    found = run_tasks(session, partial(_cuts_of_piece, indptr.uri, int(wanted)), given)
+    found = session.run_tasks(partial(_cuts_of_piece, indptr.uri, int(wanted)), given)
     return np.unique([0, edges.sources, *(cut for piece in found for cut, _ in piece)]).astype(np.int64)
 
 
@@ -137,49 +127,39 @@ def _cuts_of_piece(indptr: str, parts: int, piece: tuple[int, int, int]) -> list
 class _Work:
     """One batch of shards after the other."""
 
-    def __init__(self, job: StageRun[SampleParams], session: Any, plan: SamplePlan, tasks: int):
+    def __init__(self, job: StageRun[SampleParams], session: TaskSession, plan: SamplePlan, tasks: int):
         self._job, self._session, self._plan, self._tasks = job, session, plan, tasks
-        self._before = shuffled_bytes(session)
+        self._before = session.shuffled_bytes()
 
     def batch(self, shards: list[ShardSeeds]) -> Sizes:
         """Make these shards; how large their subgraphs are."""
         plan, session, items = self._plan, self._session, list(enumerate(shards))
-        shared = session.sparkContext.broadcast(shards)
         counts = [count_requests(plan, shard, 0) for shard in shards]
         for level in range(plan.levels):
             routes = self._routes(counts)
             steps = (
                 Step(routes.tasks, partial(answer, plan, routes)),
-                Step(len(shards), partial(_keep, plan, routes, level, shared)),
+                Step(len(shards), partial(store_draws, plan, routes, level, shards)),
             )
-            kept = exchange(session, items, partial(draw_requests, plan, routes, level), *steps)
+            kept = session.exchange(items, partial(draw_requests, plan, routes, level), *steps)
             counts = [each for _, each in kept]
         if plan.by_node:
-            routes = self._routes(run_tasks(session, partial(count_joins, plan), shards))
-            exchange(
-                session, items, partial(edge_requests, plan, routes), Step(routes.tasks, partial(join, plan, routes)),
-                Step(len(shards), partial(_keep_edges, plan, routes, shared)),
+            routes = self._routes(session.run_tasks(partial(count_joins, plan), shards))
+            session.exchange(
+                items, partial(edge_requests, plan, routes), Step(routes.tasks, partial(join, plan, routes)),
+                Step(len(shards), partial(store_edges, plan, routes, shards)),
             )  # fmt: skip
         sizes = Sizes(plan.layout)
-        for entries, more in run_tasks(session, partial(write_shard, plan), shards):
+        for entries, more in session.run_tasks(partial(write_shard, plan), shards):
             self._job.output.adopt(entries)
             sizes.merge(more)
         plan.kept.remove("subgraphs")
-        shared.destroy()
         return sizes
 
     def summary(self, edges: int) -> str:
         """Summary of the exchanged bytes, for people."""
-        shuffled = shuffled_bytes(self._session) - self._before
+        shuffled = self._session.shuffled_bytes() - self._before
         return f"{shuffled} bytes were shuffled, {shuffled / max(edges, 1):.1f} for each of {edges} edges"
 
     def _routes(self, counts: Sequence[list[NDArray[np.int64]]]) -> Routes:
         return Routes.shared([np.sum(each, axis=0) for each in zip(*counts, strict=True)], self._tasks)
-
-
-def _keep(plan: SamplePlan, routes: Routes, level: int, shared: Any, place: int, replies: list[Any]) -> Any:
-    return store_draws(plan, routes, level, shared.value, place, replies)
-
-
-def _keep_edges(plan: SamplePlan, routes: Routes, shared: Any, place: int, found: list[Any]) -> int:
-    return store_edges(plan, routes, shared.value, place, found)

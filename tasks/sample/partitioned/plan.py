@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, feature_stem, index_dtype
+from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphLayout
-from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import (
     TIMESTAMP,

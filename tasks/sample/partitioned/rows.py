@@ -11,7 +11,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.formats.npy import read_header
 from superworkflow.tasks.lib.graph.integrity import check_rows
-from superworkflow.tasks.lib.task_outputs import executor_folder, on_this_disk
+from superworkflow.tasks.lib.in_parts.task_outputs import executor_folder, on_this_disk
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, SamplePlan
 from superworkflow.tasks.sample.program import StackedRows
 from superworkflow.tasks.sample.sampler import bad_weight

@@ -1,14 +1,12 @@
 """Tasks of a partitioned walk: start, advance and park walkers, and assemble walks.
 
-Each function is the work of one Spark task. Tasks exchange pairs (task, walkers in bytes).
+Each function is the work of one task. Tasks exchange pairs (task, walkers in bytes).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +16,7 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.graph.ranges import find_cuts
-from superworkflow.tasks.lib.task_outputs import executor_folder
+from superworkflow.tasks.lib.in_parts.task_outputs import executor_folder
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
 from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, advance_walks, begin_walks
@@ -35,7 +33,7 @@ class WalkPlan:
         graph: URI of the index dataset.
         output: URI of the dataset that is made.
         parts: folder in it for walkers between jobs.
-        rows: folder for rows on the worker's disk: a path, or a name below Spark's own folder.
+        rows: folder for rows on the member's disk: a path, or a name below the member's own folder.
         ranges: owners of the rows.
         rules: of the walks.
         weighted: steps are in proportion to weights.
@@ -81,70 +79,52 @@ def find_starts(graph: str, folder: str | None, labels: Sequence[str]) -> npt.ND
     return find_vertices(SharedDataset.at(graph, folder), labels)
 
 
-def begin(shared: Any, first: int, last: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+def begin(plan: WalkPlan, first: int, last: int, task: int) -> Iterator[Sent]:
     """A task's share of the walks first..last - 1 of a batch, sent to their start vertices."""
-    _read(nothing)
-    plan: WalkPlan = shared.value
     tasks = plan.ranges.tasks
     a, b = (first + (last - first) * i // tasks for i in (task, task + 1))
     batch, to = begin_walks(a, b, first, plan.starts, plan.n_starts, plan.ranges, plan.rules)
     yield from batch.split(to, tasks)
 
 
-def step(shared: Any, work: Any, task: int, sent: Iterable[Sent]) -> Iterator[Sent]:
+def step(plan: WalkPlan, task: int, sent: Sequence[bytes]) -> Iterator[Sent]:
     """A superstep: advance the walkers that have arrived at a task."""
-    yield from _stepped(shared.value, work, task, WalkerBatch.unpack((blob for _, blob in sent), shared.value.rules))
+    yield from _stepped(plan, task, WalkerBatch.unpack(sent, plan.rules))
 
 
-def resume(shared: Any, work: Any, job: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+def resume(plan: WalkPlan, job: int, task: int) -> Iterator[Sent]:
     """A superstep of the walkers that a task wrote at the end of the previous job."""
-    _read(nothing)
-    yield from _stepped(shared.value, work, task, shared.value.left(job, task).underway)
+    yield from _stepped(plan, task, plan.left(job, task).underway)
 
 
-def _read(nothing: Iterable[Any]) -> None:
-    """Read Spark's input to its end: Spark kills Python processes that do not."""
-    for _ in nothing:
-        pass
-
-
-def _stepped(plan: WalkPlan, work: Any, task: int, batch: WalkerBatch) -> Iterator[Sent]:
+def _stepped(plan: WalkPlan, task: int, batch: WalkerBatch) -> Iterator[Sent]:
     if len(batch.walkers):
-        rows = plan.rows_of(task)
-        began = time.perf_counter()
-        batch, to = advance_walks(batch, rows, task, plan.ranges, plan.rules)
-        done = np.zeros((2, plan.ranges.tasks))
-        done[:, task] = len(to), time.perf_counter() - began
-        work.add(done)
+        batch, to = advance_walks(batch, plan.rows_of(task), task, plan.ranges, plan.rules)
         yield from batch.split(to, plan.ranges.tasks)
 
 
-def rest(shared: Any, job: int, task: int, sent: Iterable[Sent]) -> Iterator[int]:
+def rest(plan: WalkPlan, job: int, task: int, sent: Sequence[bytes]) -> int:
     """Write the walkers that have arrived at a task to the store; the number of those still underway."""
-    plan: WalkPlan = shared.value
-    batch = WalkerBatch.unpack((blob for _, blob in sent), plan.rules)
+    batch = WalkerBatch.unpack(sent, plan.rules)
     with TaskWriter(Location.of(plan.output)).file(plan.file(job, task)) as path:
         path.write_bytes(batch.pack())
-    yield len(batch.underway.walkers)
+    return len(batch.underway.walkers)
 
 
-def pieces(shared: Any, jobs: int, shard: int, shards: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+def pieces(plan: WalkPlan, jobs: int, shard: int, shards: int, task: int) -> Iterator[Sent]:
     """Pieces of walks that a task wrote in the jobs of a batch, sent to its shards of ``shard`` walks."""
-    _read(nothing)
-    plan: WalkPlan = shared.value
     for job in range(jobs):
         batch = plan.left(job, task).visited
         yield from batch.split((batch.walkers["walk"] // shard).astype(np.int32), shards)
 
 
 def write_shard(
-    shared: Any, first: int, spans: Sequence[tuple[int, int]], index: int, sent: Iterable[Sent]
-) -> Iterator[tuple[tuple[FileEntry, ...], int, int]]:
+    plan: WalkPlan, first: int, spans: Sequence[tuple[int, int]], index: int, sent: Sequence[bytes]
+) -> tuple[tuple[FileEntry, ...], int, int]:
     """Put one shard of a batch together and write it: (its file, vertices in it, walks that a sink has ended)."""
-    plan: WalkPlan = shared.value
     start, end = spans[index]
     shard = np.full((end - start, plan.rules.length), -1, plan.rules.vertex)
-    for _, blob in sent:
+    for blob in sent:
         batch = WalkerBatch.unpack([blob], plan.rules)
         walkers = batch.walkers
         positions = walkers["position"] - walkers["tokens"] + 1
@@ -153,4 +133,4 @@ def write_shard(
         raise RuntimeError(f"walks {start} to {end} came with gaps")
     writer = TaskWriter(Location.of(plan.output))
     writer.array(shard_name(first + index), shard)
-    yield writer.entries, *count_tokens(shard)
+    return writer.entries, *count_tokens(shard)

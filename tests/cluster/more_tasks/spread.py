@@ -13,7 +13,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Output, Stage, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
-from superworkflow.infra.engines.spark.tasks import collected
+from superworkflow.infra.engines.spark.tasks import spark_errors
 
 
 class SpreadParams(StageParams):
@@ -38,8 +38,8 @@ def spread(job: StageRun[SpreadParams]) -> Output:
                 raise RuntimeError("no further than here")
             yield number * number + 0 * len(filled)
 
-    with spark_session(job) as session:
-        squares = collected(session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work))
+    with spark_session(job) as session, spark_errors():
+        squares = session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work).collect()
     job.output.array("squares.npy", np.array(squares, dtype=np.int64))
     return Output(rows=params.tasks)
 

@@ -177,7 +177,7 @@ def test_there_are_no_fewer_executors_at_most_than_at_first(tmp_path: Path) -> N
     ("workers", "message"),
     [
         ("{}", "stages.walk.resources.workers: Value error, names no role"),
-        ("{count: 0, cpu: 1, memory: 1Gi}", "workers.worker.count: Input should be greater than or equal to 1"),
+        ("{count: 0, cpu: 1, memory: 1Gi}", "workers.worker: Value error, count may be 0 for elastic roles"),
         ("{count: 2, cpu: 1}", "workers.worker.memory: Field required"),
         ("{graph: {count: 2, cpu: 1, memory: 1Gi, mist: 64}}", "workers.graph.mist: Extra inputs are not permitted"),
         ("{graph: {count: 2, cpu: 1, memory: 1Gi, most: -1}}", "workers.graph.most: Input should be greater than or"),

@@ -25,6 +25,7 @@ from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker
 from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.endpoint_calls import calls_of
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import Executed, execute
@@ -198,6 +199,20 @@ def test_spans_of_scaled_roles() -> None:
         ("", 1, 0, 100), ("graph", 4, 0, 100),
         ("tensor", 1, 0, 40), ("tensor", 1, 0, 100), ("tensor", 3, 10, 40), ("tensor", 1, 60, 100),
     ]  # fmt: skip
+
+
+def test_calls_of_an_endpoint_are_held_within_the_time_of_their_stage() -> None:
+    endpoints = Resources.model_validate({"endpoints": {"tensor": {"url": "https://a.example"}}}).endpoints
+    event = {"event": "calls", "role": "tensor", "calls": 1000, "seconds": 25.0}
+    (held,) = calls_of(event, endpoints, 10.0)
+    assert (held.count, held.seconds, held.requests, held.resources.memory) == (3, 25 / 3, 333, 192 << 20)
+    for other in (
+        {**event, "event": "log"},
+        {**event, "role": "graph"},
+        {**event, "seconds": -1},
+        {**event, "calls": 0},
+    ):
+        assert calls_of(other, endpoints, 10.0) == []
 
 
 @pytest.mark.parametrize("on_cluster", [True, False])

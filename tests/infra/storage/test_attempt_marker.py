@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import UserError
@@ -260,13 +259,13 @@ def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> No
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
 
-steps, last = 0, int(sys.argv[2])
+steps = last = 0
 
 def step(frame, event, argument):
     # At each line of ours in turn: whatever has been done by then stays.
@@ -281,41 +280,56 @@ def step(frame, event, argument):
     return step
 
 import superworkflow.infra.storage.scratch
-if "s3:" in sys.argv[1]:
+uri, count = sys.argv[1], int(sys.argv[2])
+if "s3:" in uri:
     import s3fs
-location = Location.of(sys.argv[1])
-sys.settrace(step)
-writer = DatasetWriter(location, "d" * 32)
-checkpoint = location.join(CHECKPOINT_FOLDER, "epoch")
-if (path := checkpoint.local_path) is not None:
-    path.parent.mkdir(exist_ok=True)
-checkpoint.write_atomic("1")
-with writer.file("deep/a.json") as path:
-    path.write_text("{}")
-with writer.stream("b.bin") as stream:
-    stream.write(b"bytes")
-writer.commit(stage="count", version="1", params={}, inputs={}, stats={}, software={},
-              measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0))
-sys.settrace(None)
-print(steps)
+
+def work(name):
+    location = Location.of(f"{uri}/{name}")
+    sys.settrace(step)
+    writer = DatasetWriter(location, "d" * 32)
+    checkpoint = location.join(CHECKPOINT_FOLDER, "epoch")
+    if (path := checkpoint.local_path) is not None:
+        path.parent.mkdir(exist_ok=True)
+    checkpoint.write_atomic("1")
+    with writer.file("deep/a.json") as path:
+        path.write_text("{}")
+    with writer.stream("b.bin") as stream:
+        stream.write(b"bytes")
+    writer.commit(stage="count", version="1", params={}, inputs={}, stats={}, software={},
+                  measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0))
+    sys.settrace(None)
+
+def forked(at, name):
+    # A process that is killed at this line: its exit status, and the lines that it has passed.
+    global last
+    last = at
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        work(name)
+        os.write(writing, str(steps).encode())
+        os._exit(0)
+    os.close(writing)
+    passed = os.read(reading, 64)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), int(passed or 0)
+
+status, lines = forked(-1, "whole")
+assert status == 0
+killed = {at: forked(at, f"killed-{at}")[0] for at in (1 + (lines - 1) * n // (count - 1) for n in range(count))}
+print(json.dumps(killed))
 """
-
-
-def _kill_at(step: int, location: Location) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", KILLED, location.uri, str(step)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def test_killed_at_any_point(store: Store) -> None:
     """SIGKILL at lines spread over the whole work: the next attempt begins, or the dataset is complete."""
-    whole = _kill_at(-1, store.root.join("whole"))
-    assert whole.returncode == 0, whole.stderr
-    lines, complete = int(whole.stdout), 0
-    count = 12 if store.root.local_path is not None else 5  # there a process takes seconds to begin
-    for step in np.unique(np.linspace(1, lines, count).astype(int)).tolist():
+    complete, count = 0, 12 if store.root.local_path is not None else 5
+    command = [sys.executable, "-c", KILLED, store.root.uri, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    assert list(ended.values()) == [-signal.SIGKILL] * count
+    for step in ended:
         folder = store.root.join(f"killed-{step}")
-        done = _kill_at(step, folder)
-        assert done.returncode == -signal.SIGKILL, done.stderr
         if Dataset.find(folder) is not None:
             complete += 1
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sqlite3
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.checksum_cache import FOLDER_VARIABLE
+from superworkflow.infra.tracking import tables
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, MlflowTracker, open_client
 from superworkflow.sweeps.storage import StudyStorage
 
@@ -65,12 +68,48 @@ def test_one_database_for_mlflow_and_studies(tmp_path: Path) -> None:
 
 
 def test_tables_of_an_older_mlflow(tmp_path: Path) -> None:
-    uri = _recorded(tmp_path)
-    with sqlite3.connect(tmp_path / "mlflow" / "mlflow.db") as database:
+    _recorded(tmp_path)
+    path = shutil.copy(tmp_path / "mlflow" / "mlflow.db", tmp_path / "older.db")  # MLflow keeps those that it has open
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
-    database.close()
-    code = f"from superworkflow.infra.tracking.mlflow_tracker import open_client; open_client({uri!r})"
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert f"mlflow db upgrade {uri}" in made.stderr
-    assert "the database has the tables of an older MLflow" in made.stderr
-    assert "451aebb31d03" in made.stderr
+    with pytest.raises(UserError, match="the database has the tables of an older MLflow") as raised:
+        open_client(f"sqlite:///{path}")
+    assert raised.value.value == "451aebb31d03"
+    assert f"mlflow db upgrade sqlite:///{path}" in (raised.value.remedy or "")
+
+
+def _schema(path: Path) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        found = database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+        return [
+            *found,
+            *database.execute("SELECT * FROM alembic_version"),
+            *database.execute("SELECT * FROM workspaces"),
+        ]
+
+
+def test_tables_are_copied_from_a_database_that_this_mlflow_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy differs in nothing from what migrations make; tables that others can have written are not taken."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    made = _recorded(tmp_path / "made")
+    (kept,) = (tmp_path / "cache" / "tables").iterdir()
+    assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    changed = kept.stat().st_mtime_ns
+    copied = _recorded(tmp_path / "copied")
+    assert _schema(tmp_path / "copied" / "mlflow" / "mlflow.db") == _schema(tmp_path / "made" / "mlflow" / "mlflow.db")
+    for uri, name in ((made, "made"), (copied, "copied")):
+        default = open_client(uri).get_experiment_by_name("Default")
+        assert (default.experiment_id, default.lifecycle_stage) == ("0", "active")
+        assert name in open_client(uri).get_experiment_by_name(EXPERIMENT).artifact_location
+    assert kept.stat().st_mtime_ns == changed
+
+    other = tmp_path / "other.db"
+    for content, mode, taken in (
+        (kept.read_bytes(), 0o666, False), (b"no database", 0o600, False), (kept.read_bytes(), 0o600, True),
+    ):  # fmt: skip
+        kept.write_bytes(content)
+        kept.chmod(mode)
+        assert (tables._copy_tables(other), other.exists()) == (taken, taken)
+    assert not list(tmp_path.rglob("*.partial"))

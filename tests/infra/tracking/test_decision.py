@@ -16,6 +16,7 @@ F1 = Metric("judge", "f1", headline=True, uncertainty="f1_std")
 LOSS = Metric("judge", "loss", "minimize", headline=True)
 OTHER = Metric("judge", "auc")
 UNSEEN = Metric("judge", "acc", headline=True, promotes=True)
+RANKS = Metric("judge", "mrr", promotes="simple.mrr")
 
 
 def judged(
@@ -88,6 +89,11 @@ def test_gate_decides(metrics: dict[str, float], passes: bool) -> None:
         ({"judge.f1": 0.9, "judge.acc": 0.1}, {"judge.f1": 0.1, "judge.acc": 0.5}, (F1, UNSEEN), "rejected"),
         ({"judge.f1": 0.1, "judge.acc": 0.5}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "promoted"),
         ({"judge.f1": 0.1}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "rejected"),
+        # One that promotes only beside another figure of the run.
+        ({"judge.acc": 0.9, "judge.mrr": 0.1}, {"judge.acc": 0.5, "judge.mrr": 0.5}, (UNSEEN, RANKS), "promoted"),
+        ({"judge.acc": 0.9, "judge.mrr": 0.1, "simple.mrr": 0.1}, {"judge.acc": 0.5, "judge.mrr": 0.5},
+         (UNSEEN, RANKS), "rejected"),
+        ({"judge.acc": 0.9, "judge.mrr": 0.1, "simple.mrr": 0.1}, {"judge.acc": 0.5}, (UNSEEN, RANKS), "promoted"),
         ({}, {"judge.f1": 0.5}, (F1,), "rejected"),
         ({"judge.f1": math.nan}, {"judge.f1": 0.5}, (F1,), "rejected"),
         ({"judge.f1": 0.5}, {"judge.f1": math.nan}, (F1,), "rejected"),

@@ -89,33 +89,11 @@ def test_what_was_read_and_made_is_listed_as_datasets(uri: str, two: tuple[str, 
     assert [each.info.run_id for each in readers] == [two[1]]
 
 
-def test_runs_that_list_a_new_dataset_at_once(tmp_path: Path) -> None:
-    """The second one finds that another run has just added it."""
+def test_runs_that_do_the_same_at_once_each_are_recorded(tmp_path: Path) -> None:
+    """As trials of a sweep do: the second one finds the dataset and the view of its superworkflow just added."""
     uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
     MlflowTracker(uri)
-    for name in "abc":
-        together = threading.Barrier(count)
-
-        def record(run: str, name: str = name, together: threading.Barrier = together) -> str:
-            tracker = MlflowTracker(uri)
-            made = tracker.begin(run, "toy", {}, {})
-            together.wait()
-            tracker.sources([Used(name, name * 64, f"/{name}.csv")])
-            tracker.stop("enough")
-            return made
-
-        with ThreadPoolExecutor(count) as pool:
-            runs = list(pool.map(record, [f"{name}-{number}" for number in range(count)]))
-        client = MlflowClient(uri)
-        for run in runs:
-            assert [each.dataset.digest for each in client.get_run(run).inputs.dataset_inputs] == [name * 32]
-
-
-def test_runs_that_end_at_once_each_are_recorded(tmp_path: Path) -> None:
-    """As trials of a sweep do: the second one finds the view of its superworkflow."""
-    uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
-    MlflowTracker(uri)
-    for name in "abc":
+    for name in "ab":
         together = threading.Barrier(count)
 
         def record(run: str, name: str = name, together: threading.Barrier = together) -> str:
@@ -124,15 +102,19 @@ def test_runs_that_end_at_once_each_are_recorded(tmp_path: Path) -> None:
             record = RunRecord(made, "flow", "/store", run, name)
             record.close(load_prices(), 1.0)
             together.wait()
+            tracker.sources([Used(name, name * 64, f"/{name}.csv")])
+            together.wait()
             tracker.finish(record)
             return made
 
         with ThreadPoolExecutor(count) as pool:
             runs = list(pool.map(record, [f"{name}-{number}" for number in range(count)]))
         client = MlflowClient(uri)
-        found = [client.get_run(run).info for run in runs]
-        assert [each.status for each in found] == ["FINISHED"] * count
-        assert f"mlflow.sharedViewState.superworkflow-{name}" in client.get_experiment(found[0].experiment_id).tags
+        found = [client.get_run(run) for run in runs]
+        assert [each.info.status for each in found] == ["FINISHED"] * count
+        for each in found:
+            assert [listed.dataset.digest for listed in each.inputs.dataset_inputs] == [name * 32]
+        assert f"mlflow.sharedViewState.superworkflow-{name}" in client.get_experiment(found[0].info.experiment_id).tags
 
 
 def test_what_no_rival_has_done_is_not_tried_again(tmp_path: Path) -> None:
@@ -181,6 +163,7 @@ def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, tw
         "cost/total_usd": 0.08,
         "cost/saved_by_cache_usd": 0.03,
         "cost/unified_usd": 0.0,
+        "cost/value": 1 / (8.0 * 0.08),
         "runtime/walk-1_s": 8.0,
         "runtime/total_s": 8.0,
         "runtime/wall_s": 12.0,

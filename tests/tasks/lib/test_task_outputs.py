@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.tasks.lib.task_outputs import executor_folder
+from superworkflow.tasks.lib.in_parts.task_outputs import executor_folder
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, softmax
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.model.layers import LayerInputs, Mask, glorot_linear
+from superworkflow.tasks.lib.gnn.model.layers import LayerInputs, Mask, glorot_linear, split_among_sets
 from superworkflow.tasks.lib.gnn.relations import LayerSchema
 
 _SLOPE = 0.2
@@ -122,12 +122,14 @@ class RgatLayer(nn.Module):
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(place) for place, name in enumerate(level.receivers)}
         self.own = nn.ModuleDict({key: glorot_linear(widths[name], out) for name, key in self.sets.items()})
-        self.relations = nn.ModuleDict({
-            str(each.number): _Attention(
+        made = {
+            each.number: _Attention(
                 widths[each.senders], widths[each.receivers], out, heads, shape.edge_width(each.name)
             )
             for each in level.relations
-        })  # fmt: skip
+        }  # fmt: skip
+        split_among_sets(level, {number: each.linear.weight.data for number, each in made.items()})
+        self.relations = nn.ModuleDict({str(number): each for number, each in made.items()})
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}

@@ -15,11 +15,14 @@
 First weights are those of torch_geometric 2.8: SAGE's, GIN's and their biases are uniform within 1 / sqrt(width of the
 input), as those of `torch.nn.Linear`; R-GCN's too, as DGL's `RelGraphConv` has those of relations. All others are by
 Glorot and Bengio (2010), with biases of zero. Glorot's are larger where the output is narrow: on counts and 0/1
-features SAGE, and with many edge sets R-GCN, would start at a loss far above log(classes).
+features SAGE, and with many edge sets R-GCN, would start at a loss far above log(classes). Where several edge sets
+reach a node set, their matrices begin divided by the root of how many these are (`split_among_sets`), so that their sum
+is not larger than one message.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -100,10 +103,12 @@ class SageLayer(nn.Module):
             self.parts = nn.Parameter(torch.empty(len(level.relations), shape.bases))
             nn.init.uniform_(self.bases, -(width**-0.5), width**-0.5)
             nn.init.xavier_uniform_(self.parts)
+            numbers = [each.number for each in level.relations]
+            split_among_sets(level, dict(zip(numbers, self.parts.data.unbind(), strict=True)))
         else:
-            self.neighbours = nn.ModuleDict(
-                {str(each.number): nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
-            )
+            made = {each.number: nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
+            split_among_sets(level, {number: each.weight.data for number, each in made.items()})
+            self.neighbours = nn.ModuleDict({str(number): each for number, each in made.items()})
         if self.pool:
             self.pools = nn.ModuleDict(
                 {str(each.number): nn.Linear(widths[each.senders], widths[each.senders]) for each in level.relations}
@@ -243,6 +248,17 @@ class GinLayer(nn.Module):
         total = summed * drawn + values[: len(edges)]
         hidden = total if narrows else functional.linear(total, matrix)
         return {name: self.second(torch.relu(self.norm(hidden + self.first.bias)))}
+
+
+def split_among_sets(level: LayerSchema, weights: Mapping[int, torch.Tensor]) -> None:
+    """Divide first weights of edge sets, by number, by the root of how many sets have the same receivers.
+
+    A sum of R independent messages has R times the variance of one: without it the first loss of a network on ten edge
+    sets, with an edge of each node in each, is 6.3 for 30 classes, where log(classes) is 3.4.
+    """
+    counts = Counter(each.receivers for each in level.relations)
+    for each in level.relations:
+        weights[each.number].div_(counts[each.receivers] ** 0.5)
 
 
 def glorot_linear(width: int, out: int, bias: bool = True) -> nn.Linear:

@@ -34,6 +34,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     sides_of_nodes,
 )
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
+from superworkflow.tasks.lib.gnn.sampler.triples import queries
 from superworkflow.tasks.lib.graph.heterograph import CsrRows as EdgeRows
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED
@@ -233,16 +234,10 @@ def nodes_at_times(
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Scores of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
     if network.shape.head.decoder == "complex":
-        return (sources * turned(targets, network.factors)).sum(1)
+        turned: torch.Tensor = queries(targets, network.factors, "complex", True, torch.cat)
+        return (sources * turned).sum(1)
     factors = sources if network.factors is None else sources * network.factors
     return (factors * targets).sum(1)
-
-
-def turned(rows: torch.Tensor, factors: torch.Tensor | None) -> torch.Tensor:
-    """Rows of targets by the factors of the decoder `complex`, whose products with sources' rows are the scores."""
-    assert factors is not None
-    (real, imaginary), (first, second) = rows.chunk(2, 1), factors.chunk(2)
-    return torch.cat([first * real + second * imaginary, first * imaginary - second * real], 1)
 
 
 def _wanted(example: Example, scores: torch.Tensor) -> torch.Tensor:

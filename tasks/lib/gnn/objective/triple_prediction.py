@@ -10,6 +10,7 @@ The edges of a step's triples, and those that reverse them, pass no messages in 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,11 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import Places
 from superworkflow.tasks.lib.gnn.sampler.triples import Triples, loop_free, queries, read_triples, triples_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.metrics.ranks import ranks_among
 
 RANKED_AMONG = 1 << 14
 """Nodes at most among which triples are ranked while training; of more those of the least hash."""
 _TRIES = 8
-_BLOCK = 1 << 22
-"""Scores that are ranked at once, about."""
 
 
 class TriplePrediction:
@@ -168,16 +168,14 @@ class TriplePrediction:
         *both, own = self._queries(network, rows, example)
         ranks = []
         ends = [example.nodes[name][places] for name, places in zip(self._ends, (heads, tails), strict=True)]
-        loops = torch.from_numpy(self._loop_free[relations] & (ends[0] == ends[1]))
+        loops = self._loop_free[relations] & (ends[0] == ends[1])
         for side, others in enumerate((tails_there, heads_there)):
             there, nodes = self._known[random_streams.VALIDATION][side], example.nodes[self._ends[1 - side]][others]
-            found = filtered_ranks(
-                both[side], self._taken(rows, 1 - side, others), own, there, ends[side], relations, nodes,
-                self._loop_free,
-            )  # fmt: skip
+            hidden = partial(there.among, ends[side], relations, nodes, self._loop_free)
+            found = ranks_among(both[side], self._taken(rows, 1 - side, others), hidden, own)
             found[loops] = len(nodes)
             ranks.append(found)
-        return Evaluation(loss * len(heads), float((1 / torch.stack(ranks)).mean(0).sum()))
+        return Evaluation(loss * len(heads), float((1 / np.stack(ranks)).mean(0).sum()))
 
     def _queries(
         self, network: Network, rows: RowsByNodeSet, example: Example
@@ -239,45 +237,24 @@ class TrueTriples:
         places = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
         return np.repeat(np.arange(len(kept)), counts), self._keys[places] % self._others
 
+    def among(
+        self, kept: NDArray[np.int64], relations: NDArray[np.int64], nodes: NDArray[np.int64],
+        free: NDArray[np.bool_], part: slice,
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
+        """Indices of the scores of some questions, [questions of the part, nodes], whose triples are not ranked.
 
-def filtered_ranks(
-    question_rows: torch.Tensor,
-    others: torch.Tensor,
-    own: torch.Tensor,
-    true_triples: TrueTriples,
-    kept: NDArray[np.int64],
-    relations: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    free: NDArray[np.bool_],
-) -> torch.Tensor:
-    """Rank of each triple among those with another end, without true ones; of equal scores half rank before.
-
-    Args:
-        question_rows: queries of the kept ends, [triples, width].
-        others: rows of the nodes that are ranked, [nodes, width].
-        own: scores of the triples.
-        true_triples: the true triples.
-        kept, relations: kept ends and relations of the triples.
-        nodes: the nodes that are ranked, ascending.
-        free: relations without loops, in which a node is not ranked with itself; see `sampler.triples.loop_free`.
-
-    Returns:
-        float64 [triples], from 1.
-    """
-    found = torch.empty(len(question_rows), dtype=torch.float64)
-    size = max(1, _BLOCK // len(nodes))
-    for first in range(0, len(question_rows), size):
-        part = slice(first, first + size)
-        scores = question_rows[part] @ others.T
-        rows, ends = true_triples.of(kept[part], relations[part])
+        Args:
+            kept, relations: kept ends and relations of all questions.
+            nodes: the nodes that are ranked, ascending.
+            free: relations without loops, in which a node is not ranked with itself; see `sampler.triples.loop_free`.
+            part: the questions.
+        """
+        rows, ends = self.of(kept[part], relations[part])
         alone = np.flatnonzero(free[relations[part]])
         rows, ends = np.concatenate([rows, alone]), np.concatenate([ends, kept[part][alone]])
         places = np.minimum(np.searchsorted(nodes, ends), len(nodes) - 1)
         there = nodes[places] == ends
-        scores[torch.from_numpy(rows[there]), torch.from_numpy(places[there])] = -torch.inf
-        limit = own[part, None]
-        found[part] = (1 + (scores > limit).sum(1) + (scores == limit).sum(1) / 2).double().cpu()
-    return found
+        return [(torch.from_numpy(rows[there]), torch.from_numpy(places[there]))]
 
 
 def _candidates(count: int, seed: int) -> NDArray[np.int64]:

@@ -75,6 +75,11 @@ class TestPromises(LauncherCases):
     """The tests of every launcher, in processes of this machine."""
 
 
+FORKED = pytest.mark.parametrize("prepared", ["forked"], indirect=True)
+"""Of tests that are about calls: how a stage is started makes no difference to them."""
+
+
+@FORKED
 def test_the_engine_reaches_the_stage(ground: Processes) -> None:
     call = ground.call()
     placement = call.placement.model_copy(update={"engine": "spark"})
@@ -83,6 +88,7 @@ def test_the_engine_reaches_the_stage(ground: Processes) -> None:
     assert not Path(call.output).exists()
 
 
+@FORKED
 @pytest.mark.parametrize(
     ("stage", "params", "message"),
     [
@@ -97,6 +103,7 @@ def test_bad_call(ground: Processes, stage: str, params: dict[str, Any], message
     assert not Path(call.output).exists()
 
 
+@FORKED
 def test_source_edited_after_planning(tmp_path: Path) -> None:
     """The digest that was planned reaches the stage, which holds what it reads against it."""
     text = tmp_path / "text.txt"

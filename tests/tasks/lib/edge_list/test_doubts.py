@@ -13,9 +13,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.lib.edge_list.detect import detect
-from tests.spark import needs_spark
+from tests.members import IN_TURN
 from tests.tasks.index_helpers import run_index, run_stage
-from tests.tasks.test_index_on_spark import make
+from tests.tasks.test_index_on_members import make
 
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "relational"])
 
@@ -146,14 +146,13 @@ def test_heterograph_refuses_too(tmp_path: Path) -> None:
         run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "out")
 
 
-@needs_spark
-@pytest.mark.usefixtures("java")
-def test_on_spark(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_turn")
+def test_in_parts(tmp_path: Path) -> None:
     path = tmp_path / "g.csv"
     path.write_text("".join(line + f",{1082040961 + row}\n" for row, line in enumerate(SIGNED.split())))
     for params in ({"weight": "3", "negative": "absolute"}, {}):
         folder = tmp_path / (params.get("negative") or "plain")
-        here, there = (make(path, folder / engine, engine, **params) for engine in ("in-process", "spark"))
+        here, there = (make(path, folder / engine, engine, **params) for engine in ("in-process", IN_TURN))
         assert dict(here.stats) == dict(there.stats)
         assert here.manifest.files == there.manifest.files
         assert "Unix times" in str([text for name, text in there.stats.items() if "warning" in name])

@@ -221,8 +221,7 @@ def test_layers_and_gradients(tmp_path, case, typed):
         assert gradient.numpy() == pytest.approx(weights[name].grad.numpy(), abs=1e-5), name
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16])
-@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(("typed", "kind"), [(False, np.float16), (True, np.float32)])
 def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     """The same draws read from tables of all nodes: rows, gradients, and dropout; and by products of bfloat16."""
     made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph")

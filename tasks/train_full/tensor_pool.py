@@ -1,0 +1,134 @@
+"""The pool of tensor workers: `AV` as calls, a pool whose size follows the queue, and what it did by epoch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.scaling import CALLS
+from superworkflow.infra.engines.workers.call_executor import Shared
+from superworkflow.infra.engines.workers.calls import CallResult, Calls, Members, Transport
+from superworkflow.infra.engines.workers.http_endpoint import HttpEndpoint, token_of_environment
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts, compute_call, prepare
+from superworkflow.tasks.train_full.params import TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.pool_size import PoolSize
+from superworkflow.tasks.train_full.timeline import POOL_FILE
+from superworkflow.tasks.train_full.whole_network import NetworkWeights
+
+
+class PoolRow(NamedTuple):
+    """Figures of an epoch.
+
+    Args:
+        epoch: from 1.
+        queue: mean number of tasks that waited for a thread of the graph server.
+        size: tensor workers that were wanted.
+        present: that were there at its end.
+        calls, relaunches, undone: calls that were done, sent again, and left to the graph server.
+        bytes_sent, bytes_received: of arrays.
+        started: workers that came.
+        seconds: that tensor workers computed.
+    """
+
+    epoch: int
+    queue: float
+    size: int
+    present: int
+    calls: int
+    relaunches: int
+    undone: int
+    bytes_sent: int
+    bytes_received: int
+    started: int
+    seconds: float
+
+
+_TOTALS = ("calls", "relaunches", "undone", "bytes_sent", "bytes_received", "started", "seconds")
+
+
+class WorkerPool:
+    """The `pipeline.TensorPool` whose workers are reached by calls.
+
+    Args:
+        calls: to the workers, of `tensor_tasks.compute_call`.
+        size: of the pool, by the queue.
+    """
+
+    def __init__(self, calls: Calls, size: PoolSize):
+        self._calls, self._size = calls, size
+        self._before: Mapping[str, float] = {}
+        self.rows: list[PoolRow] = []
+        calls.scale(size.size)
+
+    @property
+    def available(self) -> bool:
+        return self._calls.available
+
+    def submit(
+        self, facts: TensorFacts, versions: Mapping[int, NetworkWeights], version: int, arrays: Sequence[NDArray[Any]],
+        ended: Callable[[CallResult | None], None],
+    ) -> None:  # fmt: skip
+        layers = versions[version]
+        shared = Shared(version, [layer[name] for layer in layers for name in sorted(layer)], tuple(versions))
+        self._calls.submit({**facts, "weights": [sorted(layer) for layer in layers]}, shared, arrays, ended)
+
+    def end_epoch(self, epoch: int, queue: float) -> None:
+        now, size = self._calls.counts(), self._size.size
+        found = {name: now.get(name, 0) - self._before.get(name, 0) for name in _TOTALS}
+        seconds = found.pop("seconds")
+        whole = {name: int(value) for name, value in found.items()}
+        self.rows.append(PoolRow(epoch, queue, size, int(now.get("present", 0)), **whole, seconds=seconds))
+        self._before = now
+        if self._size.next(queue) != size:
+            self._calls.scale(self._size.size)
+
+    def write(self, output: FileWriter) -> dict[str, Stat]:
+        """Write a row for each epoch; totals, and means over epochs, for the record of the run."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(PoolRow._fields)
+        table = {name: pa.array(each) for name, each in zip(PoolRow._fields, columns, strict=True)}
+        with output.file(POOL_FILE) as path:
+            pq.write_table(pa.table(table), path, compression="zstd")
+        totals = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in self.rows) for name in _TOTALS}
+        count = max(1, len(self.rows))
+        means = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in self.rows) / count for name in ("queue", "size")}
+        return totals | means
+
+
+@contextlib.contextmanager
+def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFacts) -> Iterator[WorkerPool]:
+    """The pool of the stage's endpoint, or of its worker group's role, while it trains.
+
+    Args:
+        job: the stage's run.
+        intervals: tasks that there may be at once.
+        example: facts of a task, for which workers are prepared.
+
+    Raises:
+        UserError: the group cannot be opened, or there is no token.
+    """
+    with contextlib.ExitStack() as stack:
+        transport: Transport
+        if TENSOR in job.resources.endpoints:
+            most = job.resources.endpoints[TENSOR].most
+            made = HttpEndpoint(job.resources.endpoints[TENSOR].url, token_of_environment(), most)
+            stack.callback(made.close)
+            transport = made
+        else:
+            assert job.resources.workers is not None
+            most = job.resources.workers[TENSOR].largest
+            transport = Members(stack.enter_context(worker_group(job)), TENSOR, compute_call, prepare, example)
+        calls = Calls(transport, job.progress.log, "tensor worker; without one the graph server does their tasks")
+        stack.enter_context(calls.running())
+        yield WorkerPool(calls, PoolSize(intervals, most))
+        if TENSOR in job.resources.endpoints:
+            found = calls.counts()
+            job.progress.emit(CALLS, role=TENSOR, calls=int(found["calls"]), seconds=found["seconds"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Model
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
@@ -51,5 +52,9 @@ SUPERWORKFLOW = Superworkflow(
         ),
         Metric("score_ratings", "mae@test", "minimize", source="test", optional=True, baselines="score_ratings"),
         panels.GRAPH,
+        Model(
+            "publish_latent_factors", code="superworkflow.tasks.publish.serving",
+            card="superworkflow.tasks.publish_latent_factors.model:card", name="als-ratings",
+        ),
     ),
 )  # fmt: skip

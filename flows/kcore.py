@@ -1,9 +1,9 @@
-"""Coreness of an edge list, by a vertex program."""
+"""Coreness of an edge list, by peeling or by a vertex program."""
 
 from __future__ import annotations
 
 from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.tasks.kcore import STAGE
-from superworkflow.tasks.kcore.program import PROGRAM
+from superworkflow.tasks.kcore.program import PEELING, PROGRAM
 
-SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE)
+SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE, colourless=PEELING)

@@ -117,7 +117,7 @@ SUPERWORKFLOW = Superworkflow(
         "of part files",
         "labels": "node labels: rows `node,label`; a node with several labels has several rows; or a folder "
         "of part files",
-        "initial": "folder of earlier embeddings (an embed dataset) to start training from, matched by node label",
+        "initial": "earlier run to start training from, or the folder of its embed dataset; nodes are matched by label",
     },
     optional=frozenset({"labels", "initial"}),
     datasets=frozenset({"initial"}),

@@ -26,16 +26,19 @@ from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
 from superworkflow.tasks.lib.vertex.vertex_names import graph_before
 
-INITIAL = "folder of an earlier run's values, a dataset of this program, to start from; vertices are matched by name"
+INITIAL = "earlier run of this program to start from, or the folder of its values; vertices are matched by name"
 
 
-def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE) -> Superworkflow:
+def vertex_superworkflow(
+    program: VertexProgram, stage: Stage[Any], read: Stage[Any] = index.STAGE, colourless: str = ""
+) -> Superworkflow:
     """Index, colour, the program, publish_fields.
 
     Args:
         program: what runs.
         stage: its stage, as `tasks.lib.vertex.stage.program_stage` makes it.
         read: the index stage, perhaps with other defaults.
+        colourless: value of its `execution` that needs no colours.
     """
 
     def diagram(flow: Diagram, edges: Source, vertices: Source | None = None, initial: Dataset | None = None) -> None:
@@ -47,7 +50,8 @@ def vertex_superworkflow(program: VertexProgram, stage: Stage[Any], read: Stage[
                                 remedy=f"Give one with --set {program.name}.{name}=NODE")  # fmt: skip
         graph = flow.stage(read, edges=edges)
         table = flow.stage(vertex_fields.STAGE, graph=graph, table=vertices) if vertices is not None else None
-        colours = flow.stage(colour.STAGE, graph=graph)
+        needed = flow.parameter(f"{program.name}.execution") != colourless
+        colours = flow.stage(colour.STAGE, graph=graph) if needed else None
         values = flow.stage(stage, graph=graph, colours=colours, table=table, initial=initial, before=_before(initial))
         flow.stage(publish_fields.STAGE, graph=graph, values=values)
 

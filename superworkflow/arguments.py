@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from superworkflow.earlier_runs import find_datasets
 from superworkflow.flows import known_names, listed_superworkflows, load_superworkflow, superworkflow_names
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -78,7 +79,7 @@ def add_source_arguments(
     """Declare the sources of a superworkflow, apart from those that the command finds by itself."""
     for source, text in chosen.sources.items():
         if source not in apart_from:
-            metavar = "URI" if source in chosen.datasets else "FILE"
+            metavar = "RUN" if source in chosen.datasets else "FILE"
             need = "optional" if source in chosen.optional else "required"
             parser.add_argument(f"--{source}", metavar=metavar, help=f"{text} ({need})".replace("%", "%%"))
 
@@ -246,8 +247,9 @@ def check_registered(registration: Registration, tracked: bool) -> Registration:
 
 
 def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:
-    """URIs of the given sources."""
-    return {name: getattr(options, name) for name in superworkflow.sources if getattr(options, name) is not None}
+    """URIs of the given sources; a dataset may be given as the run that made it."""
+    given = {name: getattr(options, name) for name in superworkflow.sources if getattr(options, name) is not None}
+    return find_datasets(superworkflow, given, options.store)
 
 
 def assignments_of(superworkflow: Superworkflow, options: argparse.Namespace) -> list[str]:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
+from superworkflow.earlier_runs import find_datasets
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.frames import source_uri
 from superworkflow.handle import RunHandle
@@ -254,6 +255,7 @@ def _request(
             raise UserError("is no source", where=superworkflow.name, value=name,
                             remedy=nearest(name, list(superworkflow.sources)))  # fmt: skip
     uris, values = given_sources(superworkflow, sources, params, where)
+    uris = find_datasets(superworkflow, uris, where.uri)
     return build_request(
         superworkflow, sources=uris, parameters=values, profile=profile, store=where.uri, config=config, prices=prices,
         rehash=rehash, registered=known_names, registration=registration, as_of=as_of,

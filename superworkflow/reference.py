@@ -179,7 +179,7 @@ def _superworkflow(name: str) -> list[str]:
     chosen = load_superworkflow(name)
     lines = [f"## Superworkflow {name}", "", f"{chosen.help[0].upper()}{chosen.help[1:]}.", ""]
     options = [
-        (f"`--{source} {'URI' if source in chosen.datasets else 'FILE'}`",
+        (f"`--{source} {'RUN' if source in chosen.datasets else 'FILE'}`",
          f"{text} ({'optional' if source in chosen.optional else 'required'})")
         for source, text in chosen.sources.items()
     ]  # fmt: skip

@@ -208,6 +208,20 @@ class RunReader:
         found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
         return sorted((_stage(each) for each in found), key=lambda each: (each.began, each.ended))
 
+    def made(self, run_id: str, node: str) -> str:
+        """Address of the dataset that a stage of a run has made, or found made.
+
+        Raises:
+            UserError: there is no such run, or it has no such dataset.
+        """
+        run = self.run(run_id)
+        stages = self.stages(run) if run is not None else []
+        made = [each.uri for stage in stages if stage.name == node for each in stage.data if each.role == "output"]
+        if not made:
+            raise UserError(f"this run has no dataset of stage {node}", where="run", value=run.name if run else run_id,
+                            remedy="Choose a run that is complete: `superworkflow runs` lists them")  # fmt: skip
+        return made[-1]
+
     def curves(self, run: DetailedRun, stages: Sequence[RecordedStageRun] = ()) -> dict[str, list[tuple[int, float]]]:
         """Figures by step, by `node.figure`; of a cached stage those of the run that made its dataset."""
         found = self._courses(run.run_id, run.figures)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from superworkflow.commands.runs import add_history_arguments
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.dataset import Dataset
@@ -41,12 +40,8 @@ def run(options: argparse.Namespace) -> int:
     assert found is not None
     superworkflow = load_superworkflow(options.code or found.superworkflow)
     node, _ = check_output(superworkflow, options.output)
-    stages = [each for each in reader.stages(found) if each.name == node]
-    made = [datum.uri for each in stages for datum in each.data if datum.role == "output"]
-    if not made:
-        raise UserError("this run has not made this output", where=found.name, value=options.output,
-                        remedy="Choose a run that is complete: `superworkflow runs` lists them")  # fmt: skip
-    rows = write_output(superworkflow, options.output, Dataset.open(Location.of(made[-1])), options.address)
+    made = Dataset.open(Location.of(reader.made(found.run_id, node)))
+    rows = write_output(superworkflow, options.output, made, options.address)
     if options.json:
         print(json.dumps({"run": found.run_id, "output": options.output, "rows": rows}))
     else:

@@ -1,11 +1,20 @@
-"""Stage `kcore`: a vertex program; see `tasks.kcore.program`.
+"""Stage `kcore`: coreness by peeling, or by a vertex program; see `tasks.kcore.run` and `tasks.kcore.program`.
 
-Field of the dataset, whose files `VertexProgram.__call__` describes: `core` int64.
+Field of the dataset, whose files `VertexProgram.__call__` describes: `core` int64. `trace.parquet` of peeling has a row
+for each coreness that occurs: it is `step`, and the vertices and their degrees are `updates` and `arcs`.
 """
 
 from __future__ import annotations
 
-from superworkflow.tasks.kcore.program import PROGRAM
+from dataclasses import replace
+
+from superworkflow.infra.contract.stage import Input
+from superworkflow.tasks.kcore.program import PEELING, PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.kcore.program:PROGRAM", version="2")
+_MADE = program_stage(
+    PROGRAM, "superworkflow.tasks.kcore.run:run", version="3",
+    arc_s=lambda params: 3e-10 if params.execution == PEELING else 3e-9,
+)  # fmt: skip
+_COLOURS = Input("colour dataset of the same graph; peeling does without", optional=True)
+STAGE = replace(_MADE, inputs={**_MADE.inputs, "colours": _COLOURS})

@@ -1,18 +1,29 @@
 """Coreness: the largest k such that a vertex is in a subgraph in which each vertex has k neighbours.
 
 A vertex takes the h-index of its neighbours' values, from the degrees on, which ends at the coreness (Lü et al., "The
-H-index of a network node and its relation to degree and coreness", Nature Communications 2016).
+H-index of a network node and its relation to degree and coreness", Nature Communications 2016). One process peels the
+graph instead unless it is told to run the program: the values are the same.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
+
+PEELING = "peeling"
 
 
 class KcoreParams(ProgramParams):
     """Parameters of coreness."""
+
+    execution: Literal["peeling", "consistent", "synchronous"] = Field(  # type: ignore[assignment]
+        default="peeling",
+        description="One process peels vertices off, lowest degree first; trace.parquet has a row for each coreness. "
+        "The others run the vertex program, on workers too, with the same values: see pagerank.",
+    )
 
 
 def init(scope: Any, params: Any) -> None:

@@ -38,8 +38,8 @@ def sorted_order(nodes: pa.LargeStringArray, what: str, where: str) -> pa.Int64A
     return order
 
 
-def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:
-    """The facts of a bundle, and its first node; `stage` makes such bundles.
+def facts_of(bundle: Dataset, stage: str, prefix: str = "") -> tuple[dict[str, Any], str]:
+    """The facts of a bundle, and the first node of those with a prefix; `stage` makes such bundles.
 
     Raises:
         UserError: the dataset is none.
@@ -49,5 +49,5 @@ def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:
             "not a bundle that can be registered (no bundle.json)", where=bundle.uri,
             remedy=f"Give a dataset that the {stage} stage made",
         )  # fmt: skip
-    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
+    text, offsets = bundle.array(f"{prefix}nodes.npy"), bundle.array(f"{prefix}node_offsets.npy")
     return bundle.json("bundle.json"), bytes(text[offsets[0] : offsets[1]]).decode("utf-8")

@@ -1,4 +1,4 @@
-"""Vertex programs against networkit, igraph and scikit-learn: CPU seconds of one thread, the graph loaded by both."""
+"""Vertex programs against networkit, igraph, scikit-learn and implicit: CPU seconds of one thread on the same data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,28 @@ def lasso(setting: Setting) -> list[Row]:
     return rows
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"vertex-programs": programs, "lasso": lasso}
+def als(setting: Setting) -> list[Row]:
+    """An iteration of alternating least squares with 20 factors; implicit's objective counts missing ratings too."""
+    users, items, count = (5_000, 1_000, 200_000) if setting.quick else (100_000, 20_000, 5_000_000)
+    python = setting.set_up_apart("graphs")
+    rows = []
+    for kind, by_gradients in (("CG", 1), ("Cholesky", 0)):
+        row = Row(f"als, {count:,} ratings, 20 factors, an iteration", f"implicit, {kind}", "CPU s", setting.target(3))
+        arguments = (users, items, count, 20)
+        try:
+            with (
+                setting.own("als", *arguments) as own,
+                setting.peer("implicit_als", *arguments, by_gradients, python=python) as peer,
+            ):
+                if own.facts["ratings"] != peer.facts["ratings"]:
+                    raise PeerFailed(f"its ratings are others: {peer.facts} instead of {own.facts}")
+                rows.append(_row(setting, row, own, peer, {"threads": 1}, "our error, and the peer's ratings"))
+        except PeerFailed as error:
+            rows.append(Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}"))
+    return rows
+
+
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {"vertex-programs": programs, "lasso": lasso, "als": als}
 
 
 def _against(

@@ -1,4 +1,4 @@
-"""The kernels of triangles and of one-sided colours, with guard zones; see `tests.kernels.guarded`."""
+"""The kernels of triangles, coreness and one-sided colours, with guard zones; see `tests.kernels.guarded`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks.kcore.run import coreness
 from superworkflow.tasks.lib.vertex.colours import apart, conflict
 from superworkflow.tasks.triangles.run import triangles
 
@@ -25,6 +26,24 @@ def test_triangles_are_those_of_the_cubed_matrix(size: int, density: float, thre
     dense = (upper | upper.T).astype(np.int64)
     found = triangles(*rows(sp.csr_array(dense)), threads)
     assert found.tolist() == (np.diag(dense @ dense @ dense) // 2).tolist()
+
+
+@settings(max_examples=40, deadline=None, print_blob=True)
+@given(size=st.integers(0, 40), density=st.floats(0, 1), directed=st.booleans(), seed=st.integers(0, 2**20))
+def test_coreness_is_what_is_left_of_removing_vertices_of_too_low_degree(
+    size: int, density: float, directed: bool, seed: int
+) -> None:
+    dense = (np.random.default_rng(seed).random((size, size)) < density).astype(np.int64)
+    np.fill_diagonal(dense, 0)
+    both = dense + dense.T if directed else np.maximum(dense, dense.T)
+    _, found = coreness(*rows(sp.csr_array(dense if directed else both)), directed)
+    expected, left, level = np.zeros(size, np.int64), np.ones(size, bool), 0
+    while left.any():
+        level += 1
+        while (few := left & (both[:, left].sum(axis=1) < level)).any():
+            left &= ~few
+        expected[left] = level
+    assert found.tolist() == expected.tolist()
 
 
 @settings(max_examples=25, deadline=None, print_blob=True)

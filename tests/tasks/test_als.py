@@ -6,17 +6,21 @@ import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.flows.als import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
 from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
+from superworkflow.tasks.publish_latent_factors.model import card
 from superworkflow.tasks.score_ratings import STAGE as SCORE
 from tests.tasks.index_helpers import run_stage
 
@@ -56,6 +60,12 @@ def run_als(graph: tuple[Dataset, Dataset], folder: Path, cpu: int = 1, **params
     return run_stage(ALS, params, inputs, folder, cpu, io.StringIO())
 
 
+@pytest.fixture(scope="module")
+def values(graph: tuple[Dataset, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Factors after two steps."""
+    return run_als(graph, tmp_path_factory.mktemp("als") / "made", max_steps=2)
+
+
 def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
     """Published factors of users and items, [id, factors]; NaN of ids without ratings."""
     made, found = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder), []
@@ -70,17 +80,19 @@ def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
 
 def solved(rows: Rows, others: np.ndarray, size: int, own: int) -> np.ndarray:
     """Factors of one side by the normal equations in float64, from those of the other."""
-    data, found = np.array(rows), np.full((size, FACTORS), np.nan)
-    for vertex in np.unique(data[:, own]).astype(int):
-        mine = data[data[:, own] == vertex]
+    data, found = np.array(sorted(rows, key=lambda row: row[own])), np.full((size, FACTORS), np.nan)
+    vertices, begins = np.unique(data[:, own].astype(int), return_index=True)
+    for vertex, mine in zip(vertices, np.split(data, begins[1:]), strict=True):
         near = others[mine[:, 1 - own].astype(int)]
         penalty = LAMBDA * len(mine) * np.eye(FACTORS)
         found[vertex] = np.linalg.solve(near.T @ near + penalty, near.T @ mine[:, 2])
     return found
 
 
-def test_half_sweeps_solve_the_normal_equations(rows: Rows, graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    two, three = (run_als(graph, tmp_path / str(steps), max_steps=steps) for steps in (2, 3))
+def test_half_sweeps_solve_the_normal_equations(
+    rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
+) -> None:
+    two, three = values, run_als(graph, tmp_path / "3", max_steps=3)
     users, items = tables(graph[0], two, tmp_path / "p2")
     later, _ = tables(graph[0], three, tmp_path / "p3")
     np.testing.assert_allclose(items, solved(rows, users, 40, 1), atol=1e-5)
@@ -93,15 +105,16 @@ def test_half_sweeps_solve_the_normal_equations(rows: Rows, graph: tuple[Dataset
     assert traced[-1] < traced[0]
 
 
-def test_threads_change_no_bit(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    one, two = (run_als(graph, tmp_path / str(cpu), cpu, max_steps=4) for cpu in (1, 2))
+def test_threads_change_no_bit(graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path) -> None:
+    one, two = values, run_als(graph, tmp_path / "2", 2, max_steps=2)
     found = [whole_field(graph[0], each, "factor") for each in (one, two)]
     assert found[0].tobytes() == found[1].tobytes()
     assert graph[1].stats["colours"] == 2
 
 
-def test_figures_on_held_out_ratings(rows: Rows, graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    values = run_als(graph, tmp_path / "als", max_steps=2)
+def test_figures_on_held_out_ratings(
+    rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
+) -> None:
     users, items = tables(graph[0], values, tmp_path / "p")
     data = np.array(rows)
     test: Rows = [(u, (i + 1) % 40, 6 - r) for u, i, r in rows[:500]]
@@ -121,11 +134,12 @@ def test_figures_on_held_out_ratings(rows: Rows, graph: tuple[Dataset, Dataset],
     assert "2 held-out ratings are of a user or an item without others" in log.getvalue()
 
 
-def test_held_out_ratings_as_parquet(graph: tuple[Dataset, Dataset], rows: Rows, tmp_path: Path) -> None:
+def test_held_out_ratings_as_parquet(
+    graph: tuple[Dataset, Dataset], values: Dataset, rows: Rows, tmp_path: Path
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    values = run_als(graph, tmp_path / "als", max_steps=2)
     columns = list(zip(*rows[:200], strict=True))
     pq.write_table(pa.table(list(map(pa.array, columns)), ["user", "item", "rating"]), tmp_path / "t.parquet")
     names = (str(tmp_path / "t.parquet"), write(rows[:200], tmp_path / "t.csv"))
@@ -136,7 +150,36 @@ def test_held_out_ratings_as_parquet(graph: tuple[Dataset, Dataset], rows: Rows,
     assert scored[0].stats["metrics.rmse@test"] == scored[1].stats["metrics.rmse@test"]
 
 
-def test_what_is_refused(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+def test_the_model_predicts_and_recommends(
+    rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
+) -> None:
+    users, items = tables(graph[0], values, tmp_path / "p")
+    published = Dataset.open(Location.of(tmp_path / "p"))
+    described, model = card(published), load(tmp_path / "p")
+    user, item, _ = rows[0]
+    options = {name: each for name, each in described.options.items() if name != "task"}
+    questions = pd.DataFrame([{"user": user, "item": item}, {"user": user, "item": 77}, {"user": None, "item": item}])
+    found = model.predict(questions, {**options, "task": "rating"})
+    assert found["rating"][0] == pytest.approx(np.clip(users[user] @ items[item], 1, 5), abs=1e-6)
+    assert found["rating"][1:].isna().all()
+    assert "node '77' is not among the 40 items with ratings" in found["error"][1]
+    assert "lacks its user or item" in found["error"][2]
+    scores = items @ users[user]
+    order = [each for each in np.argsort(-scores) if (user, each) not in {row[:2] for row in rows}]
+    best = model.predict(pd.DataFrame({"user": [user, 9_999]}), {"task": "recommendations", "k": 5})
+    assert best["items"][0] == [str(each) for each in order[:5]]
+    assert best["ratings"][0] == pytest.approx(scores[order[:5]].clip(1, 5), abs=1e-5)
+    assert best["items"][1] is None
+    everything = model.predict(pd.DataFrame({"user": [user]}), {"task": "recommendations", "k": 99, "rated": True})
+    assert everything["items"][0] == [str(each) for each in np.argsort(-scores)]
+    assert described.example[0].keys() == {"user", "item"}
+    assert model.predict(pd.DataFrame(described.example), described.options)["error"].tolist() == [""]
+    for wrong, message in (({"task": "rank"}, "unknown task"), ({"k": 0}, "1 item or more")):
+        with pytest.raises(ValueError, match=message):
+            model.predict(questions, wrong)
+
+
+def test_what_is_refused(graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path) -> None:
     plain = run_stage(INDEX, {"weighted": True}, {"edges": write([(1, 2, 3.0)], tmp_path / "p.csv")}, tmp_path / "i")
     colours = run_stage(COLOUR, {}, {"graph": plain.uri}, tmp_path / "c")
     with pytest.raises(UserError, match=r"program als: the program needs a graph of two node sets"):
@@ -144,7 +187,6 @@ def test_what_is_refused(graph: tuple[Dataset, Dataset], tmp_path: Path) -> None
     twice = write([(1, 2, 3.0), (1, 2, 4.0)], tmp_path / "twice.csv")
     with pytest.raises(UserError, match=r"twice\.csv, line 3: .* .got .1 2, first in line 2"):
         run_stage(READ, {}, {"edges": twice}, tmp_path / "twice")
-    values = run_als(graph, tmp_path / "values", max_steps=2)
     wrong = write([(1, 2, 3.0), (1, 3, float("nan"))], tmp_path / "wrong.csv")
     inputs = {"graph": graph[0].uri, "values": values.uri, "test": wrong}
     with pytest.raises(UserError, match=r"wrong\.csv, line 3"):

@@ -111,11 +111,10 @@ def functions_of(
     name = f"superworkflow_program_{re.sub('[^a-z0-9]', '_', program.name)}_{digest}"
     steps = _module(name, "steps.py", PROGRAM=program, SCHEMA=schema, SETTINGS=tuple(numbers))
     folds = [
-        _module(f"{name}_{number}", "vector_folds.py", FOLD=sync.fold, LENGTH=lengths[number], SCHEMA=schema)
-        if lengths[number]
-        else _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LARGEST=sync.merge == "max", SCHEMA=schema)
+        _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LENGTH=lengths[number], SCHEMA=schema,
+                LARGEST=sync.merge == "max" and not lengths[number])
         for number, sync in enumerate(program.syncs.values())
-    ]
+    ]  # fmt: skip
     return Functions(steps, tuple(folds), steps.Settings(**numbers))
 
 

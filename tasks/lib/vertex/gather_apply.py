@@ -44,3 +44,8 @@ def update_of(
     made = FunctionType(_update.__code__, {**_update.__globals__, **parts}, apply.__name__)
     made.__module__, made.__qualname__ = apply.__module__, apply.__qualname__
     return made
+
+
+def is_update_of_parts(update: Callable[..., Any]) -> bool:
+    """True of what `update_of` makes."""
+    return getattr(update, "__code__", None) is _update.__code__

@@ -115,17 +115,17 @@ class EmbeddingModel:
                 scores /= np.maximum(self.norms[first : first + BLOCK_ROWS], _TINY)
             inside = np.flatnonzero((own >= first) & (own < first + len(block)))
             scores[inside, own[inside] - first] = -np.inf
-            rows = _largest(scores, k)
+            rows = largest(scores, k)
             best_scores = np.hstack([best_scores, np.take_along_axis(scores, rows, axis=1)])
             best_rows = np.hstack([best_rows, rows + first])
-            kept = _largest(best_scores, k)
+            kept = largest(best_scores, k)
             best_scores = np.take_along_axis(best_scores, kept, axis=1)
             best_rows = np.take_along_axis(best_rows, kept, axis=1)
         best_rows[np.isneginf(best_scores)] = -1
         return best_rows, best_scores
 
 
-def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """Columns of the k largest of each row, largest first, equal ones by column."""
     if k < scores.shape[1]:
         # Everything at or above the k-th largest, so that ties at the edge are settled by column.

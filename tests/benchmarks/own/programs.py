@@ -1,4 +1,4 @@
-"""Our vertex programs on an index dataset and its colours, and the kernels of colours and of triangles.
+"""Our vertex programs on an index dataset and its colours, and the kernels of colours, triangles and coreness.
 
     python -m tests.benchmarks.own.programs INDEX COLOURS
     {"work": name, "params": {…}, "threads"} -> {"wall_s", "cpu_s", "answer"}
@@ -14,6 +14,7 @@ import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.kcore.run import coreness
 from superworkflow.tasks.lib.vertex.colours import greedy
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine
 from superworkflow.tasks.lib.vertex.stage import coloured_graph
@@ -21,7 +22,7 @@ from superworkflow.tasks.triangles.run import triangles
 from tests.benchmarks.peers.serving import Clock, serve
 
 NONE = np.empty(0, np.int64), np.empty(0, np.int32)
-ANSWERS = {"components": "components", "kcore": "degeneracy", "sssp": "reached"}
+ANSWERS = {"components": "components", "sssp": "reached"}
 datasets: list[Dataset] = []
 loaded: dict[str, Any] = {}
 
@@ -33,7 +34,7 @@ def prepare() -> dict[str, Any]:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     name = request["work"]
-    work = (_colour if name == "colour" else _triangles if name == "triangles" else _program)(request)
+    work = {"colour": _colour, "triangles": _triangles, "kcore": _coreness}.get(name, _program)(request)
     if name not in loaded:
         loaded[name] = work()  # compiles
     with Clock() as clock:
@@ -49,6 +50,11 @@ def _colour(request: dict[str, Any]) -> Any:
 def _triangles(request: dict[str, Any]) -> Any:
     indptr, indices = (datasets[0].array(f"{name}.npy", mmap=False) for name in ("indptr", "indices"))
     return lambda: int(triangles(indptr, indices, request["threads"]).sum()) // 3
+
+
+def _coreness(request: dict[str, Any]) -> Any:
+    indptr, indices = (datasets[0].array(f"{name}.npy", mmap=False) for name in ("indptr", "indices"))
+    return lambda: int(coreness(indptr, indices, False)[1].max())
 
 
 def _program(request: dict[str, Any]) -> Any:

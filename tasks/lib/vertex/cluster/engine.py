@@ -16,6 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS
 from superworkflow.tasks.lib.vertex.cluster.ghost_exchange import VALUES, CellGroup, GhostExchange
+from superworkflow.tasks.lib.vertex.cluster.neighbour_reads import fields_of_neighbours
 from superworkflow.tasks.lib.vertex.cluster.piece import SMALL, Division, Piece, fields_by_place
 from superworkflow.tasks.lib.vertex.cluster.routes import edge_routes, vertex_routes
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
@@ -92,9 +93,10 @@ class WorkerEngine(ChromaticEngine):
             groups = list(edge_routes(piece, slots, self._exchange.size))
         self.edges = zeros_of(self._schema.edges, edges)
         self.messages = zeros_of(self._schema.messages, 2 * edges)
-        made = [CellGroup(self.fields, self._routes, shared=True)]
+        travel = {name: self.fields[name] for name in fields_of_neighbours(self._program)}
+        made = [CellGroup(travel, self._routes, shared=True, back=self._program.consistency == "full")]
         for each, routes in zip((self.edges, self.messages), groups, strict=False):
-            made += [CellGroup(each, routes, shared=False)] if each else []
+            made += [CellGroup(each, routes, shared=False, back=True)] if each else []
         self._ghosts = GhostExchange(self._exchange, made)
         self._set_spans()
 

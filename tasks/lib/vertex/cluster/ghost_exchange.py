@@ -39,10 +39,11 @@ class CellGroup:
         fields: by name, [places] or [places, length].
         routes: by the other worker.
         shared: several workers may have a copy of one cell.
+        back: values also travel from copies to their owners.
     """
 
-    def __init__(self, fields: Mapping[str, NDArray[Any]], routes: Sequence[GhostRoute], shared: bool):
-        self.routes, self._shared = routes, shared
+    def __init__(self, fields: Mapping[str, NDArray[Any]], routes: Sequence[GhostRoute], shared: bool, back: bool):
+        self.routes, self._shared, self._back = routes, shared, back
         self._arrays = list(fields.values())
         self._fields = [_Field(words_of(each), words_of(each.copy())) for each in self._arrays]
         longest = max((len(listed.cells) for route in routes for listed in route), default=0)
@@ -81,7 +82,7 @@ class CellGroup:
         """Set what `pack` has written; returns the end. Unless `settled`, this worker will send it to others."""
         self._marks[: high - low] = 0
         for words, shadow in self._fields:
-            kept = shadow if settled else words
+            kept = shadow if settled and self._back else words
             place = unpack(words, kept, listed.cells, low, high, self._marks, message, place)
         return place
 

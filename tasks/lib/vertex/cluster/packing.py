@@ -33,9 +33,35 @@ def room_for(words: NDArray[Any], cells: int) -> int:
     return int(1 + _GAPS_HEAD + cells // 8 + 1 + cells * words.shape[1] * words.itemsize)
 
 
-@nb.njit(nogil=True, cache=True)
-def pack(words, shadow, cells, low, high, marks, out, end, valued):  # type: ignore[no-untyped-def]
+def pack(
+    words: NDArray[Any], shadow: NDArray[Any], cells: NDArray[np.int32], low: int, high: int, marks: NDArray[np.uint8],
+    out: NDArray[np.uint8], end: int, valued: bool,
+) -> tuple[int, int]:  # fmt: skip
     """Write a field's part of a message; returns its end, and how many values have changed.
+
+    Args:
+        valued: write the values.
+        words, shadow, cells, low, high, marks, out, end: see `_mark`.
+    """
+    end, count = _mark(words, shadow, cells, low, high, marks, out, end)
+    if count and valued:
+        values = words.take(_chosen(cells, low, high, marks, count), axis=0).reshape(-1).view(np.uint8)
+        out[end : end + len(values)] = values
+        end += len(values)
+    return end, count
+
+
+def _chosen(
+    cells: NDArray[np.int32], low: int, high: int, marks: NDArray[np.uint8], count: int
+) -> NDArray[np.int32]:  # fmt: skip
+    """Places of the values in a range of a list that have changed."""
+    some = cells[low:high]
+    return some if count == len(some) else some[marks[: len(some)].view(bool)]
+
+
+@nb.njit(nogil=True, cache=True)
+def _mark(words, shadow, cells, low, high, marks, out, end):  # type: ignore[no-untyped-def]
+    """Find what has changed, and write its positions; returns their end, and how many values have changed.
 
     Args:
         words: [places, words] of the field.
@@ -45,7 +71,6 @@ def pack(words, shadow, cells, low, high, marks, out, end, valued):  # type: ign
         marks: uint8 [list], those of the field before, from 0 on; becomes this one's if any value has changed.
         out: uint8, the message.
         end: where this part begins.
-        valued: write the values.
     """
     count, gaps, last, same = 0, 0, low - 1, True
     for i in range(low, high):
@@ -91,16 +116,6 @@ def pack(words, shadow, cells, low, high, marks, out, end, valued):  # type: ign
                     end += 1
                 out[end] = gap
                 end += 1
-    if not valued:
-        return end, count
-    for i in range(low, high):
-        if marks[i - low]:
-            for word in range(words.shape[1]):
-                value = np.uint64(words[cells[i], word])
-                for _ in range(words.itemsize):
-                    out[end] = value & np.uint64(255)
-                    value >>= np.uint64(8)
-                    end += 1
     return end, count
 
 
@@ -162,8 +177,10 @@ def positions(message, place, size, marks):  # type: ignore[no-untyped-def]
     return place
 
 
-@nb.njit(nogil=True, cache=True)
-def unpack(words, shadow, cells, low, high, marks, message, place):  # type: ignore[no-untyped-def]
+def unpack(
+    words: NDArray[Any], shadow: NDArray[Any], cells: NDArray[np.int32], low: int, high: int, marks: NDArray[np.uint8],
+    message: NDArray[np.uint8], place: int,
+) -> int:  # fmt: skip
     """Set the values of a field's part of a message; returns its end.
 
     Args:
@@ -174,27 +191,25 @@ def unpack(words, shadow, cells, low, high, marks, message, place):  # type: ign
         marks: uint8 [list]; see `positions`.
         message: uint8.
         place: where this part begins.
+
+    Raises:
+        IndexError: the message is not as `pack` writes it.
     """
     if place >= len(message):
         raise IndexError("the message of a worker is too short")
     if message[place] == NONE:
         return place + 1
     place = positions(message, place, high - low, marks)
-    count = 0
-    for i in range(high - low):
-        count += marks[i]
-    if place + count * words.shape[1] * words.itemsize > len(message):
+    count = int(np.count_nonzero(marks[: high - low]))
+    values = np.empty((count, words.shape[1]), words.dtype)
+    if place + values.nbytes > len(message):
         raise IndexError("the message of a worker is too short")
-    for i in range(low, high):
-        if marks[i - low]:
-            for word in range(words.shape[1]):
-                value = np.uint64(0)
-                for byte in range(words.itemsize):
-                    value |= np.uint64(message[place]) << np.uint64(8 * byte)
-                    place += 1
-                words[cells[i], word] = value
-                shadow[cells[i], word] = value
-    return place
+    values.reshape(-1).view(np.uint8)[:] = message[place : place + values.nbytes]
+    chosen = _chosen(cells, low, high, marks, count)
+    words[chosen] = values
+    if shadow is not words:
+        shadow[chosen] = values
+    return place + values.nbytes
 
 
 @nb.njit(nogil=True, cache=True)

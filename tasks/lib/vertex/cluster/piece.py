@@ -32,7 +32,7 @@ from superworkflow.tasks.lib.vertex.run import Coloured
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK
 
 MOST_WORKERS = 1 << 14
-SMALL = 1 << 16
+SMALL = 1 << 18
 """Edges of a colour that one worker updates sooner than all could exchange its values."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -33,7 +34,10 @@ def described(outcome: ProgramOutcome) -> dict[str, Any]:
 
 
 def run_all(worker: Worker, runs: list[dict[str, Any]], shared: bool) -> list[dict[str, Any]]:
-    """Outcomes of some runs on the first `size` ranks of the group of each; `shared`, through shared memory."""
+    """Outcomes of some runs on the first `size` ranks of the group of each; `shared`, through shared memory.
+
+    A run that every rank refuses before anything travels has the error.
+    """
     sizes = sorted({each["size"] for each in runs})
     groups = {size: dist.new_group(list(range(size)), backend="gloo") for size in sizes}
     found = []
@@ -50,6 +54,10 @@ def run_all(worker: Worker, runs: list[dict[str, Any]], shared: bool) -> list[di
         program = imported(each["program"])
         owners = np.array(each["owners"], np.int16) if "owners" in each else None
         more = {"owners": owners, "small": each.get("small", 0)}
-        engine = WorkerEngine(program, program.params(**each["params"]), graph, exchange, **more)
+        try:
+            engine = WorkerEngine(program, program.params(**each["params"]), graph, exchange, **more)
+        except UserError as error:
+            found.append({"refused": str(error)})
+            continue
         found.append(described(engine.run()) | {"sent": exchange.sent})
     return found

@@ -128,7 +128,7 @@ def reads_no_field(scope: Any, params: Any) -> None:
 def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
     program = dataclasses.replace(
-        PROGRAM, update=update, consistency=consistency, messages={**PROGRAM.messages, "sign": "int8"}
+        PROGRAM, update=update, init=None, consistency=consistency, messages={**PROGRAM.messages, "sign": "int8"}
     )
     with pytest.raises(UserError, match=words):
         ChromaticEngine(program, ProgramParams(max_steps=1), graph).run()

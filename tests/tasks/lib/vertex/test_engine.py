@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -114,13 +115,17 @@ def test_equals_a_plain_loop(
     assert ChromaticEngine(program, params, graph).run().fields["value"].tolist() == expected
 
 
+@functools.cache
+def _large_graph(distance: int) -> Coloured:
+    rng = np.random.default_rng(3)
+    size = 40_000
+    return coloured(graph_of(list(zip(*rng.integers(0, size, (2, 3 * size)).tolist(), strict=True)), size), distance)
+
+
 @pytest.mark.parametrize("consistency", ["vertex", "edge", "full"])
 @pytest.mark.parametrize("scheduler", ["sweep", "fifo", "priority"])
 def test_threads_change_no_bit(consistency: Any, scheduler: Any) -> None:
-    rng = np.random.default_rng(3)
-    size = 40_000
-    matrix = graph_of(list(zip(*rng.integers(0, size, (2, 3 * size)).tolist(), strict=True)), size)
-    graph = coloured(matrix, DISTANCES[consistency])
+    graph = _large_graph(DISTANCES[consistency])
     program = VertexProgram(consistency, {"value": "int64"}, PROGRAMS[consistency], start, consistency=consistency)
     params = ProgramParams(scheduler=scheduler, max_steps=5)
     one, two, four = (ChromaticEngine(program, params, graph, threads).run() for threads in (1, 2, 4))
@@ -236,9 +241,7 @@ def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
     fields = {"value": "int64", "ratio": "float64"}
     with pytest.raises(UserError, match=words):
-        ChromaticEngine(
-            VertexProgram("bad", fields, update, start, consistency=consistency), ProgramParams(), graph
-        ).run()
+        ChromaticEngine(VertexProgram("bad", fields, update, consistency=consistency), ProgramParams(), graph).run()
 
 
 def test_a_type_that_is_none_is_refused() -> None:

@@ -21,13 +21,17 @@ from tests.tasks.index_helpers import run_stage
 from tests.tasks.planetoid import write_planetoid
 
 
-def fields_of(edges: Path, table: Path, folder: Path) -> tuple[Dataset, Dataset]:
-    graph = run_stage(load_stage("index"), {}, {"edges": str(edges)}, folder / "index")
+def fields_of(edges: Path | Dataset, table: Path, folder: Path) -> tuple[Dataset, Dataset]:
+    """Graph of an edge list, or an index dataset; and the fields of the table."""
+    graph = edges
+    if isinstance(edges, Path):
+        graph = run_stage(load_stage("index"), {}, {"edges": str(edges)}, folder / "index")
+    assert isinstance(graph, Dataset)
     given = run_stage(load_stage("vertex_fields"), {}, {"graph": graph.uri, "table": str(table)}, folder / "fields")
     return graph, given
 
 
-def propagated(edges: Path, table: Path, folder: Path, **params: object) -> dict[str, dict]:
+def propagated(edges: Path | Dataset, table: Path, folder: Path, **params: object) -> dict[str, dict]:
     graph, given = fields_of(edges, table, folder)
     colours = run_stage(load_stage("colour"), {}, {"graph": graph.uri}, folder / "colour")
     inputs = {"graph": graph.uri, "colours": colours.uri, "table": given.uri}
@@ -84,10 +88,17 @@ def test_label_propagation_of_citations(tmp_path: Path, name: str, least: float)
     assert right / len(test) >= least
 
 
-def typed(tmp_path: Path, column: pa.Array, kind: str | tuple[str, int]) -> GivenFields:
-    (tmp_path / "e.txt").write_text("a b\nb c\n")
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A path of three nodes, indexed."""
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "e.txt").write_text("a b\nb c\n")
+    return run_stage(load_stage("index"), {}, {"edges": str(folder / "e.txt")}, folder / "index")
+
+
+def typed(path: Dataset, tmp_path: Path, column: pa.Array, kind: str | tuple[str, int]) -> GivenFields:
     pq.write_table(pa.table({"node": ["c", "a"], "x": column}), tmp_path / "t.parquet")
-    graph, table = fields_of(tmp_path / "e.txt", tmp_path / "t.parquet", tmp_path)
+    graph, table = fields_of(path, tmp_path / "t.parquet", tmp_path)
     nodes = graph.parquet("vertices.parquet").read()["node"]
     program = VertexProgram("some", {"x": kind}, update=print, given=("x",))
     made = given_fields(program, table, 3, lambda vertex: nodes[vertex].as_py())
@@ -95,12 +106,12 @@ def typed(tmp_path: Path, column: pa.Array, kind: str | tuple[str, int]) -> Give
     return made._replace(values={name: values[order] for name, values in made.values.items()})
 
 
-def test_numbers_and_vectors(tmp_path: Path) -> None:
+def test_numbers_and_vectors(path: Dataset, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    assert typed(tmp_path / "one", pa.array([3, 1]), "float32").values["x"].tolist() == [1.0, 0.0, 3.0]
+    assert typed(path, tmp_path / "one", pa.array([3, 1]), "float32").values["x"].tolist() == [1.0, 0.0, 3.0]
     (tmp_path / "two").mkdir()
     lists = pa.array([[3.5, 4.5], [1.5, 2.5]], pa.list_(pa.float64(), 2))
-    assert typed(tmp_path / "two", lists, ("float64", 2)).values["x"].tolist() == [[1.5, 2.5], [0, 0], [3.5, 4.5]]
+    assert typed(path, tmp_path / "two", lists, ("float64", 2)).values["x"].tolist() == [[1.5, 2.5], [0, 0], [3.5, 4.5]]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +127,11 @@ def test_numbers_and_vectors(tmp_path: Path) -> None:
         (pa.array([[1], [2, 3]]), ("int32", 2), r"field x of vertex 'c': the vector has not 2 values .got 1"),
     ],
 )
-def test_values_that_are_refused(tmp_path: Path, column: pa.Array, kind: str | tuple[str, int], message: str) -> None:
+def test_values_that_are_refused(
+    path: Dataset, tmp_path: Path, column: pa.Array, kind: str | tuple[str, int], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
-        typed(tmp_path, column, kind)
+        typed(path, tmp_path, column, kind)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +145,7 @@ def test_values_that_are_refused(tmp_path: Path, column: pa.Array, kind: str | t
         ("node,label\na,\n", r"field label: no vertex has a class"),
     ],
 )
-def test_tables_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "e.txt").write_text("a b\n")
+def test_tables_that_are_refused(path: Dataset, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError, match=message):
-        propagated(tmp_path / "e.txt", tmp_path / "t.csv", tmp_path)
+        propagated(path, tmp_path / "t.csv", tmp_path)

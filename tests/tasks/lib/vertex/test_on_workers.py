@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,15 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.base.errors import StagedUserError, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
+from superworkflow.tasks.lib.vertex.cluster.neighbour_reads import fields_of_neighbours
 from superworkflow.tasks.lib.vertex.cluster.packing import pack, positions, room_for, unpack, words_of
 from superworkflow.tasks.lib.vertex.cluster.piece import Division
-from superworkflow.tasks.lib.vertex.program import DISTANCES
+from superworkflow.tasks.lib.vertex.program import DISTANCES, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from tests.tasks.lib.vertex import on_workers
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
@@ -74,20 +75,65 @@ def test_equals_one_process_and_a_plain_loop(group: WorkerGroup, some: list[dict
             assert np.frombuffer(bytes.fromhex(found["fields"]["value"]), np.int64).tolist() == expected
 
 
-def test_two_conflicting_colours_that_are_merged_are_refused(tmp_path: Path) -> None:
+def test_two_conflicting_colours_that_are_merged_are_refused(group: WorkerGroup) -> None:
     """By each worker, of the vertices around its own."""
     graph = coloured(graph_of([(n, n + 1) for n in range(9)], 10), 1)
     merged = as_json(graph, f"{HERE}:EDGE", {"max_steps": 3}, size=2)
     merged["bounds"], merged["order"] = [0, 10], list(range(10))
-    with local_group([Role("worker", 2)], Checkpoint(tmp_path / "c"), Progress("toy"), tmp_path / "l") as own:
-        with pytest.raises(StagedUserError, match=r"vertices within distance 1 have one colour .got 'vertex \d'"):
-            own.run(on_workers.run_all, [merged], True)
+    first, second, idle = group.run(on_workers.run_all, [merged], True)
+    for (found,) in (first, second):
+        assert re.search(r"vertices within distance 1 have one colour .got 'vertex \d'", found["refused"])
+    assert idle == []
 
 
 def test_more_workers_than_vertices_are_refused() -> None:
     graph = coloured(graph_of([(0, 1)], 2), 1)
     with pytest.raises(UserError, match=r"workers\.count: there are more workers than vertices .got 3.*2 workers"):
         Division.of(graph, 3)
+
+
+def reads_two(scope: Any, other: Any, weight: Any, params: Any) -> float:
+    return float(other.a + scope.b)
+
+
+def sets_three(scope: Any, total: float, params: Any) -> None:
+    scope.c = scope.c + total
+
+
+def of_another(vertex: Any) -> float:
+    return float(vertex.b)
+
+
+def by_a_helper(scope: Any, params: Any) -> None:
+    scope.a = of_another(scope.neighbour(0)) + scope.c
+
+
+def by_another_name(scope: Any, params: Any) -> None:
+    scope = scope.neighbour(0)
+    scope.a = scope.c
+
+
+def by_getattr(scope: Any, params: Any) -> None:
+    scope.a = getattr(scope.neighbour(0), "b")  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"gather": reads_two, "apply": sets_three}, ["a"]),
+        ({"update": sets_three, "syncs": {"total": Sync(of_another)}}, []),
+        ({"update": by_a_helper}, ["b"]),
+        ({"update": by_another_name}, ["c"]),
+        ({"update": by_getattr}, ["a", "b", "c"]),
+        ({"update": sets_three, "init": lambda scope, params: scope.edge(0).a}, ["a"]),
+        ({"update": sets_three, "consistency": "full"}, ["a", "b", "c"]),
+        ({"update": np.sum}, ["a", "b", "c"]),
+    ],
+    ids=["gather", "own", "helper", "assigned", "getattr", "other", "full", "unseen"],
+)
+def test_only_what_neighbours_may_read_travels(parts: dict[str, Any], expected: list[str]) -> None:
+    program = VertexProgram("some", {"a": "int64", "b": "int64", "c": "int64"}, **parts)
+    assert fields_of_neighbours(program) == expected
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,68 @@
+"""Fields that updates may read of neighbours: only these travel to ghosts."""
+
+from __future__ import annotations
+
+import dis
+import math
+from collections.abc import Callable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from superworkflow.tasks.lib.vertex.gather_apply import is_update_of_parts
+from superworkflow.tasks.lib.vertex.helpers import helpers_of
+from superworkflow.tasks.lib.vertex.program import VertexProgram
+
+_MODULES = (math, np)
+
+
+def fields_of_neighbours(program: VertexProgram) -> list[str]:
+    """Names of the fields that a program may read, or write, of a neighbour, in their order.
+
+    It is decided by the bytecode, on the safe side: an attribute that is not read directly of a function's own scope
+    counts, and where it cannot be seen what a function reads, all fields do.
+    """
+    every = list(program.fields)
+    if program.consistency == "full":
+        return every
+    entries = [each for each in (program.init, program.gather, program.apply, program.scatter) if each is not None]
+    entries += [sync.fold for sync in program.syncs.values()]
+    if not is_update_of_parts(program.update):
+        entries.append(program.update)
+    read: set[str] = set()
+    for entry in entries:
+        for number, function in enumerate(helpers_of(entry) or [entry]):
+            found = _read_by(function, own=number == 0)
+            if found is None:
+                return every
+            read |= found
+    return [name for name in every if name in read]
+
+
+def _read_by(function: Callable[..., Any], own: bool) -> set[str] | None:
+    """Attributes that a function may read of neighbours; None if that cannot be seen.
+
+    Args:
+        function: of a program.
+        own: its first argument is the scope of the vertex itself.
+    """
+    if not isinstance(function, FunctionType) or function.__closure__:
+        return None
+    code, read, before = function.__code__, set[str](), ""
+    if any(isinstance(each, CodeType) for each in code.co_consts):
+        return None
+    scope = code.co_varnames[0] if own and code.co_argcount else ""
+    for each in dis.get_instructions(code):
+        if each.opname.startswith("STORE_FAST") and scope and scope in str(each.argval):
+            return _read_by(function, own=False)
+        if each.opname == "LOAD_GLOBAL":
+            value = function.__globals__.get(each.argval)
+            if each.argval in ("getattr", "setattr") or (isinstance(value, ModuleType) and value not in _MODULES):
+                return None
+            if hasattr(value, "py_func"):  # a compiled function, which is not among the helpers
+                return None
+        if each.opname in ("LOAD_ATTR", "LOAD_METHOD") and before != f"LOAD_FAST {scope}":
+            read.add(each.argval)
+        before = f"{each.opname} {each.argval}"
+    return read

@@ -42,8 +42,8 @@ def _distributions(extra: str) -> set[str]:
     return found
 
 
-OF_USERS = ("dgl", "torch_geometric")
-"""Libraries as whose objects batches are given to users who have them; nothing else needs them."""
+OF_USERS = ("dgl", "polars", "torch_geometric")
+"""Libraries as whose objects batches and tables are given to users who have them; nothing else needs them."""
 
 
 def misplaced(imports: Iterable[tuple[str, str]]) -> set[str]:

@@ -3,7 +3,7 @@
 python -m tests.oracles.gnn_defaults RESULTS [--graphs G,…] [--models M,…] [--seeds 3]
 
 RESULTS gets a line of JSON for each graph and model, small graphs first, as soon as both sides have been trained.
-Graphs and models that it has are not trained again, so a run that was ended goes on where it was.
+Graphs and models that it has are not trained again, so a run that was ended continues where it was.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ MODELS: list[dict[str, Any]] = [
     {"model": "gat", "heads": 2, "norm": "layer", "residual": True, "jumping_knowledge": "max"},
 ]  # fmt: skip
 OF_EMBEDDINGS = [MODELS[0], MODELS[4], MODELS[5], MODELS[11]]
-"""Of each kind of layer one: rows of embeddings are read as those of features are."""
+"""One of each kind of layer: rows of embeddings are read as those of features are."""
 TYPED: list[dict[str, Any]] = [
     {"model": "rgcn", "bases": 2, "layers": 3, "fanouts": "5,5,5"}, {},
     {"model": "rgat", "heads": 2}, {"model": "rgcn", "norm": "layer", "residual": True, "jumping_knowledge": "last"},

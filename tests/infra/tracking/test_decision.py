@@ -89,7 +89,7 @@ def test_gate_decides(metrics: dict[str, float], passes: bool) -> None:
         ({"judge.f1": 0.9, "judge.acc": 0.1}, {"judge.f1": 0.1, "judge.acc": 0.5}, (F1, UNSEEN), "rejected"),
         ({"judge.f1": 0.1, "judge.acc": 0.5}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "promoted"),
         ({"judge.f1": 0.1}, {"judge.f1": 0.9, "judge.acc": 0.1}, (F1, UNSEEN), "rejected"),
-        # One that promotes only beside another figure of the run.
+        # One that promotes only with another figure of the run.
         ({"judge.acc": 0.9, "judge.mrr": 0.1}, {"judge.acc": 0.5, "judge.mrr": 0.5}, (UNSEEN, RANKS), "promoted"),
         ({"judge.acc": 0.9, "judge.mrr": 0.1, "simple.mrr": 0.1}, {"judge.acc": 0.5, "judge.mrr": 0.5},
          (UNSEEN, RANKS), "rejected"),

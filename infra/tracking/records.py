@@ -111,7 +111,6 @@ class StageRecord:
             "peak_memory_bytes": self.peak_memory_bytes,
             "compile_seconds": self.compile_s,
             "cost_usd": self.cost_usd,
-            "value": self.value,
             "saved_by_cache_usd": self.saved_usd,
         }
 

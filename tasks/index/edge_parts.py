@@ -118,7 +118,7 @@ def merge_rows(work: EdgeWork, task: int, sent: list[Any]) -> Merged:
     """Merge the rows of equal edges, and leave the edges."""
     keys, *weights = gathered(sent, np.uint64, *([_WEIGHT] if work.weighted else []))
     if not len(keys):
-        work.leave(task, keys, *weights or [None])
+        work.leave(task, keys, weights[0] if weights else None)
         return Merged(0, 0, None)
     ends = np.stack(ends_of(keys), axis=1).astype(np.int32)
     edges, merged, loops, _ = csr.merge_edges(ends, weights[0] if weights else None, work.directed, work.rule, 1)

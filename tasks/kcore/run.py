@@ -57,7 +57,9 @@ def coreness(
         directed: rows have out-edges alone; otherwise both arcs of each edge.
     """
     further: tuple[NDArray[Any], NDArray[Any]] = in_edges(indptr, indices, directed)
-    degrees = np.diff(indptr) + (np.diff(further[0]) if directed else 0)
+    degrees = np.diff(indptr).astype(np.int64)
+    if directed:
+        degrees += np.diff(further[0])
     core, vertices = degrees.astype(np.int32), len(degrees)
     peel(indptr, indices, *further, core, np.empty(vertices, np.int32), np.empty(vertices + 1, np.int32))
     return degrees, core

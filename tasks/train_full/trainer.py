@@ -15,6 +15,7 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Example, Objective, Step
+from superworkflow.tasks.lib.gnn.tensor_tasks import Rows
 from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import OneProcess
@@ -22,7 +23,6 @@ from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Verdict
 from superworkflow.tasks.train_full.whole_graph import Interval
-from superworkflow.tasks.train_full.whole_layers import Rows
 from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
 _STEP: Step = (random_streams.TRAINING, 0, 0)

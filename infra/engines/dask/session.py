@@ -101,7 +101,7 @@ class DaskTasks(TaskSession):
         """
         from distributed import CancelledError, KilledWorker
         from distributed.client import FutureCancelledError
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         try:
             yield

@@ -25,7 +25,7 @@ _SHORT, _WORD = ir.IntType(16), ir.IntType(32)
 _check: Any = cgutils.do_boundscheck
 
 
-class Lanes(types.Type):  # type: ignore[misc]
+class Lanes(types.Type):
     """Numba's type of such a sum."""
 
     def __init__(self, count: int):
@@ -34,9 +34,9 @@ class Lanes(types.Type):  # type: ignore[misc]
 
 
 @register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Lanes):
-        super().__init__(manager, kind, ir.VectorType(ir.FloatType(), kind.count))
+        super().__init__(manager, kind, ir.VectorType(ir.FloatType(), kind.count))  # type: ignore[no-untyped-call]
 
 
 def _zeros(count: int) -> Any:
@@ -69,15 +69,16 @@ def plus_row(typing_context: Any, total: Any, flat: Any, first: Any) -> Any:
     bfloat16."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vector, count = arguments[0].type, total.count
-        pointer = _place(context, builder, flat, *arguments[1:], count)
+        before, array, place = arguments
+        vector, count = before.type, total.count
+        pointer = _place(context, builder, flat, array, place, count)
         if not isinstance(flat.dtype, types.Integer):
             values = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
         else:
             shorts, words = ir.VectorType(_SHORT, count), ir.VectorType(_WORD, count)
             bits = builder.zext(builder.load(builder.bitcast(pointer, shorts.as_pointer()), align=2), words)
             values = builder.bitcast(builder.shl(bits, ir.Constant(words, [16] * count)), vector)
-        return builder.fadd(arguments[0], values)
+        return builder.fadd(before, values)
 
     return total(total, flat, types.uint64), generate
 

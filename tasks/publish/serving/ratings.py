@@ -85,7 +85,8 @@ class RatingModel:
         return [self.items[item] for item in best], [float(each) for each in self._within(scores[best])]
 
     def _within(self, ratings: Any) -> NDArray[Any]:
-        return np.clip(ratings, self.facts["least"], self.facts["most"])
+        within: NDArray[Any] = np.clip(ratings, self.facts["least"], self.facts["most"])
+        return within
 
 
 def _answered(answer: Callable[..., Any], *columns: list[str | None]) -> tuple[list[Any], list[str]]:

@@ -26,13 +26,16 @@ def fields_of_neighbours(program: VertexProgram) -> list[str]:
     every = list(program.fields)
     if program.consistency == "full":
         return every
-    entries = [each for each in (program.init, program.gather, program.apply, program.scatter) if each is not None]
+    entries: list[Callable[..., Any]] = [
+        each for each in (program.init, program.gather, program.apply, program.scatter) if each is not None
+    ]
     entries += [sync.fold for sync in program.syncs.values()]
     if not is_update_of_parts(program.update):
         entries.append(program.update)
     read: set[str] = set()
     for entry in entries:
-        for number, function in enumerate(helpers_of(entry) or [entry]):
+        functions: list[Callable[..., Any]] = [*helpers_of(entry)] or [entry]
+        for number, function in enumerate(functions):
             found = _read_by(function, own=number == 0)
             if found is None:
                 return every

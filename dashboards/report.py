@@ -19,7 +19,6 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tags import PANELS
-from superworkflow.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def _key(drawing: Drawing, stages: Mapping[str, StageRecord]) -> str:
     file = module_file(drawing.function.partition(":")[0])
     text = hashlib.sha256(file.read_bytes()).hexdigest() if file is not None else ""
     datasets = {name: stages[name].digest for name in _nodes(drawing, stages)}
-    rest = [FORMAT, __version__, drawing.function, drawing.name, getattr(drawing, "title", ""), text, datasets]
+    rest = [FORMAT, drawing.function, drawing.name, getattr(drawing, "title", ""), text, datasets]
     return hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:32]
 
 

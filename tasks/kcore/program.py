@@ -2,7 +2,7 @@
 
 A vertex takes the h-index of its neighbours' values, from the degrees on, which ends at the coreness (Lü et al., "The
 H-index of a network node and its relation to degree and coreness", Nature Communications 2016). One process peels the
-graph instead unless it is told to run the program: the values are the same.
+graph instead, unless `execution` names the program: the values are the same.
 """
 
 from __future__ import annotations

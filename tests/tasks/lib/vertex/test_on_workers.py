@@ -47,7 +47,8 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     matrix = graph_of(draw(EDGES), size)
     directed = name in ("NOTES", "PAGERANK") and draw(st.booleans())
     graph = coloured(sp.csr_array(sp.triu(matrix)) if directed else matrix, DISTANCES[program.consistency], directed)
-    params = {"scheduler": draw(st.sampled_from(["sweep", "fifo", "priority"])), "max_steps": draw(st.integers(1, 6))}
+    schedulers = ["sweep"] if name == "PAGERANK" else ["sweep", "fifo", "priority"]
+    params = {"scheduler": draw(st.sampled_from(schedulers)), "max_steps": draw(st.integers(1, 6))}
     if name != "FULL":
         params["execution"] = draw(st.sampled_from(["consistent", "synchronous"]))
     workers = draw(st.integers(1, 3))

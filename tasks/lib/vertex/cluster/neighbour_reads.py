@@ -50,7 +50,7 @@ def _read_by(function: Callable[..., Any], own: bool) -> set[str] | None:
         function: of a program.
         own: its first argument is the scope of the vertex itself.
     """
-    if not isinstance(function, FunctionType) or function.__closure__:
+    if not isinstance(function, FunctionType) or function.__closure__ or function.__defaults__:
         return None
     code, read, before = function.__code__, set[str](), ""
     if any(isinstance(each, CodeType) for each in code.co_consts):
@@ -59,13 +59,19 @@ def _read_by(function: Callable[..., Any], own: bool) -> set[str] | None:
     for each in dis.get_instructions(code):
         if each.opname.startswith("STORE_FAST") and scope and scope in str(each.argval):
             return _read_by(function, own=False)
-        if each.opname == "LOAD_GLOBAL":
-            value = function.__globals__.get(each.argval)
-            if each.argval in ("getattr", "setattr") or (isinstance(value, ModuleType) and value not in _MODULES):
-                return None
-            if hasattr(value, "py_func"):  # a compiled function, which is not among the helpers
-                return None
+        named = each.argval if each.opname == "LOAD_GLOBAL" else ""
+        if named in ("getattr", "setattr") or not _is_plain(function.__globals__.get(named)):
+            return None
         if each.opname in ("LOAD_ATTR", "LOAD_METHOD") and before != f"LOAD_FAST {scope}":
             read.add(each.argval)
         before = f"{each.opname} {each.argval}"
     return read
+
+
+def _is_plain(value: Any) -> bool:
+    """True of a global that reads no fields or is among the helpers: of no compiled function, and no tuple of some."""
+    if isinstance(value, ModuleType):
+        return value in _MODULES
+    return value is None or isinstance(
+        value, int | float | complex | str | np.generic | np.ndarray | type | FunctionType
+    )

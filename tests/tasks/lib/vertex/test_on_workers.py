@@ -118,6 +118,17 @@ def by_getattr(scope: Any, params: Any) -> None:
     scope.a = getattr(scope.neighbour(0), "b")  # noqa: B009
 
 
+READERS = (of_another,)
+
+
+def by_an_element(scope: Any, params: Any) -> None:
+    scope.a = READERS[0](scope.neighbour(0))
+
+
+def by_a_default(scope: Any, params: Any, read: Any = of_another) -> None:
+    scope.a = read(scope.neighbour(0))
+
+
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
@@ -126,11 +137,13 @@ def by_getattr(scope: Any, params: Any) -> None:
         ({"update": by_a_helper}, ["b"]),
         ({"update": by_another_name}, ["c"]),
         ({"update": by_getattr}, ["a", "b", "c"]),
+        ({"update": by_an_element}, ["a", "b", "c"]),
+        ({"update": by_a_default}, ["a", "b", "c"]),
         ({"update": sets_three, "init": lambda scope, params: scope.edge(0).a}, ["a"]),
         ({"update": sets_three, "consistency": "full"}, ["a", "b", "c"]),
         ({"update": np.sum}, ["a", "b", "c"]),
     ],
-    ids=["gather", "own", "helper", "assigned", "getattr", "other", "full", "unseen"],
+    ids=["gather", "own", "helper", "assigned", "getattr", "element", "default", "other", "full", "unseen"],
 )
 def test_only_what_neighbours_may_read_travels(parts: dict[str, Any], expected: list[str]) -> None:
     program = VertexProgram("some", {"a": "int64", "b": "int64", "c": "int64"}, **parts)

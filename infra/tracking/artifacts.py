@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,9 @@ from mlflow.exceptions import MlflowException
 
 from superworkflow.infra.tracking.tags import DRAWN_TAG, read_texts
 
+# Through MLflow's server. It offers addresses of its bucket, which answer where the server runs, and perhaps not here:
+# MLflow then tries each for minutes.
+os.environ.setdefault("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD", "false")
 
 def read_artifact(client: MlflowClient, run_id: str, path: str) -> bytes | None:
     """A file among a run's artifacts; None where there is none."""

@@ -91,7 +91,7 @@ def test_help_tells_of_every_parameter_what_it_means_takes_and_is(call: Callable
     assert "node2vec.link_prediction true or false; default true Also evaluate" in out
     for source, text in superworkflow.sources.items():
         need = "optional" if source in superworkflow.optional else "required"
-        assert f"--{source} {'URI' if source in superworkflow.datasets else 'FILE'} {text} ({need})" in out
+        assert f"--{source} {'RUN' if source in superworkflow.datasets else 'FILE'} {text} ({need})" in out
 
 
 @pytest.mark.parametrize("stage", stage_names())

@@ -224,9 +224,8 @@ class Resources(BaseModel):
         default=None,
         description="Workers in addition to the stage's own process: those of one role, or a mapping of roles.",
     )
-
-    endpoints: dict[RoleName, Endpoint] = Field(
-        default_factory=dict,
+    endpoints: dict[RoleName, Endpoint] | None = Field(
+        default=None,
         description="HTTP endpoints by role, which execute a stage's calls in place of workers.",
     )
 

@@ -17,6 +17,7 @@ from superworkflow.infra.tracking.tags import DRAWN_TAG, read_texts
 # MLflow then tries each for minutes.
 os.environ.setdefault("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD", "false")
 
+
 def read_artifact(client: MlflowClient, run_id: str, path: str) -> bytes | None:
     """A file among a run's artifacts; None where there is none."""
     with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:

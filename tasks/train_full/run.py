@@ -157,7 +157,7 @@ def tensor_pool(
     Raises:
         UserError: the resources name another role, or too little memory for a call.
     """
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
     if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
         raise UserError("full-graph training has workers of one role alone", where="resources",
                         value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip

@@ -117,9 +117,10 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
     """
     with contextlib.ExitStack() as stack:
         transport: Transport
-        if TENSOR in job.resources.endpoints:
-            most = job.resources.endpoints[TENSOR].most
-            made = HttpEndpoint(job.resources.endpoints[TENSOR].url, token_of_environment(), most)
+        endpoint = (job.resources.endpoints or {}).get(TENSOR)
+        if endpoint is not None:
+            most = endpoint.most
+            made = HttpEndpoint(endpoint.url, token_of_environment(), most)
             stack.callback(made.close)
             transport = made
         else:
@@ -129,6 +130,6 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
         calls = Calls(transport, job.progress.log, "tensor worker; without one the graph server does their tasks")
         stack.enter_context(calls.running())
         yield WorkerPool(calls, PoolSize(intervals, most))
-        if TENSOR in job.resources.endpoints:
+        if endpoint is not None:
             found = calls.counts()
             job.progress.emit(CALLS, role=TENSOR, calls=int(found["calls"]), seconds=found["seconds"])

@@ -77,7 +77,7 @@ class ProcessLauncher(Launcher):
                     tail.append(event["message"])
                 if (request := requested_count(event, call.placement.resources.groups)) is not None:
                     scaled.append((time.monotonic() - started, *request))
-                calls += calls_of(event, call.placement.resources.endpoints, time.monotonic() - started)
+                calls += calls_of(event, call.placement.resources.endpoints or {}, time.monotonic() - started)
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose

@@ -202,7 +202,7 @@ def test_spans_of_scaled_roles() -> None:
 
 
 def test_calls_of_an_endpoint_are_held_within_the_time_of_their_stage() -> None:
-    endpoints = Resources.model_validate({"endpoints": {"tensor": {"url": "https://a.example"}}}).endpoints
+    endpoints = Resources.model_validate({"endpoints": {"tensor": {"url": "https://a.example"}}}).endpoints or {}
     event = {"event": "calls", "role": "tensor", "calls": 1000, "seconds": 25.0}
     (held,) = calls_of(event, endpoints, 10.0)
     assert (held.count, held.seconds, held.requests, held.resources.memory) == (3, 25 / 3, 333, 192 << 20)

@@ -23,6 +23,8 @@ from superworkflow.infra.base.masking import without_user
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
 
+_START_SECONDS = 120.0
+"""Least time for a temporary server to start; Prefect's 20 s are too few on a busy machine."""
 REMEDY = "Start the server, correct PREFECT_API_URL, or unset it to run without one"
 
 _guards: list[subprocess.Popen[bytes]] = []
@@ -122,7 +124,8 @@ def _start() -> str:
     server = subprocess.Popen(command, env=environment, start_new_session=True)
     _end_with_this_process(server.pid)
     atexit.register(_stop, server)
-    url, latest = f"http://127.0.0.1:{port}/api", time.monotonic() + settings.server.ephemeral.startup_timeout_seconds
+    seconds = max(_START_SECONDS, settings.server.ephemeral.startup_timeout_seconds)
+    url, latest = f"http://127.0.0.1:{port}/api", time.monotonic() + seconds
     with httpx.Client(timeout=20) as client:
         while server.poll() is None and time.monotonic() < latest:
             with contextlib.suppress(httpx.TransportError):

@@ -255,7 +255,10 @@ def test_no_package_takes_the_name_of_a_shipped_one(site: Path, call: Call) -> N
     assert message in call("plan", "stroll", "--edges", "edges.csv")[2]
 
 
-def test_a_stage_without_an_estimate_is_planned_by_its_input_and_then_by_its_record(call: Call) -> None:
+def test_a_stage_without_an_estimate_is_planned_by_its_input_and_then_by_its_record(
+    call: Call, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
     given = ("./mine.py", "--edges", "edges.csv", "--store", "store")
     status, planned, err = call("plan", *given)
     assert status == 0, err

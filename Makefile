@@ -31,12 +31,11 @@ test-cluster: $(DEV) $(SPARK)
 test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers
 
-KERNELS := embed_kernel holdout index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
-LIB_KERNELS := graph/test_csr generators/test_edge_lists generators/test_communities generators/test_mag edge_list/test_encode vertex/test_colours vertex/test_renumber vertex/test_scheduler vertex/test_slots
+VERTEX_KERNELS := renumber scheduler slots
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels
-	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(KERNELS:%=tests/tasks/test_%.py) $(LIB_KERNELS:%=tests/tasks/lib/%.py)
+	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(VERTEX_KERNELS:%=tests/tasks/lib/vertex/test_%.py)
 
 S3_TESTS := lock conditional_writes s3
 

@@ -44,7 +44,7 @@ from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.worker_graphs import Made
 
-WORKERS = (1, 2, 4)
+WORKERS = (2,)
 PARAMS = {"hidden": 16, "epochs": 2, "lookahead": 2, "dropout": 0.3, "weight": "weight"}
 DRAWS, TYPED = {"weighted": "draws"}, {"label": "paper.venue", "batch": 7}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -9,15 +9,18 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run wheel test test-here test-cluster test-kernels test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
+.PHONY: run wheel test test-here test-cluster test-kernels test-checked test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
+# What takes longest beside the rest; `make test SLOW=` leaves it out, as CI does.
+SLOW := test-servers test-checked
+
 test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest
-	$(MAKE) --jobs 4 test-here test-cluster test-servers test-kernels test-s3
+	$(MAKE) --jobs 4 test-here test-cluster test-kernels test-s3 $(SLOW)
 
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
@@ -33,8 +36,10 @@ test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 
 VERTEX_KERNELS := renumber scheduler slots
 
-test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
+test-kernels: $(DEV)  ## kernels as they are, with guard zones
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels
+
+test-checked: $(DEV)  ## kernels compiled anew with bounds checks (tests/kernels/checked.py); after each change of a kernel
 	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(VERTEX_KERNELS:%=tests/tasks/lib/vertex/test_%.py)
 
 S3_TESTS := lock conditional_writes s3

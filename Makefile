@@ -16,7 +16,7 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
-# What takes longest beside the rest; `make test SLOW=` leaves it out, as CI does.
+# The longest parts of the suite; `make test SLOW=` leaves them out, as CI does.
 SLOW := test-servers test-checked
 
 test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest

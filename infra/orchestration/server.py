@@ -57,6 +57,10 @@ def page(path: str) -> str:
 
 def _connect() -> None:
     url = get_current_settings().api.url
+    named = os.environ.get("PREFECT_API_URL")
+    if named and named != url:  # set after Prefect was imported, as a notebook does
+        refresh_global_settings_context()
+        url = get_current_settings().api.url
     if url:  # set and empty means unset
         try:
             httpx.get(f"{url.rstrip('/')}/health", timeout=20).raise_for_status()

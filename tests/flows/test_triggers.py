@@ -156,7 +156,7 @@ def test_a_backlog_of_nights_is_one_run(night: Nights, prefect_api: str, tmp_pat
         return due, others
 
     before, coming = states()
-    assert before == {"Scheduled": 31}
+    assert before.total() == 31 and before.keys() <= {"Scheduled", "Late"}  # the server marks them late after a while
     mine = [start_run(prefect_api, deployment)]
     if not more:
         mine.append(start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}}))

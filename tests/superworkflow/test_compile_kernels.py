@@ -53,6 +53,7 @@ STOOD_IN_FOR = {
     "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
     "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
     "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
+    "superworkflow.tasks.lib.formats.tfrecord.find_records": "checksums by tables",
 }
 """Kernels that ask for instructions of x86, and what they do on a processor without these."""
 

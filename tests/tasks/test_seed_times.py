@@ -212,7 +212,7 @@ def test_links_that_leak_through_later_edges(tmp_path: Path) -> None:
         predicted = run_stage(infer.STAGE, {}, inputs, folder / "predicted")
         inputs = {"graph": str(held.location.local_path), "predictions": str(predicted.location.local_path)}
         found[seed_time] = run_stage(score_links.STAGE, {}, inputs, folder / "scored").json("metrics.json")
-    assert found[""]["auc@test"] > 0.8, found
+    assert found[""]["auc@test"] > 0.7, found
     assert found["timestamp"]["auc@test"] < 0.6, found
     assert "mrr@test" in found[""]
     assert "mrr@test" not in found["timestamp"]

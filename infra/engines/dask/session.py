@@ -202,12 +202,15 @@ def _identity(function: Any) -> Any:
 def _call(session: str, function: Callable[..., Any], *given: Any) -> Any:
     """Work of a task; `session` names the folder of members that are elsewhere."""
     with _ALONE:
-        if session:
-            from distributed import get_worker
+        if not session:
+            return function(*given)
+        from distributed import get_worker
 
-            # The parent is the same for all workers of a machine.
-            os.environ[MEMBER_FOLDER] = str(Path(get_worker().local_directory).parent / session)
-        return function(*given)
+        os.environ[MEMBER_FOLDER] = str(_folder(get_worker(), session))
+        try:
+            return function(*given)
+        finally:
+            del os.environ[MEMBER_FOLDER]
 
 
 def _sorted_out(begin: Callable[[Any], Iterable[Any]], tasks: int, item: Any) -> list[list[Any]]:
@@ -230,8 +233,12 @@ def _part(sent: list[list[Any]], task: int) -> list[Any]:
     return sent[task]
 
 
-def _forget(session: str) -> None:
+def _folder(worker: Any, session: str) -> Path:
+    """Folder of a session on a worker's machine, the same for all workers of the machine."""
+    return Path(worker.local_directory).parent / session
+
+
+def _forget(session: str, dask_worker: Any = None) -> None:
+    """Run by Dask, which gives the worker."""
     forget_results()
-    folder = os.environ.pop(MEMBER_FOLDER, "")
-    if folder.endswith(session):
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(_folder(dask_worker, session), ignore_errors=True)

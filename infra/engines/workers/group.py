@@ -395,8 +395,9 @@ class WorkerGroup:
                 self._unexplained = f"{worker} lost the connection to another worker; {AGAIN}"
                 self._retire()  # its agent, or the supervisor of the members, reports which one
             case "stopped" if self._of_this_call(header) and self._shutdown is not None:
-                self._checkpoint.save(now=True)  # the first to be heard of: all have saved
-                self._shutdown.end()
+                if worker.hello.rank == 0:  # all have saved, and what the first rank logged about it was read before
+                    self._checkpoint.save(now=True)
+                    self._shutdown.end()
             case "progress":
                 self._update(header)
             case "report":

@@ -16,7 +16,7 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
-# The longest parts of the suite; `make test SLOW=` leaves them out, as CI does.
+# The longest parts of the suite, to which tests/cluster/test_images.py belongs; `make test SLOW=` leaves them out, as CI does.
 SLOW := test-servers test-checked
 
 test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest
@@ -29,7 +29,7 @@ oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of 
 	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest tests/cluster $(if $(SLOW),,--ignore tests/cluster/test_images.py)
 
 test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers

@@ -36,11 +36,15 @@ class Parser(argparse.ArgumentParser):
         from superworkflow.infra.base.suggest import nearest
 
         options = [option for option in self._option_string_actions if option.startswith("--")]
+        hints = {}
         for text in self.given:
             name = text.partition("=")[0]
             if name.startswith("--") and len(name) > 2 and not any(each.startswith(name) for each in options):
                 hint = nearest(name, options)
-                message += f". {hint}" if hint.endswith("?") else ""
+                if hint.endswith("?"):
+                    hints[name] = hint
+        for name, hint in hints.items():
+            message += f". {name}: {hint}" if len(hints) > 1 else f". {hint}"
         super().error(message)
 
 

@@ -87,8 +87,7 @@ def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42,
 @pytest.mark.parametrize(
     ("p", "q", "large"), [*((p, q, False) for p, q in BIASES), *((p, q, True) for p, q in BIASES if q > 1)]
 )
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(("directed", "weighted"), [(False, False), (False, True), (True, True)])
 def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed):
     if large:
         monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)

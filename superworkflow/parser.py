@@ -43,8 +43,8 @@ class Parser(argparse.ArgumentParser):
                 hint = nearest(name, options)
                 if hint.endswith("?"):
                     hints[name] = hint
-        for name, hint in hints.items():
-            message += f". {name}: {hint}" if len(hints) > 1 else f". {hint}"
+        if hints:
+            message += ". " + " ".join(f"{name}: {hint}" if len(hints) > 1 else hint for name, hint in hints.items())
         super().error(message)
 
 

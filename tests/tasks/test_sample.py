@@ -120,11 +120,11 @@ def test_all_values_were_seen() -> None:
 @pytest.mark.parametrize("ending", ["csv", "txt.gz", "parquet"])
 @pytest.mark.parametrize("model", ["chung-lu", "er"])
 def test_vertices_of_a_generated_graph(tmp_path: Path, model: Any, ending: str) -> None:
-    path = generate(model, 100_000, 2_000_000, tmp_path / f"g.{ending}", seed=1, prefix="user")
+    path = generate(model, 25_000, 500_000, tmp_path / f"g.{ending}", seed=1, prefix="user")
     whole = sample_table(path, 1 << 30)
-    found = sample_table(path, 4 << 20)
+    found = sample_table(path, 1 << 20)
     assert found["values"] == pytest.approx(whole["values"], rel=0.2)
-    assert found["rows"] == pytest.approx(2_000_000, rel=0.1)
+    assert found["rows"] == pytest.approx(500_000, rel=0.1)
 
 
 @pytest.mark.parametrize("order", ["as it is", "shuffled", "by source"])

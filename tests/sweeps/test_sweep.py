@@ -87,7 +87,8 @@ def test_records_in_mlflow(sweeps: SweepCommands, grid: Answer) -> None:
 
 
 def test_trials_are_subflow_runs(sweeps: SweepCommands, grid: Answer) -> None:
-    (parent,) = _api(sweeps, "flow_runs/filter", {"flow_runs": {"name": {"any_": ["grid"]}}})
+    latest = {"flow_runs": {"name": {"any_": ["grid"]}}, "sort": "START_TIME_DESC", "limit": 1}
+    (parent,) = _api(sweeps, "flow_runs/filter", latest)
     assert parent["state"]["type"] == "COMPLETED"
     runs = _api(sweeps, "flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [parent["id"]]}}})
     names = {run["name"] for run in runs}

@@ -63,7 +63,10 @@ class Result:
         return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
 
     def export(self, address: str) -> int:
-        """Write the table to `postgresql://…?table=NAME`, or to a path or URI that ends in `.parquet`.
+        """Write the table to `postgresql://…?table=NAME`, or a path or URI with the ending of a table's form.
+
+        Args:
+            address: see `superworkflow.infra.storage.warehouse.sinks`.
 
         Returns:
             The number of rows.

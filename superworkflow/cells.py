@@ -26,6 +26,15 @@ def stage(
         definition: further arguments of `Stage`, such as `params`, `metrics`, `version`.
 
     The first line of the function's docstring is the stage's help.
+
+    >>> @sw.stage(inputs={"graph": sw.Input("a graph")})
+    ... def hubs(job):
+    ...     "Vertices of many edges."
+    ...     degrees = np.diff(job.inputs["graph"].array("indptr.npy"))
+    ...     job.output.array("hubs.npy", np.flatnonzero(degrees > 100))
+    ...     return sw.Output(rows=len(degrees))
+    >>> hubs.name, hubs.help
+    ('hubs', 'Vertices of many edges')
     """
 
     def made(function: Callable[[StageRun[Any]], Output]) -> Stage[Any]:
@@ -46,6 +55,10 @@ def define(text: str, name: str = "cell") -> Superworkflow:
 
     Raises:
         UserError: it fails, or defines none; with its line.
+
+    >>> sw.define("SUPERWORKFLOW = 3", "hubs")
+    Traceback (most recent call last):
+    superworkflow.infra.base.errors.UserError: ...
     """
     return superworkflow_of_text(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.py", text)
 

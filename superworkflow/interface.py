@@ -8,6 +8,9 @@
 
 Sources are paths, URIs, or values in memory (`superworkflow.frames`). Tables are frames of pandas. Bad input and failed
 stages raise `SuperworkflowError` with the words of the command line.
+
+The functions' examples have `edges` and `labels`, frames of a graph in four teams, and `params`, with which stages are
+quick. `SUPERWORKFLOW_STORE` names the store.
 """
 
 from __future__ import annotations
@@ -94,6 +97,14 @@ def run(
         UserError: bad input; nothing has run.
         StageFailed: a stage failed; the stages before it are kept.
         KeyboardInterrupt: interrupted; complete stages are kept.
+
+    >>> run = sw.run("node2vec", edges=edges, labels=labels, params=params, name="second", register="teams")
+    >>> run.stages.loc["walk", "state"]  # these datasets were in the store
+    'cached'
+    >>> run["embeddings"].to_numpy().shape
+    (120, 16)
+    >>> run.neighbors("v3", k=2)["node"].to_list()
+    ['v...', 'v...']
     """
     require_extra("flow")
     chosen = chosen_superworkflow(superworkflow)
@@ -116,6 +127,12 @@ def plan(
 
     Raises:
         UserError: bad input.
+
+    >>> planned = sw.plan("node2vec", edges=edges, labels=labels, params=params | {"embed.dimensions": 32})
+    >>> planned["state"].to_list()
+    ['cached', 'cached', 'cached', 'cached', 'run', 'run', 'run']
+    >>> bool(planned["seconds"].max() < 60)
+    True
     """
     from superworkflow.infra.planning.plan import plan as predict
 
@@ -133,6 +150,10 @@ def explain(
 
     Raises:
         UserError: bad input.
+
+    >>> found = sw.explain("node2vec", edges=edges, labels=labels, params=params | {"walk.p": 0.25})
+    >>> found.loc["walk", "why"]
+    'will run: walk.p: 1.0 → 0.25'
     """
     from superworkflow.infra.planning.explain import explain as compare_stages
 
@@ -146,6 +167,10 @@ def runs(*, store: str | None = None, limit: int = 20) -> pd.DataFrame:
 
     Raises:
         UserError: nothing is recorded there, or the tracker cannot be reached.
+
+    >>> sw.runs(limit=1)[["name", "superworkflow", "status"]]
+         name superworkflow    status
+    0  second      node2vec  FINISHED
     """
     from superworkflow.infra.tracking.history import recorded_runs
 
@@ -170,6 +195,10 @@ def compare(first: str | Run, second: str | Run, *, store: str | None = None) ->
 
     Raises:
         UserError: there is no such run.
+
+    >>> side = sw.compare("first", "second")
+    >>> float(side.loc[("metrics", "evaluate.macro_f1@0.5"), "ratio"])
+    1.0
     """
     from superworkflow.dashboards.comparison import compare as side_by_side
     from superworkflow.infra.tracking.history import find_run
@@ -185,7 +214,9 @@ def compare(first: str | Run, second: str | Run, *, store: str | None = None) ->
             index.append((kind, name))
     import pandas
 
-    return pandas.DataFrame(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
+    from superworkflow.tables import Table
+
+    return Table(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
 
 
 def models(name: str | None = None, *, store: str | None = None) -> pd.DataFrame:
@@ -197,6 +228,10 @@ def models(name: str | None = None, *, store: str | None = None) -> pd.DataFrame
 
     Raises:
         UserError: nothing is recorded there, or no such model.
+
+    >>> sw.models("teams")[["name", "version", "verdict"]]
+        name  version   verdict
+    0  teams        1  promoted
     """
     return frame(
         {"name": each.name, "version": each.version, "aliases": ", ".join(each.aliases), "created": each.created,
@@ -211,6 +246,9 @@ def promote(name: str, version: int | None = None, *, why: str, store: str | Non
 
     Raises:
         UserError: there is no such version.
+
+    >>> sw.promote("teams", 1, why="checked by hand").version
+    1
     """
     return _registry(store).promote(name, version, why)
 
@@ -220,6 +258,10 @@ def rollback(name: str, version: int | None = None, *, why: str, store: str | No
 
     Raises:
         UserError: there is no such version.
+
+    >>> sw.rollback("teams", why="complaints")
+    Traceback (most recent call last):
+    superworkflow.infra.base.errors.UserError: teams: version 1 is in use, and there is nothing before it...
     """
     return _registry(store).roll_back(name, version, why)
 

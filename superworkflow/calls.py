@@ -44,8 +44,8 @@ def sweep(
         UserError: bad input.
         KeyboardInterrupt: interrupted; finished trials are kept.
 
-    >>> study = sw.sweep("node2vec", trials=40, edges=edges, labels=labels, params=params)  # doctest: +SKIP
-    >>> run = sw.run("node2vec", edges=edges, labels=labels, params=params | study.best)  # doctest: +SKIP
+    >>> study = sw.sweep(pipeline, **data, trials=40)  # doctest: +SKIP
+    >>> run = sw.run(pipeline, **data, params=study.best)  # doctest: +SKIP
     """
     from superworkflow.commands import sweep as command
 
@@ -77,8 +77,7 @@ def deploy(
     Raises:
         UserError: bad input, or what the server refuses.
 
-    >>> made = sw.deploy("node2vec", "example", cron="0 2 * * *", type="process", pause=True, edges=edges)
-    >>> made.created
+    >>> sw.deploy(pipeline, "example", **data, cron="0 2 * * *", type="process", pause=True).created
     True
     """
     from superworkflow.commands import deploy as command
@@ -107,8 +106,7 @@ def predict(
         UserError: there is no such model, or bad input.
         StageFailed: a stage failed; the stages before it are kept.
 
-    >>> run = sw.predict("papers", edges="new-edges.csv", features="new-features.csv")  # doctest: +SKIP
-    >>> run["predictions"].to_pandas()  # doctest: +SKIP
+    >>> sw.predict("teams", **data)["predictions"].to_pandas()  # doctest: +SKIP
     """
     from functools import partial
 

@@ -27,14 +27,13 @@ def stage(
 
     The first line of the function's docstring is the stage's help.
 
-    >>> @sw.stage(inputs={"graph": sw.Input("a graph")})
-    ... def hubs(job):
-    ...     "Vertices of many edges."
-    ...     degrees = np.diff(job.inputs["graph"].array("indptr.npy"))
-    ...     job.output.array("hubs.npy", np.flatnonzero(degrees > 100))
-    ...     return sw.Output(rows=len(degrees))
-    >>> hubs.name, hubs.help
-    ('hubs', 'Vertices of many edges')
+    >>> @sw.stage(inputs={"table": sw.Input("a table")}, metrics=("rows",))
+    ... def count(job):
+    ...     "Number of rows."
+    ...     rows = job.inputs["table"].parquet("rows.parquet").metadata.num_rows
+    ...     return sw.Output(rows=rows, metrics={"rows": float(rows)})
+    >>> count.name, count.help
+    ('count', 'Number of rows')
     """
 
     def made(function: Callable[[StageRun[Any]], Output]) -> Stage[Any]:
@@ -56,7 +55,7 @@ def define(text: str, name: str = "cell") -> Superworkflow:
     Raises:
         UserError: it fails, or defines none; with its line.
 
-    >>> sw.define("SUPERWORKFLOW = 3", "hubs")
+    >>> sw.define("SUPERWORKFLOW = 3")
     Traceback (most recent call last):
     superworkflow.infra.base.errors.UserError: ...
     """

@@ -133,7 +133,8 @@ class RunHandle:
         """Show the progress; a notebook draws it again in the same place."""
         from IPython.display import display
 
-        self._shown = display(self._pictures(), raw=True, display_id=True)
+        shown = display(self._pictures(), raw=True, display_id=True)
+        self._shown = shown if in_notebook() else None  # a terminal would print it again below
 
     def _pictures(self) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

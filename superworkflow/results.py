@@ -283,10 +283,10 @@ class Study:
 
 def frame(rows: Iterable[Any], index: Iterable[str] | None = None) -> pd.DataFrame:
     """Rows, dataclasses or mappings, as a frame of pandas, which notebooks show with units."""
-    from superworkflow.tables import Table
+    from superworkflow.tables import UnitFrame
 
     found = [row if isinstance(row, Mapping) else asdict(row) for row in rows]
-    return Table(found, index=None if index is None else list(index))
+    return UnitFrame(found, index=None if index is None else list(index))
 
 
 def series(values: Mapping[str, float], name: str) -> pd.Series[float]:

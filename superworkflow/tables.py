@@ -16,7 +16,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
 """Forms of numbers by the last word of their column's or row's name, such as `peak_memory_bytes`."""
 
 
-class Table(pd.DataFrame):  # type: ignore[misc]
+class UnitFrame(pd.DataFrame):  # type: ignore[misc]
     """A frame whose bytes, seconds and USD a notebook shows as people write them. Parts of it are plain frames."""
 
     def _repr_html_(self) -> str:

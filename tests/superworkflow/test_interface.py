@@ -61,7 +61,7 @@ def test_run(
     assert "macro_f1" in repr(run)
 
     monkeypatch.setenv("SUPERWORKFLOW_STORE", store)
-    _run_examples(sw=sw, np=np, params=PARAMS, **frames)
+    _run_examples(sw=sw, pipeline="node2vec", data=frames, params=PARAMS)
 
     again = sw.run("node2vec", **frames, params=PARAMS, store=store, wait=False).result(120)
     assert set(again.stages["state"]) == {"cached"}

@@ -56,7 +56,8 @@ class Execution:
         self._request, self._formats = request, formats
         self.tracker, self.tracking_uri = _tracker(request, tracked)  # one that is down is said before anything starts
         api.result()
-        listeners = [each for each in (RunDisplay(request) if printed else None, listener) if each is not None]
+        listeners: list[Callable[[str, Event], None]] = [RunDisplay(request)] if printed else []
+        listeners += [listener] if listener is not None else []
 
         def follow(node: str, event: Event) -> None:
             for each in listeners:

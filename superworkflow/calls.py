@@ -43,6 +43,9 @@ def sweep(
     Raises:
         UserError: bad input.
         KeyboardInterrupt: interrupted; finished trials are kept.
+
+    >>> study = sw.sweep(pipeline, **data, trials=40)  # doctest: +SKIP
+    >>> run = sw.run(pipeline, **data, params=study.best)  # doctest: +SKIP
     """
     from superworkflow.commands import sweep as command
 
@@ -73,6 +76,9 @@ def deploy(
 
     Raises:
         UserError: bad input, or what the server refuses.
+
+    >>> sw.deploy(pipeline, "example", **data, cron="0 2 * * *", type="process", pause=True).created
+    True
     """
     from superworkflow.commands import deploy as command
 
@@ -99,6 +105,8 @@ def predict(
     Raises:
         UserError: there is no such model, or bad input.
         StageFailed: a stage failed; the stages before it are kept.
+
+    >>> sw.predict("teams", **data)["predictions"].to_pandas()  # doctest: +SKIP
     """
     from functools import partial
 

@@ -26,6 +26,14 @@ def stage(
         definition: further arguments of `Stage`, such as `params`, `metrics`, `version`.
 
     The first line of the function's docstring is the stage's help.
+
+    >>> @sw.stage(inputs={"table": sw.Input("a table")}, metrics=("rows",))
+    ... def count(job):
+    ...     "Number of rows."
+    ...     rows = job.inputs["table"].parquet("rows.parquet").metadata.num_rows
+    ...     return sw.Output(rows=rows, metrics={"rows": float(rows)})
+    >>> count.name, count.help
+    ('count', 'Number of rows')
     """
 
     def made(function: Callable[[StageRun[Any]], Output]) -> Stage[Any]:
@@ -46,6 +54,10 @@ def define(text: str, name: str = "cell") -> Superworkflow:
 
     Raises:
         UserError: it fails, or defines none; with its line.
+
+    >>> sw.define("SUPERWORKFLOW = 3")
+    Traceback (most recent call last):
+    superworkflow.infra.base.errors.UserError: ...
     """
     return superworkflow_of_text(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.py", text)
 

@@ -27,6 +27,7 @@ class Execution:
         formats: also write the result in these formats, or its outputs to these tables.
         tracked: record it in MLflow.
         listener: follows it, in addition to what is printed.
+        printed: print a line as each stage begins, continues and ends.
 
     Raises:
         UserError: what cannot run here, or a server that cannot be reached.
@@ -39,6 +40,7 @@ class Execution:
         formats: Sequence[str] = (),
         tracked: bool = True,
         listener: Callable[[str, Event], None] | None = None,
+        printed: bool = True,
     ):
         check_formats(request.superworkflow, formats)
         check_machine(request)  # before a server is started
@@ -54,12 +56,12 @@ class Execution:
         self._request, self._formats = request, formats
         self.tracker, self.tracking_uri = _tracker(request, tracked)  # one that is down is said before anything starts
         api.result()
-        display = RunDisplay(request)
+        listeners: list[Callable[[str, Event], None]] = [RunDisplay(request)] if printed else []
+        listeners += [listener] if listener is not None else []
 
         def follow(node: str, event: Event) -> None:
-            display(node, event)
-            if listener is not None:
-                listener(node, event)
+            for each in listeners:
+                each(node, event)
 
         self._flow = make_flow(
             request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=follow,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
     from superworkflow.execution import Execution
 
+_BETWEEN_S = 0.5
+"""Least seconds between two drawings of a run's progress."""
 KEPT = "Complete stages are kept: the same call resumes from there."
 
 
@@ -33,13 +38,17 @@ class RunHandle:
     def __init__(self, request: Request, prepare: Callable[..., Execution]):
         self._request = request
         self._stages: dict[str, dict[str, Any]] = {name: {"state": "waits"} for name in request.diagram.nodes}
-        self._execution = prepare(listener=self._follow)
+        self._shown: Any = None
+        self._drawn = 0.0
+        self._execution = prepare(listener=self._follow, printed=not in_notebook())
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
         self._error: BaseException | None = None
 
     def here(self) -> Run:
-        """Run in this thread; raises as `superworkflow.run`."""
+        """Run in this thread; raises as `superworkflow.run`. A notebook shows the progress."""
+        if self._thread is None and in_notebook():
+            self._ipython_display_()
         try:
             record = self._execution.run(KEPT)
         except SuperworkflowError as error:
@@ -115,9 +124,29 @@ class RunHandle:
             stage["state"] = "failed"
         elif kind == "end":
             stage |= {"state": event["record"].state, "done": 1.0}
+        now = time.monotonic()
+        if self._shown is not None and (kind in ("begin", "failed", "end") or now - self._drawn >= _BETWEEN_S):
+            self._drawn = now
+            self._shown.update(self._pictures(), raw=True)
+
+    def _ipython_display_(self) -> None:
+        """Show the progress; a notebook draws it again in the same place."""
+        from IPython.display import display
+
+        shown = display(self._pictures(), raw=True, display_id=True)
+        self._shown = shown if in_notebook() else None  # a terminal would print it again below
+
+    def _pictures(self) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{self._request.superworkflow.name}</b></p>{self.progress._repr_html_()}"
+        return f"<p><b>{html.escape(self._request.superworkflow.name)}</b></p>{self.progress._repr_html_()}"
 
     def __repr__(self) -> str:
         return f"{self._request.superworkflow.name}\n{self.progress.to_string()}"
+
+
+def in_notebook() -> bool:
+    """True in a kernel of Jupyter, whose pages can draw an output again; elsewhere progress is lines of text."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

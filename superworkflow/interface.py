@@ -8,6 +8,9 @@
 
 Sources are paths, URIs, or values in memory (`superworkflow.frames`). Tables are frames of pandas. Bad input and failed
 stages raise `SuperworkflowError` with the words of the command line.
+
+The functions' examples have `pipeline`, the name of a superworkflow, `data`, frames by the name of their source, and
+`params`, and run in this order. `SUPERWORKFLOW_STORE` names a store with a run called `first`.
 """
 
 from __future__ import annotations
@@ -94,6 +97,12 @@ def run(
         UserError: bad input; nothing has run.
         StageFailed: a stage failed; the stages before it are kept.
         KeyboardInterrupt: interrupted; complete stages are kept.
+
+    >>> run = sw.run(pipeline, **data, params=params, name="second", register="teams")
+    >>> set(run.stages["state"])  # the datasets were in the store
+    {'cached'}
+    >>> run[run.outputs[0]].to_numpy().shape[1]
+    16
     """
     require_extra("flow")
     chosen = chosen_superworkflow(superworkflow)
@@ -116,6 +125,10 @@ def plan(
 
     Raises:
         UserError: bad input.
+
+    >>> planned = sw.plan(pipeline, **data, params=params)
+    >>> set(planned["state"]), float(planned["cost_usd"].sum())
+    ({'cached'}, 0.0)
     """
     from superworkflow.infra.planning.plan import plan as predict
 
@@ -133,6 +146,9 @@ def explain(
 
     Raises:
         UserError: bad input.
+
+    >>> sw.explain(pipeline, **data, params=params)["why"].iloc[0]
+    'cached, made 20... UTC'
     """
     from superworkflow.infra.planning.explain import explain as compare_stages
 
@@ -146,6 +162,10 @@ def runs(*, store: str | None = None, limit: int = 20) -> pd.DataFrame:
 
     Raises:
         UserError: nothing is recorded there, or the tracker cannot be reached.
+
+    >>> sw.runs(limit=1)[["name", "status"]]
+         name    status
+    0  second  FINISHED
     """
     from superworkflow.infra.tracking.history import recorded_runs
 
@@ -170,6 +190,10 @@ def compare(first: str | Run, second: str | Run, *, store: str | None = None) ->
 
     Raises:
         UserError: there is no such run.
+
+    >>> side = sw.compare("first", "second")
+    >>> "params" in side.index.get_level_values("kind")  # none differs
+    False
     """
     from superworkflow.dashboards.comparison import compare as side_by_side
     from superworkflow.infra.tracking.history import find_run
@@ -185,7 +209,9 @@ def compare(first: str | Run, second: str | Run, *, store: str | None = None) ->
             index.append((kind, name))
     import pandas
 
-    return pandas.DataFrame(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
+    from superworkflow.tables import UnitFrame
+
+    return UnitFrame(rows, index=pandas.MultiIndex.from_tuples(index, names=["kind", "name"]))
 
 
 def models(name: str | None = None, *, store: str | None = None) -> pd.DataFrame:
@@ -197,6 +223,10 @@ def models(name: str | None = None, *, store: str | None = None) -> pd.DataFrame
 
     Raises:
         UserError: nothing is recorded there, or no such model.
+
+    >>> sw.models("teams")[["name", "version", "verdict"]]
+        name  version   verdict
+    0  teams        1  promoted
     """
     return frame(
         {"name": each.name, "version": each.version, "aliases": ", ".join(each.aliases), "created": each.created,
@@ -211,6 +241,9 @@ def promote(name: str, version: int | None = None, *, why: str, store: str | Non
 
     Raises:
         UserError: there is no such version.
+
+    >>> sw.promote("teams", 1, why="checked by hand").version
+    1
     """
     return _registry(store).promote(name, version, why)
 
@@ -220,6 +253,10 @@ def rollback(name: str, version: int | None = None, *, why: str, store: str | No
 
     Raises:
         UserError: there is no such version.
+
+    >>> sw.rollback("teams", why="complaints")
+    Traceback (most recent call last):
+    superworkflow.infra.base.errors.UserError: teams: version 1 is in use, and there is nothing before it...
     """
     return _registry(store).roll_back(name, version, why)
 

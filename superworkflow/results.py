@@ -63,7 +63,10 @@ class Result:
         return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
 
     def export(self, address: str) -> int:
-        """Write the table to `postgresql://…?table=NAME`, or to a path or URI that ends in `.parquet`.
+        """Write the table to `postgresql://…?table=NAME`, or a path or URI with the ending of a table's form.
+
+        Args:
+            address: see `superworkflow.infra.storage.warehouse.sinks`.
 
         Returns:
             The number of rows.
@@ -205,14 +208,22 @@ class Run:
         return partial(imported(query.function), self._datasets[query.node])
 
     def _repr_html_(self) -> str:
-        head = f"<b>{self.superworkflow.name}</b> {self.record.name}, {self.record.cost_usd:.6f} USD"
-        head += f', <a href="{self.page}">in MLflow</a>' if self.page and self.page.startswith("http") else ""
+        name, record = html.escape(self.superworkflow.name), self.record
+        head = f"<b>{name}</b> {html.escape(record.name)}, {record.cost_usd:.6f} USD"
+        in_web = self.page and self.page.startswith("http")
+        head += f', <a href="{html.escape(str(self.page))}">in MLflow</a>' if in_web else ""
         metrics = self.metrics.to_frame()._repr_html_() if len(self.metrics) else ""
-        return f"<p>{head}</p>{metrics}{self.stages._repr_html_()}"
+        warnings = "".join(f"<p>{html.escape(each)}</p>" for each in self._warnings())
+        return f"<p>{head}</p>{warnings}{metrics}{self.stages._repr_html_()}"
 
     def __repr__(self) -> str:
-        metrics = f"\n{self.metrics.to_string()}" if len(self.metrics) else ""
-        return f"{self.superworkflow.name} {self.record.name}{metrics}\n{self.stages.to_string()}"
+        metrics = [self.metrics.to_string()] if len(self.metrics) else []
+        head = f"{self.superworkflow.name} {self.record.name}"
+        return "\n".join([head, *self._warnings(), *metrics, self.stages.to_string()])
+
+    def _warnings(self) -> list[str]:
+        """Warnings of stages about their input."""
+        return [f"{stage.name}: {each}" for stage in self.record.stages for each in stage.warnings]
 
 
 class Study:
@@ -271,11 +282,11 @@ class Study:
 
 
 def frame(rows: Iterable[Any], index: Iterable[str] | None = None) -> pd.DataFrame:
-    """Rows, dataclasses or mappings, as a frame of pandas."""
-    import pandas
+    """Rows, dataclasses or mappings, as a frame of pandas, which notebooks show with units."""
+    from superworkflow.tables import UnitFrame
 
     found = [row if isinstance(row, Mapping) else asdict(row) for row in rows]
-    return pandas.DataFrame(found, index=None if index is None else list(index))
+    return UnitFrame(found, index=None if index is None else list(index))
 
 
 def series(values: Mapping[str, float], name: str) -> pd.Series[float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, Template
 from markupsafe import Markup
 
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
@@ -47,12 +48,16 @@ def write_sweep_report(study: Study, report: Mapping[str, Any], path: Path) -> N
 
 
 def _write(path: Path, title: str, content: str, values: Mapping[str, Any]) -> None:
+    text = _page().render(title=title, content=content, linked=False, plotly=packed_plotly_js(), **values)
+    path.write_text(text, encoding="utf-8")
+
+
+@functools.cache
+def _page() -> Template:
+    """The page around a content; compiling it takes as long as all else of a run whose stages are cached."""
     pages = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pages.filters.update(FILTERS)
     own = {name: Markup((STATIC / file).read_text()) for name, file in (
         ("style", "style.css"), ("unpack", "unpack.js"), ("page", "page.js"), ("points", "points.js"),
         ("panels_js", "panels.js"))}  # fmt: skip
-    text = pages.get_template("report.html").render(
-        title=title, content=content, linked=False, plotly=packed_plotly_js(), **own, **values
-    )
-    path.write_text(text, encoding="utf-8")
+    return pages.get_template("report.html", globals=own)

@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, str] = {
     "flask": "dashboard", "werkzeug": "dashboard", "waitress": "dashboard",
     "psycopg": "postgres",
     "adbc_driver_postgresql": "tables", "adbc_driver_sqlite": "tables", "deltalake": "tables", "pyiceberg": "tables",
+    "lancedb": "vectors", "faiss": "vectors",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
     "py4j": "spark", "pyspark": "spark", "dask": "dask", "distributed": "dask", "zmq": "workers",
 }  # fmt: skip

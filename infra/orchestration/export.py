@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
@@ -13,6 +10,7 @@ from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.replacement import replacing
 from superworkflow.infra.storage.table_files import matching
 from superworkflow.infra.storage.warehouse.address import TableAddress
 from superworkflow.infra.storage.warehouse.sinks import check_sink, write_table
@@ -101,23 +99,12 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     definition = superworkflow.exports[name]
     record = next(record for record in run.stages if record.name == definition.node)
     target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")
-    final = target.local_path
-    if final is not None:
-        final.parent.mkdir(parents=True, exist_ok=True)
     dataset = Dataset.open(Location.of(record.output))
-    # Written in the target's folder and then renamed: no reader sees half of it.
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=final and final.parent) as scratch:
-        path = Path(scratch) / target.name
+    with replacing(target) as path:
         try:
             imported(definition.function)(dataset, path)
         finally:
             dataset.close()
-        if final is None:
-            _send(path, target)
-        else:
-            if final.is_dir() or (path.is_dir() and final.exists()):
-                final.rename(Path(scratch) / "before")  # what cannot be replaced at once goes with the scratch folder
-            path.replace(final)
     return target.uri
 
 
@@ -137,14 +124,3 @@ def export_all(superworkflow: Superworkflow, names: Iterable[str], run: RunRecor
     """
     for name in names:
         run.outputs[f"export_{name.partition('=')[0]}"] = export(superworkflow, name, run)
-
-
-def _send(path: Path, target: Location) -> None:
-    if not path.is_dir():
-        target.upload(path)
-        return
-    files = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: target.join(name).upload(path / name), files))
-    for name in set(target.walk_files()) - set(files):
-        target.join(name).delete()  # of an earlier export

@@ -5,21 +5,36 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from mlflow.utils.uri import is_local_uri
 
 from superworkflow.infra.tracking.tags import DRAWN_TAG, read_texts
 
 # Through MLflow's server. It offers addresses of its bucket, which answer where the server runs, and perhaps not here:
 # MLflow then tries each for minutes.
 os.environ.setdefault("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD", "false")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a line for each file, also in notebooks
 
 
-def read_artifact(client: MlflowClient, run_id: str, path: str) -> bytes | None:
-    """A file among a run's artifacts; None where there is none."""
+def read_artifact(client: MlflowClient, run_id: str, path: str, root: str = "") -> bytes | None:
+    """A file among a run's artifacts; None where there is none.
+
+    Args:
+        client: of the records.
+        run_id: of the run.
+        path: below `root`.
+        root: URI of the run's artifacts; asked for where it is empty.
+    """
+    if root and is_local_uri(root):
+        with suppress(MlflowException, OSError):
+            return Path(LocalArtifactRepository(root).download_artifacts(path)).read_bytes()
+        return None
     with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:
         try:
             return Path(client.download_artifacts(run_id, path, folder)).read_bytes()
@@ -45,7 +60,10 @@ def find_drawn(client: MlflowClient, experiment: str, keys: Mapping[str, str]) -
         for run in client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1, ["attributes.start_time DESC"]):
             theirs = {text: place for place, text in read_texts(run.data.tags.get(DRAWN_TAG, "")).items()}
             for own, text in {path: key, **left}.items():
-                if text in theirs and (content := read_artifact(client, run.info.run_id, theirs[text])) is not None:
+                if text not in theirs:
+                    continue
+                content = read_artifact(client, run.info.run_id, theirs[text], run.info.artifact_uri)
+                if content is not None:
                     found[own] = content
                     left.pop(own, None)
     return found

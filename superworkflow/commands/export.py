@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("output", metavar="OUTPUT", help="name of an output of its superworkflow")
     parser.add_argument(
         "address", metavar="ADDRESS",
-        help="postgresql://…?table=NAME, whose rows are updated by their key, or a path or URI that ends in .parquet",
+        help="postgresql://…?table=NAME, whose rows are updated by their key, or a path or URI that ends in .parquet, "
+        ".lance or .faiss",
     )  # fmt: skip
     parser.add_argument("--code", metavar="FILE", help="file of the superworkflow, if it is your own")
     add_history_arguments(parser)

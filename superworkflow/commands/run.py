@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         default=[],
         metavar="FORMAT",
         help=f"also write the result as FORMAT: {formats}; or OUTPUT=ADDRESS: a table of it to "
-        "postgresql://…?table=NAME, or a path or URI that ends in .parquet",
+        "postgresql://…?table=NAME, or a path or URI that ends in .parquet, .lance or .faiss",
     )
     parser.add_argument(
         "--register", metavar="NAME", help="register the model under this name, and promote it if it is good enough"

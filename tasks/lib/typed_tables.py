@@ -1,4 +1,4 @@
-"""Typed graphs in memory: dictionaries of frames and PyG's `HeteroData`, as tables with a schema."""
+"""Typed graphs in memory: dictionaries of frames, PyG's `HeteroData` and DGL's graphs, as tables with a schema."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def graph(value: Any) -> tuple[Described, tuple[str, ...]] | None:
 
     - a dictionary of frames: by a name those of nodes, with a column `id`; by three names those of edges, with columns
       `source` and `target`; every other column is a feature;
-    - PyG's `HeteroData`, in which node i of a set has the id i; every tensor with a row for each node or edge is a
-      feature.
+    - PyG's `HeteroData` or a graph of DGL, in which node i of a set has the id i; every tensor with a row for each node
+      or edge is a feature.
 
     Raises:
         UserError: a dictionary with other keys.
     """
     if hasattr(value, "edge_types") and hasattr(value, "node_types"):
         value = _of_heterodata(value)
+    elif hasattr(value, "canonical_etypes"):
+        value = _of_dgl(value)
     if not isinstance(value, Mapping):
         return None
     nodes = {key: each for key, each in value.items() if isinstance(key, str)}
@@ -57,17 +59,28 @@ def _schema(nodes: Mapping[str, str], edges: Mapping[Triple, str], folder: Path)
 
 
 def _of_heterodata(data: Any) -> dict[Any, pa.Table]:
+    nodes = {kind: _node_table(data[kind].num_nodes, data[kind]) for kind in data.node_types}
+    return nodes | {triple: _edge_table(data[triple].edge_index, data[triple]) for triple in data.edge_types}
+
+
+def _of_dgl(data: Any) -> dict[Any, pa.Table]:
+    nodes = {kind: _node_table(data.num_nodes(kind), data.nodes[kind].data) for kind in data.ntypes}
+    return nodes | {
+        triple: _edge_table(data.edges(etype=triple), data.edges[triple].data) for triple in data.canonical_etypes
+    }
+
+
+def _node_table(rows: int, store: Any) -> pa.Table:
     import pyarrow as pa
 
-    found: dict[Any, pa.Table] = {}
-    for kind in data.node_types:
-        rows = int(data[kind].num_nodes)
-        found[kind] = pa.table({"id": np.arange(rows), **_features(data[kind], rows)})
-    for triple in data.edge_types:
-        ends = data[triple].edge_index.detach().cpu().numpy()
-        features = _features(data[triple], ends.shape[1])
-        found[triple] = pa.table({"source": ends[0], "target": ends[1], **features})
-    return found
+    return pa.table({"id": np.arange(rows), **_features(store, rows)})
+
+
+def _edge_table(ends: Any, store: Any) -> pa.Table:
+    import pyarrow as pa
+
+    source, target = (each.detach().cpu().numpy() for each in ends)
+    return pa.table({"source": source, "target": target, **_features(store, len(source))})
 
 
 def _features(store: Any, rows: int) -> dict[str, Any]:

@@ -22,3 +22,4 @@ def test_notebook(name: str, tmp_path: Path, prefect_api: str, monkeypatch: pyte
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("text/html" in each for each in shown)
+    assert any("100%" in each.get("text/html", "") for each in shown), "progress of a run, as it was drawn last"

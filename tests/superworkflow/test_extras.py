@@ -42,7 +42,7 @@ def _distributions(extra: str) -> set[str]:
     return found
 
 
-OF_USERS = ("dgl", "polars", "torch_geometric")
+OF_USERS = ("IPython", "dgl", "polars", "torch_geometric")
 """Libraries as whose objects batches and tables are given to users who have them; nothing else needs them."""
 
 

@@ -100,6 +100,25 @@ def test_other_libraries() -> None:
     assert _table("labels", frame).schema == pa.schema({"node": pa.string(), "label": pa.string()})
 
 
+def test_dgl(tmp_path: Path) -> None:
+    dgl = pytest.importorskip("dgl")
+    import torch
+
+    single = dgl.graph((torch.from_numpy(ENDS[:, 0]), torch.from_numpy(ENDS[:, 1])))
+    assert _rows(_table("edges", single)) == _rows(_table("edges", FORMS["array"]()))
+    single.edata["weight"] = torch.from_numpy(WEIGHTS)
+    assert _rows(_table("edges", single)) == _rows(_table("edges", WEIGHTED["array"]()))
+    ends = (torch.tensor([0, 1]), torch.tensor([1, 2]))
+    several = dgl.heterograph({("paper", "cites", "paper"): ends, ("author", "writes", "paper"): ends})
+    several.nodes["paper"].data["x"] = torch.ones(3, 2)
+    with pytest.raises(UserError, match="several types of edges"):
+        _table("edges", several)
+    uri, _ = source_uri(load_superworkflow("gnn"), "graph", several, Store(tmp_path / "store"))
+    schema = read_schema(Path(uri).read_text(), uri)
+    assert [(each.name, each.shape) for each in schema.node_sets["paper"].features] == [("x", (2,))]
+    assert set(schema.edge_sets) == {"cites", "writes"}
+
+
 def test_names_of_nodes() -> None:
     graph = nx.Graph([("a", "b"), ("b", 3)])
     assert _rows(_table("edges", graph)) == [("a", "b"), ("b", "3")]

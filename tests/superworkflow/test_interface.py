@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import io
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,12 @@ from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from tests.flows.command_line import SMALL, CommandLine
 from tests.flows.deployments import ask
 
+EXAMPLES = {
+    "interface": ("run", "plan", "explain", "runs", "compare", "models", "promote", "rollback"),
+    "calls": ("deploy", "sweep", "predict"),
+    "cells": ("stage", "define"),
+}
+"""Public functions by module, in the order in which their examples run."""
 PARAMS: dict[str, object] = dict(each.split("=") for each in SMALL) | {"node2vec.link_prediction": False}
 
 
@@ -48,14 +57,19 @@ def test_run(
     assert list(found["node"]) == [nodes[place] for place in np.argsort(-similar)[:2]]
     assert run.figure("projection").size > (100, 100)
     assert "macro_f1" in run._repr_html_()
+    assert " s</td>" in planned._repr_html_()
     assert "macro_f1" in repr(run)
 
-    again = sw.run("node2vec", **frames, params=PARAMS, store=store, register="teams", wait=False).result(120)
+    monkeypatch.setenv("SUPERWORKFLOW_STORE", store)
+    _run_examples(sw=sw, pipeline="node2vec", data=frames, params=PARAMS)
+
+    again = sw.run("node2vec", **frames, params=PARAMS, store=store, wait=False).result(120)
     assert set(again.stages["state"]) == {"cached"}
-    assert list(sw.runs(store=store)["run"]) == [again.id, run.id]
+    assert list(sw.runs(store=store)["run"])[::2] == [again.id, run.id]
     side = sw.compare("first", again, store=store)
     assert side.loc[("metrics", "evaluate.macro_f1@0.5"), "ratio"] == 1
     assert side.loc[("seconds", "walk"), "second"] == 0
+    assert "<td>0.0 s</td>" in side._repr_html_()
     why = sw.explain("node2vec", **frames, params=PARAMS | {"walk.p": 0.25}, store=store)
     assert next(iter(why.index[~why["cached"]])) == "walk"
     assert "walk.p: 1.0 → 0.25" in why.loc["walk", "why"]
@@ -70,10 +84,9 @@ def test_run(
     assert found == pytest.approx(run.metrics["evaluate.macro_f1@0.5"], abs=0.01)
 
     listed = sw.models(store=store)
-    assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, again.id]
+    assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, sw.runs().loc[2, "run"]]
     assert "current" in listed.loc[0, "aliases"]
-    assert sw.promote("teams", 1, why="shown", store=store).version == 1
-    assert list(sw.models("teams", store=store)["why"]) == ["shown"]
+    assert list(sw.models("teams", store=store)["why"]) == ["checked by hand"]
 
     with pytest.raises(sw.UserError, match=r"is no output of this run \(got 'embedding'\). Did you mean embeddings"):
         run["embedding"]
@@ -89,6 +102,19 @@ def test_run(
     with pytest.raises(Stopped, match="cancelled"):
         handle.result(60)
     assert sw.runs(store=store).loc[0, "status"] == "KILLED"
+
+
+def _run_examples(**names: object) -> None:
+    """Run the examples of all public functions' docstrings, one after the other."""
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said = io.StringIO()
+    for module, functions in EXAMPLES.items():
+        home = importlib.import_module(f"superworkflow.{module}")
+        for name in functions:
+            (found,) = doctest.DocTestFinder(recurse=False).find(getattr(home, name), name, home, names)
+            assert found.examples
+            runner.run(found, out=said.write, clear_globs=False)
+    assert not runner.summarize(verbose=False).failed, said.getvalue()
 
 
 def test_options_and_deployments(

@@ -23,13 +23,16 @@ def edges(value: Any) -> Converted | None:
     - an array or tensor [edges, 2], or [edges, 3] with weights; or [2, edges];
     - a sparse adjacency matrix of SciPy: its entries are the weights;
     - a graph of NetworkX or igraph, by its nodes' names and the edges' `weight`; a directed one implies `directed`;
-    - anything with an `edge_index` [2, edges], such as PyG's `Data`.
+    - anything with an `edge_index` [2, edges], such as PyG's `Data`;
+    - a graph of DGL with one type of edges; their weights are its `edata["weight"]`.
 
     Raises:
-        UserError: an array of another shape, or ends that are no whole numbers.
+        UserError: an array of another shape, ends that are no whole numbers, or a graph of several types.
     """
     if hasattr(value, "edge_index"):
         value = value.edge_index
+    elif hasattr(value, "canonical_etypes"):
+        return _of_dgl(value), ()
     elif hasattr(value, "get_edgelist"):
         return _of_igraph(value), _direction(value)
     elif hasattr(value, "edges") and hasattr(value, "adj"):
@@ -107,6 +110,14 @@ def _of_igraph(graph: Any) -> dict[str, Any]:
     names = np.asarray(graph.vs["name"]) if "name" in graph.vs.attributes() else np.arange(graph.vcount())
     weights = graph.es["weight"] if "weight" in graph.es.attributes() else None
     return _columns(names[ends[:, 0]], names[ends[:, 1]], weights)
+
+
+def _of_dgl(graph: Any) -> dict[str, Any]:
+    if len(graph.canonical_etypes) != 1:
+        raise UserError("a graph with several types of edges", where="edges", value=", ".join(graph.etypes),
+                        remedy="Give it as graph, or one type of it")  # fmt: skip
+    source, target = map(_array, graph.edges(order="eid"))
+    return _columns(source, target, _array(graph.edata["weight"]) if "weight" in graph.edata else None)
 
 
 def _direction(graph: Any) -> tuple[str, ...]:

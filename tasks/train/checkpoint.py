@@ -35,7 +35,8 @@ class TrainingPosition:
         epoch, step: next epoch and step.
         losses: losses of the steps done, by epoch.
         epochs: reported row of each finished epoch.
-        best: epoch whose weights are kept, from 1; 0 for none yet.
+        first: validation row of the first weights, as epoch 0, where they may be kept; else empty.
+        best: epoch whose weights are kept, from 1; 0 for none yet, or for the first weights.
         worse: epochs since the last better one.
         saves: number of saves.
     """
@@ -46,9 +47,22 @@ class TrainingPosition:
     step: _Count = 0
     losses: list[list[float]] = field(default_factory=list)
     epochs: list[dict[str, float]] = field(default_factory=list)
+    first: dict[str, float] = field(default_factory=dict)
     best: _Count = 0
     worse: _Count = 0
     saves: _Count = 0
+
+    @property
+    def has_best(self) -> bool:
+        """True if weights are kept."""
+        return self.best > 0 or bool(self.first)
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """Row of the kept weights; without any that of the last epoch."""
+        if self.best == 0 and self.first:
+            return self.first
+        return self.epochs[self.best - 1]
 
     @property
     def slot(self) -> str:
@@ -162,7 +176,7 @@ def read_checkpoint(
             [_states_of(number, parts["optimizer"]) for number in range(len(optimizers))],
         )
         network.check(saved.weights)
-        if saved.best or position.best:
+        if saved.best or position.has_best:
             network.check(saved.best)
         for optimizer, given in zip(optimizers, saved.states, strict=True):
             optimizer.check(given)

@@ -208,7 +208,7 @@ class DistributedGroup:
             saved = read_checkpoint(self._kept, position, self._network, self.optimizers[:1], log)
             tables = read_tables(self._kept, self._slot(position), self._partition.parts, self.tables,
                                  self.optimizers[-1],
-                                 position.best > 0, self._worker.log)  # fmt: skip
+                                 position.has_best, self._worker.log)  # fmt: skip
         elif self._worker.load(STATE) is not None:
             log(ANOTHERS)
         lacking = torch.tensor([float(saved is None or tables is None)])

@@ -1,4 +1,4 @@
-"""Diverging link prediction: a validation loss that ends far above that of guessing."""
+"""Links that training made worse: a validation loss far above that of guessing, or first weights that are kept."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
         rate: learning rate.
 
     Raises:
-        UserError: the training loss is above that of guessing too, and the AUC of the kept epoch is within two
-            standard errors of guessing (those of the Mann-Whitney statistic of as many pairs of each kind).
+        UserError: the training loss is above that of guessing too, and the AUC of every epoch is within two standard
+            errors of guessing (those of the Mann-Whitney statistic of as many pairs of each kind).
     """
     if task.head.task != LINKS:
         return []
@@ -35,12 +35,30 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
     if min(losses[-EPOCHS:]) <= limit or not is_rising:
         return []
     course = f"{losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last, {guess:.2f} by guessing"
-    kept = position.epochs[position.best - 1][f"validation_{task.figure}"]
+    best = max(row[f"validation_{task.figure}"] for row in position.epochs)
     is_lost = position.epochs[-1]["loss"] > guess  # of what is trained on: it did not just overfit
-    if is_lost and kept <= 0.5 + 2 * ((2 * items + 1) / (12 * items**2)) ** 0.5:
+    if is_lost and best <= 0.5 + 2 * ((2 * items + 1) / (12 * items**2)) ** 0.5:
         raise UserError(
             f"training diverged (validation loss {course}), and no epoch is better than guessing",
             where="train.learning_rate", value=rate, remedy="Lower train.learning_rate",
         )  # fmt: skip
-    what = f"the validation loss rose above that of guessing ({course}); epoch {position.best} is kept"
+    kept = f"epoch {position.best} is" if position.best else "the first weights are"
+    what = f"the validation loss rose above that of guessing ({course}); {kept} kept"
     return [InputWarning(what, "train.learning_rate", str(rate), "If predictions are poor, lower train.learning_rate")]
+
+
+def untrained(position: TrainingPosition, figure: str) -> list[InputWarning]:
+    """Warning that no epoch is better than the first weights, which are kept; none if one is.
+
+    Args:
+        position: where training ended.
+        figure: name of the figure that is compared, in the rows of epochs.
+    """
+    if position.best or not position.first:
+        return []
+    best = max(row[figure] for row in position.epochs)
+    return [InputWarning(
+        "training did not help: the first weights rank links best and are kept", figure,
+        f"{position.first[figure]:.4f} with first weights, {best:.4f} after an epoch at most",
+        "Compare train.model=sage and gcn, or lower train.learning_rate",
+    )]  # fmt: skip

@@ -170,10 +170,10 @@ def write_results(output: FileWriter, trainer: Trainer, weights: Mapping[str, ND
     task.save(output)
     _write_losses(output, position.losses)
     output.json(HISTORY_FILE, position.epochs)
-    best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
+    best, shape = position.kept, network.shape
     return {
         "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers, "weighted": int(bool(shape.weight)),
-        "epochs": len(position.epochs), "best_epoch": position.best or len(position.epochs),
+        "epochs": len(position.epochs), "best_epoch": int(best["epoch"]),
         "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
         **{f"chosen_{name}": getattr(trainer.params, name) for name in TrainingSchedule._fields},

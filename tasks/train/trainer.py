@@ -23,10 +23,10 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
-from superworkflow.tasks.train.divergence import divergence
+from superworkflow.tasks.train.divergence import divergence, untrained
 from superworkflow.tasks.train.learning_rates import rate_of
 from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
-from superworkflow.tasks.train.model_selection import ModelSelection
+from superworkflow.tasks.train.model_selection import FIGURE, ModelSelection
 from superworkflow.tasks.train.optimizers import Optimizer, clip
 from superworkflow.tasks.train.params import ALL, ConcreteTrainParams
 
@@ -144,6 +144,8 @@ class Trainer:
         """
         keep_memory()
         position = self.position
+        if self._may_keep_first and position == TrainingPosition():
+            self._keep_first()
         self._selection = ModelSelection(self.params.kept_by, self._figure, position.epochs)
         self._stream = self.source.batches(self._schedule(position.epoch, position.step))
         while position.epoch < self.params.epochs and not self._is_over():
@@ -159,6 +161,7 @@ class Trainer:
             self._end_epoch()
             self._save_if_due()
         if self.best.network:
+            self.warnings += untrained(position, self._figure)
             self.warnings += divergence(self.task, position, len(self._validate), self.params.learning_rate)
             self.network.load_arrays(self.best.network)
             self.group.load_rows(self.best.rows)
@@ -206,6 +209,22 @@ class Trainer:
         steps = _steps(items, VALIDATED_AT_ONCE, random_streams.VALIDATION, 0, 0)
         return self._judged(self.source.batches(steps), len(items))
 
+    @property
+    def _may_keep_first(self) -> bool:
+        """True if first weights may be the best ones: of links, which share neighbours, whatever nodes' rows are."""
+        return self.task.figure == "auc" and self.params.kept_by == FIGURE and len(self._validate) > 0
+
+    def _keep_first(self) -> None:
+        """Keep the first weights until an epoch has a better figure."""
+        loss, figure = self.judge(self._validate)
+        self.position.first = {"epoch": 0.0, "loss": loss, "validation_loss": loss, self._figure: figure}
+        self._progress.log(f"first weights: {self._figure.replace('_', ' ')} {figure:.4f}")
+        self._keep()
+
+    def _keep(self) -> None:
+        weights = {name: np.array(values) for name, values in self.network.arrays().items()}
+        self.best = TrainedWeights(weights, self.group.rows())
+
     def _is_over(self) -> bool:
         return bool(self.params.patience) and self.position.worse >= self.params.patience
 
@@ -219,10 +238,9 @@ class Trainer:
             row |= {"validation_loss": loss, self._figure: figure}
             verdict = self._selection.compare(row)
             position.worse = 0 if verdict.is_better else position.worse + 1
-            if verdict.is_kept:
+            if verdict.is_kept and figure > position.first.get(self._figure, -math.inf):
                 position.best = position.epoch + 1
-                weights = {name: np.array(values) for name, values in self.network.arrays().items()}
-                self.best = TrainedWeights(weights, self.group.rows())
+                self._keep()
         position.epochs.append(row)
         if len(position.epochs) * self.steps < EARLY_STEPS + self.steps:  # later ones are in the stage's stats
             log_warnings(self._progress, loss_warnings(self.task.head, position.epochs, self.steps))

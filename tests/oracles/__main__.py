@@ -1,8 +1,6 @@
 """`make oracles`: every check against others' software, one after the other; the first that fails ends it.
 
-python -m tests.oracles [ogb] [graphs] [tfgnn] [defaults]
-
-`defaults` trains for hours of CPU, so it runs only where it is named.
+python -m tests.oracles [movielens] [ogb] [graphs] [tfgnn]
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from superworkflow.tasks.lib.generators.mag import generate_mag
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.importers.ogb import convert_ogb
 from tests.oracles.environments import run_in
-from tests.oracles.gnn_defaults import check_defaults
 from tests.oracles.movielens import check_movielens
 from tests.oracles.toy import write_toy
 from tests.tasks.planetoid import write_planetoid
@@ -126,9 +123,8 @@ def check_graphs(folder: Path) -> None:
 
 
 CHECKS = {"movielens": check_movielens, "ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}
-LONG = {"defaults": check_defaults}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:
         with tempfile.TemporaryDirectory() as made:
-            (CHECKS | LONG)[name](Path(made) / name)
+            CHECKS[name](Path(made) / name)

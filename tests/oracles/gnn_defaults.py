@@ -25,12 +25,11 @@ from superworkflow.tasks.lib.gnn.features import features_of, width_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train.params import TrainParams
-from tests.oracles.environments import ROOT, run_in
+from tests.oracles.environments import run_in
 from tests.oracles.gnn_cases import cases, write_case
 from tests.tasks.index_helpers import run_stage
 
 MODELS, SEEDS, POINT = ("gcn", "gat", "sage"), 3, 0.01
-RESULTS = ROOT / ".oracles" / "defaults.jsonl"
 
 
 def accuracy(graph: Dataset, folder: Path, given: dict[str, Any]) -> float:
@@ -72,7 +71,7 @@ def compare(graph: Dataset, folder: Path, model: str, seeds: int) -> dict[str, l
 
 
 def check_defaults(
-    folder: Path, results: Path = RESULTS, names: Sequence[str] = (), models: Sequence[str] = MODELS, seeds: int = SEEDS
+    folder: Path, results: Path, names: Sequence[str] = (), models: Sequence[str] = MODELS, seeds: int = SEEDS
 ) -> None:
     """Print both accuracies on each graph; ours must not be more than a point below PyG's.
 

@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of
-from superworkflow.tasks.train.divergence import divergence
+from superworkflow.tasks.train.divergence import divergence, untrained
 from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.run import task_of
 from tests.tasks.gnn_graphs import one_kind, two_kinds
@@ -230,6 +230,17 @@ def test_training_that_diverges(tmp_path, one):
         run_stage(STAGE, {**SMALL, "epochs": 6, "learning_rate": 10}, given, tmp_path / "refused", cpu=1)
     assert "train.learning_rate" in str(refused.value)
     assert not list((tmp_path / "refused").glob("**/manifest.json"))
+
+
+def test_first_weights_are_kept_where_no_epoch_is_better(tmp_path, one):
+    given = {"graph": path_of(one.dataset)}
+    params = {**SMALL, "epochs": 1, "learning_rate": 1e-9}
+    made = run_stage(STAGE, params, given, tmp_path / "train", cpu=1)
+    assert made.stats["best_epoch"] == 0
+    assert any("the first weights rank links best" in str(value) for value in made.stats.values())
+    course = TrainingPosition(epochs=[{"epoch": 1.0, "validation_auc": 0.7}], first={"validation_auc": 0.6}, best=1)
+    assert course.kept["validation_auc"] == 0.7
+    assert untrained(course, "validation_auc") == []
 
 
 def _course(losses: list[float], figure: float) -> TrainingPosition:

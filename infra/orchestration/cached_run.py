@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 import tomllib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -32,7 +34,11 @@ def needs_no_flow(request: Request) -> bool:
 
 
 def _may_name_server() -> bool:
-    """Read Prefect's sources of settings without importing it."""
+    """Ask Prefect if this process has imported it, else read its sources of settings."""
+    if "prefect" in sys.modules:
+        from superworkflow.infra.orchestration.server import page
+
+        return bool(page(""))
     if "PREFECT_API_URL" in os.environ:
         return bool(os.environ["PREFECT_API_URL"])  # set and empty means unset
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
@@ -65,12 +71,10 @@ def run_cached(
         launcher: prepared.
         listener: follows the run; see `infra.orchestration.flow.Listener`.
         finish: last step, after all stages.
-        name: of the run; made up when None.
+        name: of the run; by default that of the superworkflow with the time.
     """
-    import coolname  # as Prefect names its runs
-
-    started = time.monotonic()
-    run = begin_record(request, tracker, name or coolname.generate_slug(2))
+    started, now = time.monotonic(), datetime.now(UTC)
+    run = begin_record(request, tracker, name or f"{request.superworkflow.name} {now:%Y-%m-%d %H:%M:%S}")
     nodes = list(request.diagram.nodes.values())
     with holding(request.store.root, run.run_id or uuid4().hex) as hold:
         try:

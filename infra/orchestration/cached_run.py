@@ -63,7 +63,7 @@ def run_cached(
     finish: Callable[[RunRecord, Tracker], None],
     name: str | None,
 ) -> RunRecord:
-    """Record a run of cached stages; a dataset that is removed meanwhile is made again.
+    """Record a run of cached stages; a dataset that is removed during it is made again.
 
     Args:
         request: of the run.

@@ -164,10 +164,10 @@ def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | Non
 
 def _print_addresses(out: Console, run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
     """Print the addresses of this run on running servers, else the command that starts one."""
-    out.print("\nView this run:")
+    lines = []
     if run.page:
         lines = [(run.page, "in Prefect")]
-    else:
+    elif run.flow_run_id:
         page = f"http://127.0.0.1:4200/runs/flow-run/{run.flow_run_id}"
         lines = [(f"{program('prefect')} server start", f"then {page}")]
     if tracking_uri and tracking_page:
@@ -182,6 +182,8 @@ def _print_addresses(out: Console, run: RunRecord, tracking_uri: str | None, tra
         else:
             start = f"{program('superworkflow')} dashboard --store {shlex.quote(run.store)}"
             lines.append((start, f"then {page}"))
+    if lines:
+        out.print("\nView this run:")
     for what, note in lines:
         out.print(f"    {escape(what)}    # {escape(note)}", soft_wrap=True)
 

@@ -47,15 +47,11 @@ class Execution:
         request.store.check_writable()
         self._launcher = launcher = _Cancellable(make_launcher(request.profile))
         launcher.prepare(request.missing_stages(), request.store.uri)
-        from superworkflow.infra.orchestration.server import connect
-
-        api = connect()  # while it starts, the other libraries are imported
         from superworkflow.dashboards.report import attach_pictures
-        from superworkflow.infra.orchestration.flow import make_flow
+        from superworkflow.infra.orchestration.cached_run import needs_no_flow, run_cached
 
         self._request, self._formats = request, formats
-        self.tracker, self.tracking_uri = _tracker(request, tracked)  # one that is down is said before anything starts
-        api.result()
+        finish = partial(attach_pictures, outcomes=request.superworkflow.outcomes)
         listeners: list[Callable[[str, Event], None]] = [RunDisplay(request)] if printed else []
         listeners += [listener] if listener is not None else []
 
@@ -63,11 +59,25 @@ class Execution:
             for each in listeners:
                 each(node, event)
 
-        self._flow = make_flow(
-            request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=follow,
-            finish=partial(attach_pictures, outcomes=request.superworkflow.outcomes), run_name=name,
-            launcher=lambda _: launcher, prepared=True,
+        if needs_no_flow(request):
+            self.tracker, self.tracking_uri = _tracker(request, tracked)
+            self._work: Callable[[], RunRecord] = partial(
+                run_cached, request, self.tracker, launcher, follow, finish, name
+            )
+            return
+        from superworkflow.infra.orchestration.server import connect
+
+        api = connect()  # while it starts, the other libraries are imported
+        from superworkflow.infra.orchestration.flow import make_flow
+        from superworkflow.infra.orchestration.parameters import flow_parameters
+
+        self.tracker, self.tracking_uri = _tracker(request, tracked)  # one that is down is said before anything starts
+        api.result()
+        flow = make_flow(
+            request.superworkflow, request=request, tracker=lambda _: self.tracker, listener=follow, finish=finish,
+            run_name=name, launcher=lambda _: launcher, prepared=True,
         )  # fmt: skip
+        self._work = lambda: flow(**flow_parameters(request))
 
     def run(self, last_words: str = "") -> RunRecord:
         """Run the stages in order; complete ones are kept whatever happens.
@@ -79,11 +89,9 @@ class Execution:
             SuperworkflowError: a stage failed, or its input is bad; `Stopped` after `cancel`.
             Interrupted: by a signal.
         """
-        from superworkflow.infra.orchestration.parameters import flow_parameters
-
         with interruptible(last_words):
             try:
-                record: RunRecord = self._flow(**flow_parameters(self._request))
+                record = self._work()
             except Exception:
                 if self._launcher.is_cancelled:  # Prefect has an error of its own for it
                     raise Stopped(CANCELLED) from None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from prefect import get_run_logger
-
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.storage.dataset import Dataset
@@ -52,6 +50,8 @@ def measure_drift(request: Request, run: RunRecord, before: Mapping[str, str], r
         if found is not None:
             datasets[name] = found
         elif before:
+            from prefect import get_run_logger  # a run outside of flows compares nothing
+
             get_run_logger().warning("drift: the earlier dataset of %s is not in this store", name)
     diagram = request.diagram.copy()
     added = drift.diagram(diagram, dict(diagram.nodes), datasets) if datasets else None

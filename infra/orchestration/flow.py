@@ -5,7 +5,6 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,15 +24,14 @@ from superworkflow.infra.base.errors import StageFailed, Stopped, SuperworkflowE
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.config.profile import Profile
 from superworkflow.infra.config.request import Request, check_machine
-from superworkflow.infra.contract.code_file import INPUT
 from superworkflow.infra.contract.diagram import Node
-from superworkflow.infra.contract.metrics import METRICS_TAG, drift_texts, figures, metrics_text
+from superworkflow.infra.contract.metrics import drift_texts, figures
 from superworkflow.infra.contract.progress import Course, LogLines, progress_text
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.orchestration.budget import keep_to_budget
-from superworkflow.infra.orchestration.comparison_nodes import dataset_digests, measure_drift
+from superworkflow.infra.orchestration.comparison_nodes import measure_drift
 from superworkflow.infra.orchestration.deployed_run import (
     REJECTED_TAG,
     DeployedRun,
@@ -42,20 +40,17 @@ from superworkflow.infra.orchestration.deployed_run import (
     nothing_new,
     skip_backlog,
 )
-from superworkflow.infra.orchestration.export import output_uri
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import behind, register_and_promote, terms_of, warm
-from superworkflow.infra.orchestration.run_node import run_node, used_datasets, used_sources
+from superworkflow.infra.orchestration.run_node import run_node, used_datasets
+from superworkflow.infra.orchestration.run_record import begin_record, close_record, name_outputs
 from superworkflow.infra.orchestration.server import ask_once, page
-from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.holds import holding
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.links import dashboard_page
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
-from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG
 
 Listener = Callable[[str, Event], None]
 """Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""
@@ -147,29 +142,14 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
     deployed: DeployedRun | None,
 ) -> RunRecord:
-    started, began = time.monotonic(), time.time()
+    started = time.monotonic()
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
-    flow_run_id, name = str(context.flow_run.id), context.flow_run.name
-    tags = {
-        f"superworkflow.source.{key}": request.origins.get(key, source.uri) for key, source in request.sources.items()
-    }
-    if (code := request.superworkflow.code) is not None:
-        tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
-    tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
-    tags["superworkflow.flow_run_id"] = flow_run_id
-    tags |= deployed.tags() if deployed is not None else {}
-    if compared := dataset_digests(request):
-        tags[DATASETS_TAG] = json.dumps(compared)
-    tags[CHANGED_TAG] = json.dumps(request.changed_params())
-    declared = request.superworkflow.metrics
-    tags[METRICS_TAG] = metrics_text(declared)
-    run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
-    run = RunRecord(
-        run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
-        sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
-        began=began,
+    flow_run_id = str(context.flow_run.id)
+    run = begin_record(
+        request, tracker, context.flow_run.name, flow_run_id, page(f"runs/flow-run/{flow_run_id}"),
+        deployed.tags() if deployed is not None else {},
     )  # fmt: skip
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
@@ -182,7 +162,7 @@ def _execute(
         try:
             tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))
-            _outputs(request, run)
+            name_outputs(request, run, get_run_logger().warning)
             if deployed is not None and not request.superworkflow.registered:
                 measure_drift(request, run, tracker.last_datasets(deployed.id), run_nodes)
             run.decisions += register_and_promote(request, run, tracker, terms_of(request, deployed), run_nodes)
@@ -203,18 +183,12 @@ def _execute(
 
 
 def _close(tracker: Tracker, run: RunRecord, error: BaseException) -> None:
-    """Close the run's record. Errors of this must not hide the one that ended the run."""
+    """Close the run's record."""
     if isinstance(error, KeyboardInterrupt):
         ask_once()
-    try:
-        if isinstance(error, TerminationSignal):  # how a worker cancels
-            tracker.stop("interrupted by SIGTERM", run)
-        elif isinstance(error, Stopped | KeyboardInterrupt):
-            tracker.stop(str(error) or "interrupted", run)
-        else:
-            tracker.fail(str(error) or type(error).__name__, run)
-    except Exception as fault:
-        get_run_logger().warning("the record of this run could not be closed: %s", fault)
+    if isinstance(error, TerminationSignal):  # how a worker cancels
+        error = Stopped("interrupted by SIGTERM")
+    close_record(tracker, run, error, get_run_logger().warning)
 
 
 def _run_stages(
@@ -321,18 +295,6 @@ def _cause(node: str, state: State[Any]) -> BaseException:
     if isinstance(result, BaseException):
         return result
     return StageFailed(node, state.message or "the task ended without a result")
-
-
-def _outputs(request: Request, run: RunRecord) -> None:
-    """Name the files that people look for."""
-    by_name = {record.name: record for record in run.stages}
-    for title, (node, name) in request.superworkflow.outputs.items():
-        if node in by_name:  # a trial of a sweep runs no more than its objective needs
-            uri = output_uri(Dataset.open(Location.of(by_name[node].output)), name)
-            if uri is None:
-                get_run_logger().warning("the dataset of %s has no %s, which is to be its output", node, name)
-            else:
-                run.outputs[title] = uri
 
 
 def _table_artifact(run: RunRecord, url: str | None) -> None:

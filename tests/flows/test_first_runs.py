@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def without_server(tmp_path: Path, graph_files: tuple[Path, Path]) -> CommandLin
     return CommandLine(tmp_path / "store", *graph_files, environment)
 
 
-def _ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, object]]:
+def _ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     answers = [process.communicate(timeout=400) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(err for _, err in answers)
     for _, err in answers:
@@ -28,7 +29,7 @@ def _ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, object]]:
 
 
 def test_first_runs_at_once(without_server: CommandLine, tmp_path: Path) -> None:
-    """Each of them makes the two databases or finds them made."""
+    """Each makes the two databases or finds them made. A later one, whose stages are cached, needs no Prefect."""
     settings = ("--json", "--set", "node2vec.link_prediction=false")
     first = _ended([without_server.start("run", *settings) for _ in range(2)])
     with sqlite3.connect(without_server.store / "mlflow" / "mlflow.db") as database:
@@ -39,3 +40,11 @@ def test_first_runs_at_once(without_server: CommandLine, tmp_path: Path) -> None
         states = database.execute("SELECT id, state_type FROM flow_run").fetchall()
     assert {state for _, state in states} == {"COMPLETED"}
     assert len(states) == 2
+    (cached,) = _ended([without_server.start("run", *settings)])
+    assert {stage["state"] for stage in cached["stages"]} == {"cached"}
+    assert (cached["flow_run_id"], cached["metrics"]) == ("", first[0]["metrics"])
+    with sqlite3.connect(without_server.store / "mlflow" / "mlflow.db") as database:
+        kept = database.execute("SELECT status FROM runs WHERE run_uuid = ?", (cached["run_id"],)).fetchall()
+    assert kept == [("FINISHED",)]
+    with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as database:
+        assert database.execute("SELECT count(*) FROM flow_run").fetchone() == (2,)

@@ -31,9 +31,10 @@ def read_artifact(client: MlflowClient, run_id: str, path: str, root: str = "") 
         path: below `root`.
         root: URI of the run's artifacts; asked for where it is empty.
     """
-    if root and is_local_uri(root):
+    if root and is_local_uri(root):  # type: ignore[no-untyped-call]
         with suppress(MlflowException, OSError):
-            return Path(LocalArtifactRepository(root).download_artifacts(path)).read_bytes()
+            file = LocalArtifactRepository(root).download_artifacts(path)  # type: ignore[no-untyped-call]
+            return Path(file).read_bytes()
         return None
     with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:
         try:

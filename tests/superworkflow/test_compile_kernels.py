@@ -53,6 +53,8 @@ STOOD_IN_FOR = {
     "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
     "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
     "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
+    "superworkflow.tasks.lib.formats.crc32c.crc32c": "checksums by tables",
+    "superworkflow.tasks.lib.formats.crc32c.masked_crc32c": "checksums by tables",
     "superworkflow.tasks.lib.formats.tfrecord.find_records": "checksums by tables",
 }
 """Kernels that ask for instructions of x86, and what they do on a processor without these."""

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 
 
 @contextmanager
-def replacing(target: Location) -> Iterator[Path]:
+def replacing(target: Location, earlier: Collection[str] | None = None) -> Iterator[Path]:
     """A path to write a file or folder to, which takes the place of `target` at the end; after an error nothing has.
 
     On this machine it is renamed, so no reader sees half of it. A folder in a bucket is there file by file.
+
+    Args:
+        target: what is replaced.
+        earlier: names of all files that a folder there may have; None where it is ours, whatever it has.
+
+    Raises:
+        UserError: it is a folder with other files.
     """
+    if earlier is not None and (others := set(target.walk_files()) - set(earlier)):
+        raise UserError("a folder with other files is not replaced", where=target.uri, value=min(others),
+                        remedy="Give a path where nothing is")  # fmt: skip
     final = target.local_path
     if final is not None:
         final.parent.mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _STAGING = "superworkflow_result"
 _LIBRARIES = {".parquet": "pyarrow", ".lance": "lancedb", ".faiss": "faiss"}
 """Package that writes files, by their ending."""
+_FAISS_FILES = ("index.faiss", "rows.parquet")
 _REMEDY = "Give postgresql://…?table=NAME, or a path or URI that ends in .parquet, .lance or .faiss"
 _MODES = ("upsert", "replace")
 
@@ -86,7 +87,7 @@ def _ending(text: str) -> str:
 
 
 def _to_parquet(tables: Iterable[pa.Table], target: Location) -> int:
-    with replacing(target) as path:
+    with replacing(target, ()) as path:
         return write_parquet(tables, path, store_schema=True)
 
 
@@ -135,10 +136,11 @@ def _to_faiss(tables: Iterable[pa.Table], target: Location) -> int:
             index.add(vectors)
             yield rest
 
-    with replacing(target) as path:
+    with replacing(target, _FAISS_FILES) as path:
         path.mkdir()
-        count = write_parquet(rows(), path / "rows.parquet", store_schema=True)
-        faiss.write_index(index, str(path / "index.faiss"))
+        vectors, others = (path / name for name in _FAISS_FILES)
+        count = write_parquet(rows(), others, store_schema=True)
+        faiss.write_index(index, str(vectors))
         return count
 
 

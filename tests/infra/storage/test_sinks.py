@@ -75,6 +75,20 @@ def test_refused(columns: dict[str, list[object]], words: str, ending: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["served.parquet", "served.faiss"])
+def test_a_folder_of_others_is_kept(store: Store, name: str) -> None:
+    """Data in several files often are a folder whose name ends in .parquet."""
+    if name.endswith("faiss"):
+        pytest.importorskip("faiss")
+    store.root.join(name).make()
+    theirs = store.root.join(name, "part-0.parquet")
+    theirs.write_atomic("theirs")
+    with pytest.raises(UserError, match=r"a folder with other files is not replaced \(got 'part-0.parquet'\)"):
+        write_table(_tables(), store.root.join(name).uri)
+    assert store.root.join(name).walk_files() == ["part-0.parquet"]
+    assert theirs.read_text() == "theirs"
+
+
 def test_without_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"v\.lance: needs lancedb, which is not installed.*superworkflow\[vectors\]"):

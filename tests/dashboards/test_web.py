@@ -62,6 +62,7 @@ def said() -> list[str]:
 def page(browser: Browser, said: list[str]) -> Iterator[Page]:
     """A tab."""
     with browser.new_page() as page:
+        page.set_default_timeout(120_000)  # the first page of sweeps imports Optuna, on a busy machine for a minute
         _listen(page, said)
         yield page
 

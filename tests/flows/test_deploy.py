@@ -251,13 +251,38 @@ def test_scheduled_run_starts_by_itself(command_line: CommandLine, prefect_api: 
     assert list(command_line.store.glob("embed/*/manifest.json"))
 
 
+WAITS = '''
+"""A stage that ends when it is ended, and takes no processor until then."""
+import time
+
+from superworkflow import Diagram, Input, Output, Source, Stage, StageRun, Superworkflow
+
+
+def wait(job: StageRun) -> Output:
+    time.sleep(3600)
+    return Output(rows=1)
+
+
+WAIT = Stage(name="wait", run=wait, inputs={"edges": Input("a file", file=True)})
+
+
+def diagram(flow: Diagram, edges: Source) -> None:
+    flow.stage(WAIT, edges=edges)
+
+
+SUPERWORKFLOW = Superworkflow(
+    name="waiting", help="waits", stages=(WAIT,), sources={"edges": "a file"}, diagram=diagram
+)
+'''
+
+
 @pytest.mark.usefixtures("worker")
 def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
-    (one := tmp_path / "one.yaml").write_text("default: {resources: {cpu: 1}}")  # it works until it is ended
-    more = ["--set", "embed.epochs=10000", "--profile", str(one), "--json"]
-    deployment = _deploy(command_line, "nightly", *more).document["id"]
-    run = start_run(prefect_api, deployment)
-    eventually(lambda: task_states(prefect_api, run).get("embed") == "Running" and stages_at(command_line.store))
+    (code := tmp_path / "waiting.py").write_text(WAITS)
+    arguments = ["deploy", str(code), "--name", "nightly", "--pool", POOL, "--edges", str(command_line.edges)]
+    arguments += ["--store", str(command_line.store), "--json"]
+    run = start_run(prefect_api, _answer(arguments, command_line).document["id"])
+    eventually(lambda: task_states(prefect_api, run).get("wait") == "Running" and stages_at(command_line.store))
     cancel_run(prefect_api, run)
     wait_for_state(prefect_api, run, "Cancelled")
     eventually(lambda: not stages_at(command_line.store))
@@ -284,7 +309,10 @@ def _arguments(command_line: CommandLine, name: str, *more: str) -> list[str]:
 
 
 def _deploy(command_line: CommandLine, name: str, *more: str, expect: int = 0) -> Answer:
-    arguments = _arguments(command_line, name, *more)
+    return _answer(_arguments(command_line, name, *more), command_line, expect)
+
+
+def _answer(arguments: list[str], command_line: CommandLine, expect: int = 0) -> Answer:
     done = warm.run(arguments, env=os.environ | command_line.environment, timeout=120)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stderr[-4000:]}"
     return Answer(done.returncode, done.stdout, done.stderr)

@@ -16,20 +16,21 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
-# The longest parts of the suite, to which tests/cluster/test_images.py belongs; `make test SLOW=` leaves them out, as CI does.
+# The longest parts of the suite, to which tests marked `slow` belong; `make test SLOW=` leaves them out, as CI does.
 SLOW := test-servers test-checked
+CHOSEN = $(if $(SLOW),,-m "not slow")
 
 test: $(DEV) $(SPARK)  ## the whole test suite; tests that wait for a cluster or servers run in parallel with the rest
 	$(MAKE) --jobs 4 test-here test-cluster test-kernels test-s3 $(SLOW)
 
 test-here: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25 --ignore tests/cluster --ignore tests/servers --ignore tests/kernels $(CHOSEN)
 
 oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest tests/cluster $(if $(SLOW),,--ignore tests/cluster/test_images.py)
+	$(BIN)/python -m pytest tests/cluster $(CHOSEN)
 
 test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers

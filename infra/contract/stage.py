@@ -82,7 +82,8 @@ class Input:
             ValueError: the input is a dataset, or another stage has declared the source otherwise.
         """
         if not self.is_source:
-            raise ValueError(f"{source.uri} is a source, and the input is to be a dataset: {self.help}")
+            raise ValueError(f"{source.uri} is a source, and this input takes a dataset ({self.help}): declare it with "
+                             "file=True, folder=True, parts=True or tables")  # fmt: skip
         source.read_as(
             file=self.file or self.parts, folder=self.folder or self.parts, tables=self.tables, inside=self.inside
         )

@@ -12,6 +12,21 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 
 
+def check_replaceable(target: Location, earlier: Collection[str]) -> None:
+    """Refuse a folder that has files of others.
+
+    Args:
+        target: what is to be replaced.
+        earlier: names of all files that a folder there may have.
+
+    Raises:
+        UserError: it has others.
+    """
+    if others := set(target.walk_files()) - set(earlier):
+        raise UserError("a folder with other files is not replaced", where=target.uri, value=min(others),
+                        remedy="Give a path where nothing is")  # fmt: skip
+
+
 @contextmanager
 def replacing(target: Location, earlier: Collection[str] | None = None) -> Iterator[Path]:
     """A path to write a file or folder to, which takes the place of `target` at the end; after an error nothing has.
@@ -25,9 +40,8 @@ def replacing(target: Location, earlier: Collection[str] | None = None) -> Itera
     Raises:
         UserError: it is a folder with other files.
     """
-    if earlier is not None and (others := set(target.walk_files()) - set(earlier)):
-        raise UserError("a folder with other files is not replaced", where=target.uri, value=min(others),
-                        remedy="Give a path where nothing is")  # fmt: skip
+    if earlier is not None:
+        check_replaceable(target, earlier)
     final = target.local_path
     if final is not None:
         final.parent.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
 from tests.java import QUICK_JAVA
 from tests.launcher_cases import WITH_TOYS, Ground, caller_arguments
+from tests.prefect_server import prefect_server
 from tests.s3_servers import make_bucket, s3_access
 
 T = TypeVar("T")
@@ -115,6 +116,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             os.environ["KUBECONFIG"] = before
         if script and (folder / "pids").exists():
             subprocess.run([Path(script).with_name("down.sh"), folder, "--purge"], timeout=120)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """API URL of a Prefect server process that pods reach too."""
+    with prefect_server(cluster.do(node_address), tmp_path_factory.mktemp("prefect")) as url:
+        yield url
 
 
 async def _make_namespace(api: KubernetesApi) -> None:

@@ -93,6 +93,7 @@ def test_check_without_rights(settings: Settings, shared_folder: Path, tmp_path:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_jobs_of_a_killed_run_are_listed_and_removed(
     settings: Settings, ground: Pods, gate: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_file_of_the_user_runs_in_jobs(
     assert manifest["inputs"]["code"]["digest"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_trials_of_a_sweep_are_jobs(
     settings: Settings, flow_store: Path, tmp_path: Path, graph_files: tuple[Path, Path], prefect_api: str

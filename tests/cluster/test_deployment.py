@@ -16,10 +16,9 @@ from mlflow import MlflowClient
 
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from tests import warm
-from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
+from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings
 from tests.flows.command_line import SMALL, STAGES
 from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
-from tests.prefect_server import prefect_server
 
 ACCOUNT, WORKER = "superworkflow", "superworkflow-worker"
 POOL = "cluster-tests"
@@ -29,13 +28,6 @@ _PATHS = {
     "Role": f"{_RBAC}/roles",
     "RoleBinding": f"{_RBAC}/rolebindings",
 }
-
-
-@pytest.fixture(scope="module")
-def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """API of a Prefect server that pods reach."""
-    with prefect_server(cluster.do(node_address), tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +78,19 @@ def store(shared_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def worker(server: str, account: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def worker(prefect_api: str, account: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A real worker, which has no more rights than the shipped account."""
     environment = {
-        "PREFECT_API_URL": server, "KUBECONFIG": str(account),
+        "PREFECT_API_URL": prefect_api, "KUBECONFIG": str(account),
         "PREFECT_INTEGRATIONS_KUBERNETES_OBSERVER_NAMESPACES": NAMESPACE,
     }  # fmt: skip
     pool = {"name": POOL, "type": "kubernetes"}
-    ask("POST", f"{server}/work_pools/", pool).raise_for_status()  # `--update-pool` gives it its template
+    ask("POST", f"{prefect_api}/work_pools/", pool).raise_for_status()  # `--update-pool` gives it its template
     with running_worker(POOL, "kubernetes", tmp_path_factory.mktemp("worker") / "home", environment):
         yield
 
 
-def _deploy(server: str, store: Path, profile: Path, graph: tuple[Path, Path], *more: str) -> str:
+def _deploy(prefect_api: str, store: Path, profile: Path, graph: tuple[Path, Path], *more: str) -> str:
     """Register; the id of the deployment."""
     edges, labels = (store / path.name for path in graph)
     for source, path in zip(graph, (edges, labels), strict=True):
@@ -109,7 +101,7 @@ def _deploy(server: str, store: Path, profile: Path, graph: tuple[Path, Path], *
         "--labels", str(labels), "--json", "--variable", "finished_job_ttl=0",
         "--variable", f"command={sys.executable} -P -m prefect flow-run execute", "--set", *SMALL, *more,
     ]  # fmt: skip
-    environment = os.environ | {"PREFECT_API_URL": server, "MLFLOW_TRACKING_URI": f"sqlite:///{store}/mlflow.db"}
+    environment = os.environ | {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": f"sqlite:///{store}/mlflow.db"}
     done = warm.run(arguments, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     subprocess.run(["chmod", "-R", "a+rwX", store], check=True)  # pods are another user
@@ -127,11 +119,11 @@ def _flow_pod(cluster: Cluster, run: str) -> Json | None:
 
 @pytest.mark.usefixtures("worker")
 def test_run_from_the_deployment(
-    server: str, store: Path, profile: Path, graph_files: tuple[Path, Path], cluster: Cluster
+    prefect_api: str, store: Path, profile: Path, graph_files: tuple[Path, Path], cluster: Cluster
 ) -> None:
     more = ["node2vec.link_prediction=false", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--pause"]
-    deployment = _deploy(server, store, profile, graph_files, *more)
-    run = start_run(server, deployment)
+    deployment = _deploy(prefect_api, store, profile, graph_files, *more)
+    run = start_run(prefect_api, deployment)
     job = eventually(lambda: cluster.jobs(**{"flow-run": run}))[0]
     pod = _flow_pod(cluster, run)
     assert pod is not None
@@ -143,11 +135,11 @@ def test_run_from_the_deployment(
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert container["resources"]["limits"]["memory"]
 
-    wait_for_state(server, run, "Completed")
+    wait_for_state(prefect_api, run, "Completed")
     stages = [name for name in STAGES if "holdout" not in name]
-    assert_tasks(server, run, dict.fromkeys(stages, "Completed"))
+    assert_tasks(prefect_api, run, dict.fromkeys(stages, "Completed"))
     filtered: dict[str, Any] = {"artifacts": {"flow_run_id": {"any_": [run]}}}
-    keys = {each["key"] for each in ask("POST", f"{server}/artifacts/filter", filtered).json()}
+    keys = {each["key"] for each in ask("POST", f"{prefect_api}/artifacts/filter", filtered).json()}
     assert {"stages", "tracking-run"} <= keys
     client = MlflowClient(f"sqlite:///{store}/mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
@@ -163,14 +155,15 @@ def test_run_from_the_deployment(
     eventually(lambda: not _flow_jobs(cluster, run))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_cancelled_from_prefect(
-    server: str, store: Path, profile: Path, graph_files: tuple[Path, Path], cluster: Cluster
+    prefect_api: str, store: Path, profile: Path, graph_files: tuple[Path, Path], cluster: Cluster
 ) -> None:
     more = ["node2vec.link_prediction=false", "embed.epochs=10000", "embed.dimensions=512"]
-    run = start_run(server, _deploy(server, store, profile, graph_files, *more))
+    run = start_run(prefect_api, _deploy(prefect_api, store, profile, graph_files, *more))
     eventually(lambda: [j for j in cluster.jobs(node="embed") if (j.get("status") or {}).get("active")])
-    cancel_run(server, run)
+    cancel_run(prefect_api, run)
     eventually(lambda: not cluster.jobs() and not cluster.pods())
-    wait_for_state(server, run, "Cancelled")
+    wait_for_state(prefect_api, run, "Cancelled")
     eventually(lambda: not _flow_jobs(cluster, run))

@@ -28,7 +28,7 @@ from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
 from tests.docker import DOCKER, build, docker
 from tests.flows.command_line import SMALL, CommandLine
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 KINDS = ("cpu", "torch-cpu", "spark")
 KIND_OF = {
     "index": "cpu", "label": "cpu", "walk": "spark", "prepare": "cpu", "embed": "torch-cpu", "evaluate": "cpu",

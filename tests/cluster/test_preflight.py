@@ -18,6 +18,7 @@ def store(shared_folder: Path) -> str:
     return f"{shared_folder}/store"
 
 
+@pytest.mark.slow
 def test_sizes_that_follow_from_the_graph(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
     """Too large a cap is no fault: a small graph asks for little."""
     auto = {"default": {"resources": {"cpu": "auto", "memory": "auto"}}}
@@ -68,6 +69,7 @@ def test_read_only_store(settings: Settings, shared_folder: Path, store: str, tm
     assert "Read-only file system" in detail
 
 
+@pytest.mark.slow
 def test_quotas_and_nodes_of_each_stage(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.memory": "3Gi", "limits.cpu": "100"}}}

@@ -136,6 +136,7 @@ def test_cancel(spark: Settings, spread: Spread, cluster: Cluster) -> None:
     assert "cancelled" in failures[0]
 
 
+@pytest.mark.slow
 def test_executors_of_a_killed_run_are_removed_with_its_job(spark: Settings, spread: Spread, cluster: Cluster) -> None:
     parent = subprocess.Popen(kubernetes_caller(spread(**FOREVER), spark()), stdout=subprocess.DEVNULL)
     running(cluster, 2)

@@ -276,6 +276,7 @@ SUPERWORKFLOW = Superworkflow(
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
     (code := tmp_path / "waiting.py").write_text(WAITS)

@@ -101,6 +101,7 @@ def test_the_model_answers_with_its_own_code(second: Second, ran: dict[str, Any]
     assert model.metadata.metadata["rmse"] == ran["metrics"]["choose.rmse"]
 
 
+@pytest.mark.slow
 def test_a_sweep_minimizes_what_is_declared_so(second: Second, ran: dict[str, Any], tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text("curved: {degree: [1, 2, 4], penalty: [0.01, 1.0]}\n")

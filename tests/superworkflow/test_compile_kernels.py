@@ -60,6 +60,7 @@ STOOD_IN_FOR = {
 """Kernels that ask for instructions of x86, and what they do on a processor without these."""
 
 
+@pytest.mark.slow
 def test_all_kernels_compile_for_arm(wanted: Wanted) -> None:
     """Nothing is run: a kernel that asks for no instruction of x86 becomes an object file for 64-bit Arm."""
     kernels = dict(compiled_kernels())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,8 @@ from tests.dirty_tree import ROOMS, ROOT, make_dirty_tree, tracked_files
 
 OWN = {"flows/hubs.py", "tasks/hubs/__init__.py"}
 """Modules that a user adds to packages: they belong to the product that is built there."""
+IMPORT_OF_A_ROOM = re.compile(rf"\b(?:from|import)\b[^#\n]*\b(?<!superworkflow\.)(?:{'|'.join(ROOMS)})\b")
+"""A quick look for what may be one; most files have none, and a minute goes into parsing all."""
 IN_ROOMS = (".py", ".yaml", ".ini", ".json", ".properties", ".gz", ".txt", ".html", ".css", ".js", ".svg", ".md")
 
 
@@ -40,15 +43,21 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+def _environment(wheel: Path, name: str) -> Path:
+    """The interpreter of a new environment that has the wheel alone."""
+    environment = wheel.parent / name
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
+    found = environment / "bin" / "python"
+    _pip("--python", str(found), "install", "--no-deps", "--no-index", "--no-compile", str(wheel))
+    return found
+
+
 @pytest.fixture(scope="module")
 def python(wheel: Path) -> Path:
     """The interpreter of an environment that has the wheel, and sees this one's packages but not the checkout."""
-    environment = wheel.parent / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
-    found = environment / "bin" / "python"
-    # First, while it sees nothing else: pip would take the checkout's own installation for an older one.
-    _pip("--python", str(found), "install", "--no-deps", "--no-index", "--no-compile", str(wheel))
-    (site,) = environment.glob("lib/python3*/site-packages")
+    # The wheel first, while it sees nothing else: pip would take the checkout's own installation for an older one.
+    found = _environment(wheel, "environment")
+    (site,) = found.parents[1].glob("lib/python3*/site-packages")
     (site / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # does not read the .pth files in there
     return found
 
@@ -104,10 +113,12 @@ def test_sdist_has_what_a_wheel_is_built_from_and_nothing_else_of_the_tree(sourc
     }  # fmt: skip
 
 
-def test_types_are_seen_by_those_who_use_the_package(python: Path, tmp_path: Path) -> None:
+def test_types_are_seen_by_those_who_use_the_package(wheel: Path, tmp_path: Path) -> None:
+    """Without the packages that it needs, whose types take two minutes to read."""
     (tmp_path / "mine.py").write_text(
         "from superworkflow.infra.base.errors import UserError\nreveal_type(UserError('what').exit_code)\n"
     )
+    python = _environment(wheel, "types")
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--follow-imports=silent",
                "--cache-dir", str(tmp_path / "cache"), "mine.py"]  # fmt: skip
     assert 'Revealed type is "int"' in _run(tmp_path, *command).stdout
@@ -144,7 +155,8 @@ def test_no_file_of_the_checkout_imports_a_room_without_the_package() -> None:
     wrong = []
     for room in ("superworkflow", *ROOMS, "tests"):
         for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            code = path.read_text()
+            for node in ast.walk(ast.parse(code)) if IMPORT_OF_A_ROOM.search(code) else ():
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 if isinstance(node, ast.ImportFrom) and not node.level:
                     names = [node.module or ""]

@@ -54,6 +54,7 @@ def _numbers(outputs: list[str]) -> Counter[int]:
     return Counter(int(line.split()[1]) for out in outputs for line in out.splitlines())
 
 
+@pytest.mark.parametrize("url", [pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"], indirect=True)
 def test_several_processes_make_each_trial_once(url: str, name: str) -> None:
     workers = [_start(url, name, 20, 0.0) for _ in range(3)]
     outputs = [process.communicate(timeout=120) for process in workers]
@@ -64,6 +65,7 @@ def test_several_processes_make_each_trial_once(url: str, name: str) -> None:
     assert {trial.state for trial in trials} == {TrialState.COMPLETE}
 
 
+@pytest.mark.parametrize("url", [pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"], indirect=True)
 def test_killed_process_leaves_its_trial_to_another(url: str, name: str) -> None:
     killed = _start(url, name, 6, 600.0)
     assert killed.stdout is not None
@@ -83,6 +85,7 @@ def test_killed_process_leaves_its_trial_to_another(url: str, name: str) -> None
     assert trials[0].user_attrs["attempts"] == 1
 
 
+@pytest.mark.slow
 def test_trial_that_kills_its_process_is_given_up(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/studies.db"
     for _ in range(3):

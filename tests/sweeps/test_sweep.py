@@ -137,6 +137,7 @@ def test_same_seed_same_trials(sweeps: SweepCommands, grid: Answer) -> None:
     assert second["without_reuse_usd"] > 0
 
 
+@pytest.mark.slow
 def test_quality_and_cost(sweeps: SweepCommands, grid: Answer) -> None:
     limit = sorted(trial["paid_usd"] + trial["reused_usd"] for trial in grid.document["trials"])[1]
     found = sweeps(
@@ -154,6 +155,7 @@ def test_quality_and_cost(sweeps: SweepCommands, grid: Answer) -> None:
     assert all(trial["feasible"] for trial in found["best"])
 
 
+@pytest.mark.slow
 def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> None:
     rates = "0.05, 0.051, 0.052, 0.053, 0.054, 0.00001"
     space = sweeps.space(f"embed: {{epochs: [40], learning_rate: [{rates}]}}")
@@ -174,6 +176,7 @@ def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> 
     assert (run["state"]["type"], run["state"]["message"]) == ("CANCELLED", last["reason"])
 
 
+@pytest.mark.slow
 def test_budget_stops_the_sweep_and_more_money_goes_on(sweeps: SweepCommands, grid: Answer) -> None:
     space = sweeps.space("walk: {p: [0.7, 0.8]}")
     stopped = sweeps(
@@ -233,6 +236,7 @@ SUPERWORKFLOW = Superworkflow(
 """
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_no_number_fails_its_trial_alone(sweeps: SweepCommands, tmp_path: Path) -> None:
     file = tmp_path / "scores.py"
     file.write_text(SCORES)

@@ -89,6 +89,7 @@ def solved(rows: Rows, others: np.ndarray, size: int, own: int) -> np.ndarray:
     return found
 
 
+@pytest.mark.slow
 def test_half_sweeps_solve_the_normal_equations(
     rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
 ) -> None:

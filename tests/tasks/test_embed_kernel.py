@@ -223,6 +223,7 @@ print(PRODUCTS.value, found.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_all_ways_to_multiply_train_the_same_bits():
     """By tiles, words and floats where this processor has them, and as one without AVX-512 does."""
     has = llvmlite.binding.get_host_cpu_features()

@@ -201,7 +201,9 @@ print(made.manifest.measured.peak_memory_bytes)
 """
 
 
-@pytest.mark.parametrize(("vertices", "d"), [(2_000, 16), (100_000, 128), (300_000, 128)])
+@pytest.mark.parametrize(
+    ("vertices", "d"), [(2_000, 16), (100_000, 128), pytest.param(300_000, 128, marks=pytest.mark.slow)]
+)
 def test_memory_is_predicted_within_a_fifth(tmp_path, vertices, d):
     walks = np.random.default_rng(0).permutation(vertices)[: vertices // 20 * 20].reshape(-1, 20)
     inputs = Inputs(tmp_path, walks, [str(v) for v in range(vertices)])

@@ -169,7 +169,9 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("engine", "kind"), [("relational", "csv"), ("relational", "parquet"), ("compiled", "parquet")]
 )
-@pytest.mark.parametrize("events", [False, True], ids=["for people", "for a launcher"])
+@pytest.mark.parametrize(
+    "events", [pytest.param(False, marks=pytest.mark.slow), True], ids=["for people", "for a launcher"]
+)
 def test_too_little_memory_is_told_with_what_to_do(tmp_path, engine, kind, events):
     path, rng = tmp_path / f"g.{kind}", np.random.default_rng(1)
     nodes = [[f"a-node-with-a-name-{number:012d}" for number in side] for side in rng.integers(0, 50_000, (2, 200_000))]

@@ -94,6 +94,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
     return chains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish"])
 def test_peak_memory(chains: dict[str, Chain], stage: str, size: str) -> None:

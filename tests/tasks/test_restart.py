@@ -73,7 +73,9 @@ def values(dataset: Dataset, name: str) -> np.ndarray:
     return np.concatenate([dataset.array(file) for file in dataset.files(f"{name}-*.npy")])
 
 
-@pytest.mark.parametrize(("directed", "seed"), [(False, 0), (True, 1)], ids=["undirected", "directed"])
+@pytest.mark.parametrize(
+    ("directed", "seed"), [(False, 0), pytest.param(True, 1, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
 def test_changed_graphs(tmp_path: Path, directed: bool, seed: int) -> None:
     store, rng = Store(tmp_path), np.random.default_rng(seed)
     graph = nx.gnp_random_graph(300, 0.006 if directed else 0.008, seed=seed, directed=directed)

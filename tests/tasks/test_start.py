@@ -67,6 +67,7 @@ print(kernel.total(rows.{name}(np.arange(4))), sum(kernel.total.stats.cache_hits
 """
 
 
+@pytest.mark.slow
 def test_a_cache_that_names_a_renamed_type_is_made_anew(tmp_path):
     """As after an upgrade that leaves the caches of the version before in the package's folders."""
     text = "from typing import Any, NamedTuple\n\nclass {name}(NamedTuple):\n    values: Any\n"

@@ -235,6 +235,7 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
                 Progress("train", stream=log), "workers")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_stopped_workers_have_saved_their_last_step(made, tmp_path: Path):
     """Stopped sooner than a checkpoint is due; run again, they end with the same bits as undisturbed ones."""
     source, params = made["bare"], {**PARAMS, "fanouts": "3,3", "batch": 4, "epochs": 60, "patience": 0, "dropout": 0.3}
@@ -301,6 +302,7 @@ def train_until_killed(worker: Worker, last: int, mark: str, *given: Any) -> Any
         Trainer._report = usual  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):
     """Learned embeddings, whose optimizer has a state too; results equal those of undisturbed training."""
     source, params = made["bare"], {**PARAMS, "epochs": 4, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
@@ -374,6 +376,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
 EMBEDDINGS, DENSE = "*-{slot}-embeddings-0-part-{parts}.0", "{slot}.0"
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
     """All workers begin anew without any of its state, and the log has the reason."""
     source, log = made["bare"], io.StringIO()

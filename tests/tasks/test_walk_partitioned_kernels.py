@@ -143,6 +143,7 @@ def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n
     assert supersteps == sorted(set(supersteps))  # waiting and asking in parts takes longer
 
 
+@pytest.mark.slow
 def test_wide_indices(tmp_path):
     indptr, indices, weights = random_csr(300, 2000, 2)
     travel = Parts(

@@ -174,9 +174,9 @@ print(made.manifest.measured.peak_memory_bytes, made.manifest.bytes)
     ("n", "edges", "weighted", "params"),
     [
         (10_000, 100_000, False, {"num_walks": 2}),
-        (200_000, 2_000_000, False, {"num_walks": 2, "p": 0.5, "q": 2}),
+        pytest.param(200_000, 2_000_000, False, {"num_walks": 2, "p": 0.5, "q": 2}, marks=pytest.mark.slow),
         (300_000, 3_000_000, True, {"num_walks": 1, "p": 0.5, "q": 2}),
-        (500_000, 4_000_000, False, {"num_walks": 1, "walk_length": 40}),
+        pytest.param(500_000, 4_000_000, False, {"num_walks": 1, "walk_length": 40}, marks=pytest.mark.slow),
     ],
 )
 def test_estimate_of_memory_and_size(tmp_path, n, edges, weighted, params):

@@ -102,6 +102,7 @@ def test_same_walks_for_any_threads_and_ranges(p, q, large, weighted, directed, 
     np.testing.assert_array_equal(into, whole[50:150])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1, 2])
 def test_wide_indices_give_the_same_walks(q):
     indptr, indices, weights = random_csr(300, 2000, 2)

@@ -234,10 +234,12 @@ def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, t
 @pytest.mark.parametrize(
     ("name", "lie", "words"),
     [
-        ("length", None, "edges have no such feature.*They have: weight"),
+        pytest.param("length", None, "edges have no such feature.*They have: weight", marks=pytest.mark.slow),
         ("weight", np.nan, "n001 to n003: a weight is not negative, and finite"),
-        ("weight", 1e300, r"n001 to n003: a weight is not negative, and finite \(got inf\)"),
-        ("kind", None, r"a weight is one number for each edge \(got 'string"),
+        pytest.param(
+            "weight", 1e300, r"n001 to n003: a weight is not negative, and finite \(got inf\)", marks=pytest.mark.slow
+        ),
+        pytest.param("kind", None, r"a weight is one number for each edge \(got 'string", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_no_weight_is_refused_as_in_one_process(tmp_path: Path, name: str, lie: float | None, words: str):

@@ -30,7 +30,7 @@ from superworkflow.infra.base.extras import needs_package
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.content_files import write_parquet
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.replacement import replacing
+from superworkflow.infra.storage.replacement import check_replaceable, replacing
 from superworkflow.infra.storage.warehouse.address import KEY, MODE, TABLE, TableAddress, quoted
 from superworkflow.infra.storage.warehouse.databases import connect_postgres, refusal
 
@@ -41,25 +41,29 @@ if TYPE_CHECKING:
 _STAGING = "superworkflow_result"
 _LIBRARIES = {".parquet": "pyarrow", ".lance": "lancedb", ".faiss": "faiss"}
 """Package that writes files, by their ending."""
-_FAISS_FILES = ("index.faiss", "rows.parquet")
+_FILES: dict[str, tuple[str, ...]] = {".parquet": (), ".faiss": ("index.faiss", "rows.parquet")}
+"""Names of all files that a folder may have which one of these replaces."""
 _REMEDY = "Give postgresql://…?table=NAME, or a path or URI that ends in .parquet, .lance or .faiss"
 _MODES = ("upsert", "replace")
 
 
 def check_sink(text: str) -> None:
-    """Refuse an address to which no table can be written; a database is not asked.
+    """Refuse an address to which no table can be written; neither a database nor a bucket is asked.
 
     Raises:
         UserError: what else it is.
     """
     address = TableAddress.parse(text)
     if address is None:
-        library = _LIBRARIES.get(_ending(text))
+        ending = _ending(text)
+        library = _LIBRARIES.get(ending)
         if library is None:
             raise UserError("no place for a table", where=masked(text), remedy=_REMEDY)
         if importlib.util.find_spec(library) is None:
             raise needs_package(library, where=masked(text))
-        Location.of(text)
+        target = Location.of(text)
+        if target.local_path is not None and ending in _FILES:
+            check_replaceable(target, _FILES[ending])
         return
     if address.scheme not in ("postgresql", "postgres") or TABLE not in address.options:
         raise UserError("results are written to tables of PostgreSQL and Parquet files", where=address.shown,
@@ -87,7 +91,7 @@ def _ending(text: str) -> str:
 
 
 def _to_parquet(tables: Iterable[pa.Table], target: Location) -> int:
-    with replacing(target, ()) as path:
+    with replacing(target, _FILES[".parquet"]) as path:
         return write_parquet(tables, path, store_schema=True)
 
 
@@ -136,9 +140,9 @@ def _to_faiss(tables: Iterable[pa.Table], target: Location) -> int:
             index.add(vectors)
             yield rest
 
-    with replacing(target, _FAISS_FILES) as path:
+    with replacing(target, _FILES[".faiss"]) as path:
         path.mkdir()
-        vectors, others = (path / name for name in _FAISS_FILES)
+        vectors, others = (path / name for name in _FILES[".faiss"])
         count = write_parquet(rows(), others, store_schema=True)
         faiss.write_index(index, str(vectors))
         return count

@@ -159,6 +159,7 @@ SparkContext.stop = lambda self: log(self, "error of the shutdown") or stop(self
 """
 
 
+@pytest.mark.slow
 @needs_spark
 def test_errors_of_spark_are_logged_but_for_those_of_its_shutdown(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("line\n")

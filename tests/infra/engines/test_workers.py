@@ -267,6 +267,7 @@ def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> Non
     assert alive == []
 
 
+@pytest.mark.slow
 def test_torch_has_no_more_threads_than_its_worker_where_numba_has_started_its_own(
     tmp_path: Path, nobody_left: None
 ) -> None:
@@ -327,6 +328,7 @@ def test_any_number_of_workers_makes_the_same_dataset(relaxed: Executed, tmp_pat
     made.dataset.verify()
 
 
+@pytest.mark.slow
 def test_workers_of_two_roles_write_to_a_bucket(relaxed: Executed, s3_store: Store, nobody_left: None) -> None:
     size = {"count": 1, "cpu": 1, "memory": "1Gi"}
     location = s3_store.location("relax", relaxed.manifest.digest)

@@ -182,6 +182,7 @@ def test_holds_of_dead_processes_hold_nothing(store: Store) -> None:
         holds.held_datasets(store.root)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     """Whatever was left when the process was killed is whole or marked, and goes with the next pruning."""
     store = Store(tmp_path / "store")

@@ -85,6 +85,9 @@ def test_a_folder_of_others_is_kept(store: Store, name: str) -> None:
     theirs.write_atomic("theirs")
     with pytest.raises(UserError, match=r"a folder with other files is not replaced \(got 'part-0.parquet'\)"):
         write_table(_tables(), store.root.join(name).uri)
+    if store.root.local_path is not None:
+        with pytest.raises(UserError, match="a folder with other files is not replaced"):
+            check_sink(store.root.join(name).uri)  # before anything is computed
     assert store.root.join(name).walk_files() == ["part-0.parquet"]
     assert theirs.read_text() == "theirs"
 

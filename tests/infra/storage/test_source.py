@@ -242,7 +242,7 @@ class TestDescription:
         source = opened(graph.join("schema.yaml"))
         with pytest.raises(ValueError, match="a description to one stage"):
             COUNT.inputs["text"].open(source)
-        with pytest.raises(ValueError, match="is to be a dataset"):
+        with pytest.raises(ValueError, match=r"this input takes a dataset .*: declare it with file=True"):
             SCALE.inputs["number"].open(source)
 
 

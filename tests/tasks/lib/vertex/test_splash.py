@@ -117,6 +117,7 @@ def test_equals_a_plain_loop(
     assert ChromaticEngine(program, params, graph, threads=3).run().fields["value"].tolist() == expected
 
 
+@pytest.mark.slow
 def test_a_chain_in_two_passes() -> None:
     """Neighbours that hardly differ, so that each end matters at the other: 2n updates, by rounds some n²."""
     size = 10_000

@@ -61,6 +61,7 @@ def test_check_of_a_good_profile(settings: Settings, shared_folder: Path, tmp_pa
     assert all(ok for ok, _ in checks.values())
 
 
+@pytest.mark.slow
 def test_check_names_each_fault(settings: Settings, shared_folder: Path, tmp_path: Path, cluster: Cluster) -> None:
     stages = {
         "embed": {"resources": {"gpu": {"count": 1, "type": "T4"}}},
@@ -126,6 +127,7 @@ def flow_store(shared_folder: Path) -> Path:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_run_is_as_on_this_machine(
     settings: Settings, flow_store: Path, tmp_path: Path, graph_files: tuple[Path, Path], prefect_api: str

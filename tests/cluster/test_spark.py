@@ -26,7 +26,7 @@ from tests.cluster.conftest import EXPECTED, Cluster, Settings, kubernetes_calle
 from tests.cluster.spark import executors_of, placement, running
 from tests.spark import needs_spark
 
-pytestmark = needs_spark
+pytestmark = [needs_spark, pytest.mark.slow]
 
 FOREVER = {"seconds": 600}
 
@@ -136,7 +136,6 @@ def test_cancel(spark: Settings, spread: Spread, cluster: Cluster) -> None:
     assert "cancelled" in failures[0]
 
 
-@pytest.mark.slow
 def test_executors_of_a_killed_run_are_removed_with_its_job(spark: Settings, spread: Spread, cluster: Cluster) -> None:
     parent = subprocess.Popen(kubernetes_caller(spread(**FOREVER), spark()), stdout=subprocess.DEVNULL)
     running(cluster, 2)

@@ -102,6 +102,7 @@ def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dat
     assert "ERROR" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "params"),
     [

@@ -186,6 +186,7 @@ def test_other_labels_leave_the_graph_as_it_is(files: Path, tmp_path: Path) -> N
 WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"
 
 
+@pytest.mark.slow
 def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str) -> None:
     """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
     lines = (files / "edges.csv").read_text().splitlines()

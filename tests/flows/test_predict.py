@@ -94,6 +94,7 @@ def test_a_whole_new_graph(
 WORKERS = "stages:\n  infer: {engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}\n"
 
 
+@pytest.mark.slow
 def test_on_workers(home: Path, tmp_path: Path, prefect_api: str) -> None:
     """The same names of the datasets as in process, and the same probabilities."""
     files, profile = write_graph(tmp_path / "graph", 60, "r"), tmp_path / "workers.yaml"

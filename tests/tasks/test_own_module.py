@@ -221,6 +221,7 @@ def test_what_is_no_file_and_no_model(tmp_path, graph):
     assert TrainParams(**{**TrainParams(model=f"{EXAMPLE}:MeanNet").model_dump(), "model": "gat"}).code == ""
 
 
+@pytest.mark.slow
 def test_killed_training_with_dropout_resumes_to_the_same_bits(tmp_path, graph):
     params = {**SMALL, "model": f"{EXAMPLE}:MeanNet", "epochs": 4}
     whole = trained(graph, tmp_path / "whole", **params)

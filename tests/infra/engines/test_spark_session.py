@@ -140,6 +140,7 @@ print(made.manifest.rows, len(psutil.Process().children(recursive=True)), childr
 """
 
 
+@pytest.mark.slow
 @needs_spark
 def test_java_ends_with_the_session_and_is_measured(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("line\n" * 7)

@@ -226,6 +226,7 @@ def test_a_lost_worker_is_replaced_and_work_goes_on_from_the_checkpoint(
     assert "torch/" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_worker_that_gives_no_sign_is_named_and_replaced_once(tmp_path: Path, nobody_left: None) -> None:
     """The second time it fails the call."""
 
@@ -249,6 +250,7 @@ def test_a_worker_that_gives_no_sign_is_named_and_replaced_once(tmp_path: Path, 
     assert f"process {stopped[2]}) hangs" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> None:
     code = (
         "import json; from tests.infra.engines.test_workers import *\n"
@@ -317,6 +319,7 @@ def files_of(executed: Executed) -> dict[str, str]:
     return {entry.path: entry.sha256 for entry in executed.manifest.files}
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_makes_the_same_dataset(relaxed: Executed, tmp_path: Path, nobody_left: None) -> None:
     made = run_stage(tmp_path / "dataset", {"count": 4, "cpu": 0.5, "memory": "1Gi"})
     assert len(files_of(made)) == 8

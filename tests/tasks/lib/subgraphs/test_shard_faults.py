@@ -93,6 +93,7 @@ def _command(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), [("sample", "here"), ("records", "here"), ("records", "s3")])
 def test_killed_and_resumed(made: Made, tmp_path: Path, s3_store: Store, name: str, place: str) -> None:
     output = Location.of(tmp_path / "out") if place == "here" else s3_store.root.join("out")

@@ -28,6 +28,7 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(folder=tmp_path / "bench", quick=True, stream=io.StringIO())
 
 
+@pytest.mark.slow
 def test_communities_are_symmetric_and_divided(setting: Setting) -> None:
     graph = communities(setting, 400, 2000, 64)
     assert np.bincount(graph.splits).tolist() == [200, 20, 180]

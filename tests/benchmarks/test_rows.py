@@ -61,6 +61,7 @@ def test_row_that_fails_fails_the_benchmark_and_what_is_published(setting: Setti
     assert run_rows(setting, {"well": rows["well"]}, Report("bench"), out) == 0
 
 
+@pytest.mark.slow
 def test_edge_list_of_other_code_is_not_used(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     path, prefix, rows, _ = labelled_edges(setting)
     first = path.parent

@@ -15,6 +15,7 @@ def _outputs(command_line: CommandLine) -> dict[str, str]:
     return {stage["name"]: stage["output"] for stage in json.loads(command_line.here("plan", "--json").out)}
 
 
+@pytest.mark.slow
 def test_stages_killed_in_turn_then_resumed(command_line: CommandLine) -> None:
     """Every run resumes where the last one was killed, and is killed some stages later."""
     outputs = _outputs(command_line)

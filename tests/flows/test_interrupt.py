@@ -97,6 +97,7 @@ def test_run(runs: CommandLine) -> None:
     assert states["index"] == "cached"
 
 
+@pytest.mark.slow
 def test_the_server_gets_the_signal_too(runs: CommandLine) -> None:
     """As from a service manager that ends every process of a unit."""
     process = runs.start("run", "--name", "cut-off", *LONG, alone=True)
@@ -110,6 +111,7 @@ def test_the_server_gets_the_signal_too(runs: CommandLine) -> None:
     assert _records(runs.store)["cut-off"][0] == "KILLED"
 
 
+@pytest.mark.slow
 def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(runs: CommandLine) -> None:
     process = runs.start("run", "--name", "killed", *LONG, alone=True)
     started = await_stage(process, runs.store, "walk")
@@ -125,6 +127,7 @@ def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(runs: 
     assert {state for (state,) in tasks} <= {"COMPLETED", "CRASHED"}
 
 
+@pytest.mark.slow
 def test_sweep(sweeps: SweepCommands) -> None:
     space = sweeps.space("walk: {p: [0.5, 2]}")
     process = sweeps.start(

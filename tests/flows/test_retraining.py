@@ -193,6 +193,7 @@ def test_nights_without_labels(deploy: Deploy) -> None:
     assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1
 
 
+@pytest.mark.slow
 def test_warm_nights(deploy: Deploy) -> None:
     """Four short walks are too few for one epoch from random vectors; from the champion's, the epochs add up."""
     deployed = deploy("warm", "--warm-start", *LABELS, "walk.num_walks=4", "walk.walk_length=20")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from optuna.trial import TrialState
 
 from superworkflow.infra.config.request import build_request
@@ -60,6 +61,7 @@ def test_hyperband_has_brackets_for_all_steps(tmp_path: Path) -> None:
     assert {1, 3, 9} <= set(_pruned_at(tmp_path, 9, 20))
 
 
+@pytest.mark.slow
 def test_a_hyperband_sweep(second: Second, tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text("curved: {degree: [1], penalty: [0.001, 0.002, 0.003, 50.0, 60.0, 70.0, 80.0, 90.0]}\n")

@@ -55,6 +55,7 @@ def deployed(second: Second, tmp_path: Path) -> Iterator[Second]:
         yield alone
 
 
+@pytest.mark.slow
 def test_deployed_from_a_package_and_from_a_file(
     deployed: Second, prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_servers_that_are_down(commands: Commands) -> None:
     assert "***" in commands(*deploy, expect=2, PREFECT_API_URL=f"{down}/api").err
 
 
+@pytest.mark.slow
 def test_run_and_sweep(commands: Commands, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> None:
     commands.environment["MLFLOW_TRACKING_URI"] = postgres.guarded("records", SECRET)
     studies = postgres.guarded("studies", SECRET)

@@ -107,6 +107,7 @@ def _request(folder: Path, seed: int) -> Request:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_runs_correct_a_plan(tmp_path: Path) -> None:
     """Time within a quarter and memory within a fifth of what the two took."""
     random = np.random.default_rng(1)

@@ -75,6 +75,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield found.run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_are_those_of_one_process(
     run: Callable[..., list[Any]], graphs: dict[str, tuple[Dataset, Dataset]], kind: str, tmp_path: Path

@@ -62,6 +62,7 @@ def test_the_files_of_one_process(tmp_path: Path, small: Any, monkeypatch: pytes
     assert_same(made, make(graph, tmp_path / "walks", params))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_turn")
 def test_sinks_and_start_vertices(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = write_graph(tmp_path / "graph", 400, 900, directed=True)
@@ -90,6 +91,7 @@ class Killer(Progress):
             self.killed = found[-1].pid
 
 
+@pytest.mark.slow
 @needs_spark
 def test_a_lost_executor_loses_no_walks(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}

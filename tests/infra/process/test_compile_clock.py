@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from superworkflow.infra.process.compile_clock import CompileClock
 
 
@@ -50,6 +52,7 @@ def test_each_thread_has_its_own_nesting() -> None:
     assert clock.seconds[0] > first[0]
 
 
+@pytest.mark.slow
 def test_a_first_run_says_it_and_keeps_it_apart(tmp_path: Path) -> None:
     """From an empty cache, and again: the second run compiles nothing, and says nothing."""
     edges = tmp_path / "edges.csv"

@@ -108,6 +108,7 @@ def sums(dataset: Dataset) -> dict[str, str]:
     return {entry.path: entry.sha256 for entry in dataset.manifest.files}
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_killed_resumes(inputs: dict[str, str], undisturbed: dict[str, str], tmp_path: Path) -> None:
     params = {"execution": "synchronous", "snapshot_every": 1e-3}
     code = (
@@ -143,6 +144,7 @@ class _Killing(Progress):
             os.kill(ranks[-1].pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_group_resumes_after_a_member_was_killed(
     inputs: dict[str, str], undisturbed: dict[str, str], tmp_path: Path
 ) -> None:  # fmt: skip

@@ -190,6 +190,7 @@ def worker(
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
     labels = tmp_path / "labels.csv"

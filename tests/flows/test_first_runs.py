@@ -28,6 +28,7 @@ def _ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     return [json.loads(out) for out, _ in answers]
 
 
+@pytest.mark.slow
 def test_first_runs_at_once(without_server: CommandLine, tmp_path: Path) -> None:
     """Each makes the two databases or finds them made. A later one, whose stages are cached, needs no Prefect."""
     settings = ("--json", "--set", "node2vec.link_prediction=false")

@@ -52,6 +52,7 @@ def _printed(**environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_machine(tmp_path):
     usual = _printed(OPENBLAS_NUM_THREADS="1")
     others = [

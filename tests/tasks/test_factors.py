@@ -156,6 +156,7 @@ def exact(factors: Factors, variables: Sequence[int]) -> list[np.ndarray]:
     return [each / each.sum() for each in found]
 
 
+@pytest.mark.slow
 def test_gibbs_draws_from_the_exact_marginals(tmp_path: Path) -> None:
     """As many 4×4 grids as samples, not joined, so that the draws are independent; a factor of three joins some."""
     copies, (states, factors) = 4_000, grid(4, seed=3, strength=0.6)

@@ -74,6 +74,7 @@ def test_splits_of_labels_say_how_many_are_trained_on(tmp_path: Path) -> None:
     assert (stats["train_nodes"], stats["validation_nodes"]) == (30, 50)
 
 
+@pytest.mark.slow
 def test_a_compressed_table_takes_the_memory_of_its_columns(tmp_path: Path) -> None:
     nodes, width = 60_000, 1000
     values = np.repeat(np.random.default_rng(0).integers(0, 4, (nodes // 500, width)).astype(np.float32), 500, axis=0)

@@ -25,6 +25,7 @@ sampling_ops { op_name: "two" input_op_names: "one" edge_set_name: "aa" sample_s
 """
 
 
+@pytest.mark.slow
 def test_peak_memory(tmp_path: Path) -> None:
     spec = tmp_path / "spec.pbtxt"
     spec.write_text(SPEC)

@@ -236,6 +236,7 @@ execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
     """Killed during the third epoch. Links with a learned decoder and without features, so that the sparse Adam of
     embeddings resumes too.

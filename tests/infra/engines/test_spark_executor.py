@@ -43,6 +43,7 @@ def test_outside_of_an_executors_pod() -> None:
         executor_command({})
 
 
+@pytest.mark.slow
 @needs_spark
 def test_an_executor_without_its_driver_ends_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

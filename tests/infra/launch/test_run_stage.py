@@ -229,6 +229,7 @@ execute(SCALE, {"seconds": 3.0, "factor": 7.0}, {"number": sys.argv[1]}, sys.arg
 """
 
 
+@pytest.mark.slow
 def test_stopped_writer_that_continues_changes_nothing(s3_store: Store, number: str, tmp_path: Path) -> None:
     """A laptop that slept, a process that was stopped: by then another has made the dataset, or is about to."""
     output = s3_store.location("scale", "0" * 32)

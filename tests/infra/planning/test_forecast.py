@@ -247,9 +247,10 @@ def test_real_launches_leave_records_that_forecast_the_next(tmp_path: Path, edge
         assert [record.wait_s >= 0 for record in records] == [True] * 3
         assert {record.processor for record in records} == {processor()}
         assert stage.basis == "3 runs"
-        for value, name in ((stage.cpu_s, "cpu_s"), (stage.memory_bytes, "memory_bytes")):
+        # A tenth of a second of CPU time is at the mercy of what else this machine does.
+        for value, name, apart in ((stage.cpu_s, "cpu_s", 2.0), (stage.memory_bytes, "memory_bytes", 1.1)):
             took = sorted(getattr(record, name) for record in records)
-            assert 0.9 * took[0] <= value <= 1.1 * took[-1]
+            assert took[0] / apart <= value <= apart * took[-1]
     vertices = {record.inputs["graph"]["vertices"] for record in history.records("walk")}
     assert vertices == {30, 60, 120}
     assert {record.inputs["edges"]["rows"] for record in history.records("index")} == {60, 120, 240}

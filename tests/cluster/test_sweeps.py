@@ -22,6 +22,7 @@ _MOST_S = 280 * TRIALS
 SHARED, OWN = ("heterograph", "node_labels", "aggregate", "baselines"), ("train", "infer", "score")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_MOST_S + 60)
 def test_what_trials_have_in_common_is_computed_once(
     settings: Settings, bucket: str, tmp_path: Path, prefect_api: str

@@ -126,6 +126,7 @@ def test_looking_at_a_study(
     assert "Studies there: grid" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_same_seed_same_trials(sweeps: SweepCommands, grid: Answer) -> None:
     space = sweeps.space("walk: {p: [0.5, 2]}\nembed: {window: [2, 4, 6], learning_rate: {low: 0.05, high: 0.06}}\n")
     arguments = ["--space", space, "--sampler", "tpe", "--seed", "5", "--trials", "2", "--no-tracking", "--json"]

@@ -83,6 +83,7 @@ def _die_once(folder: Path, task: int, sent: list[str]) -> list[str]:
     return sent
 
 
+@pytest.mark.slow
 def test_a_member_that_is_killed_is_replaced(tasks: TaskSession, tmp_path: Path) -> None:
     from functools import partial
 

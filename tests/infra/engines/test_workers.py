@@ -355,6 +355,7 @@ def test_a_checkpoint_is_not_sent_to_the_store_at_each_write(tmp_path: Path) -> 
     assert (checkpoint.read("part/2.bin"), checkpoint.read("part"), checkpoint.read("3.bin")) == (b"x", None, None)
 
 
+@pytest.mark.slow
 def test_a_killed_stage_leaves_nothing_and_goes_on_from_its_checkpoint(relaxed: Executed, tmp_path: Path) -> None:
     """It is killed between two steps, run again with other workers, of which one is killed, and makes the same."""
     output, workers = tmp_path / "dataset", {"count": 2, "cpu": 1, "memory": "1Gi"}

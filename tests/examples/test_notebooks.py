@@ -10,7 +10,10 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
+FIRST, *LATER = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in LATER)])
 def test_notebook(name: str, tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

@@ -179,6 +179,7 @@ def test_nights(deploy: Deploy) -> None:
     assert deployed.current() == 5
 
 
+@pytest.mark.slow
 def test_nights_without_labels(deploy: Deploy) -> None:
     """Both are asked for hidden edges that neither has been trained on: nearly the same graph, nearly the same AUC."""
     deployed = deploy("links", "--no-promote")

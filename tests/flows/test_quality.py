@@ -33,6 +33,7 @@ def test_blogcatalog_in_one_epoch(blogcatalog: tuple[Path, Path], tmp_path: Path
     assert metrics["evaluate.macro_f1@0.5"] >= 0.225
 
 
+@pytest.mark.slow
 def test_blogcatalog_with_the_papers_parameters(
     blogcatalog: tuple[Path, Path], tmp_path: Path, prefect_api: str
 ) -> None:

@@ -42,6 +42,7 @@ def test_stages_that_the_shipped_profile_puts_on_spark() -> None:
     assert {name for name, placement in placed.items() if placement.engine == "spark"} == ON_SPARK
 
 
+@pytest.mark.slow
 @needs_spark
 def test_datasets_of_spark_serve_runs_without_it(command_line: CommandLine, profile: str, tmp_path: Path) -> None:
     there = _run(command_line, tmp_path / "store", profile)

@@ -6,11 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.second.conftest import Second
 
 WORKERS = "{cpu: 0.5, memory: 1Gi, workers: {count: 3, cpu: 1, memory: 1Gi}}"
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_datasets(second: Second, tmp_path: Path) -> None:
     second("run", "--no-tracking")
     profile = tmp_path / "group.yaml"

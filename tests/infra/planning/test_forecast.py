@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Executors, Gpu, Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
+from superworkflow.infra.launch.base import Event
+from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.orchestration.run_node import run_node
 from superworkflow.infra.planning.forecast import (
@@ -230,9 +232,23 @@ def _request(folder: Path, edges: Path) -> Request:
     )  # fmt: skip
 
 
-def test_real_launches_leave_records_that_forecast_the_next(tmp_path: Path, edges: list[Path]) -> None:
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessLauncher]:
+    """As a run makes one: its stages are forked, as plans expect, and not started anew."""
+    monkeypatch.setattr(fork_client, "_shared", None)
+    launcher = ProcessLauncher()
+    launcher.prepare(("index", "walk"))
+    server = fork_client.shared()
+    assert server is not None
+    yield launcher
+    server.close()
+
+
+def test_real_launches_leave_records_that_forecast_the_next(
+    tmp_path: Path, edges: list[Path], launcher: ProcessLauncher
+) -> None:
     """A graph of the same size as those that ran is expected to take what these took: no less and no more."""
-    launcher, events = ProcessLauncher(), []
+    events: list[Event] = []
     for path in edges:
         request = _request(tmp_path, path)
         for name in ("index", "walk"):

@@ -6,15 +6,14 @@ this machine, without servers. CPU time is that of the command and all that it s
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import resource
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from tests.benchmarks.measure import Measured, alternate, median, run_command
 
 CODE = '''
 """A chain of stages that do nothing."""
@@ -50,40 +49,37 @@ SUPERWORKFLOW = Superworkflow(
 def main() -> None:
     """Run in turn, and print a table."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    found: dict[str, list[tuple[float, float]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds):
-            for stages in (1, 9):
-                code = Path(folder, f"chain_{stages}.py")
-                code.write_text(CODE.replace("STAGES", str(stages)))
-                (text := Path(folder, "text.txt")).write_text(f"{number} {stages}\n")
-                given = [str(code), "--text", str(text), "--store", f"{folder}/store-{number}-{stages}"]
-                found.setdefault(f"run of {stages}", []).append(_measured("run", *given))
-            for trials in (2, 10):
-                (space := Path(folder, "space.json")).write_text(json.dumps({"first": {"value": list(range(trials))}}))
-                given = [str(Path(folder, "chain_1.py")), "--text", str(text), "--space", str(space)]
-                given += ["--sampler", "grid", "--objective", "first.value"]
-                given += ["--store", f"{folder}/sweep-{number}-{trials}"]
-                found.setdefault(f"sweep of {trials}", []).append(_measured("sweep", *given))
-    cpu, wall = (
-        {name: statistics.median(each[side] for each in rows) for name, rows in found.items()} for side in (0, 1)
-    )
-    for name, few, more, apart in (("stage", "run of 1", "run of 9", 8), ("trial", "sweep of 2", "sweep of 10", 8)):
-        each = [(of_all[more] - of_all[few]) / apart for of_all in (cpu, wall)]
+    os.environ["MLFLOW_TRACKING_URI"] = os.environ["PREFECT_API_URL"] = ""
+    with tempfile.TemporaryDirectory() as made:
+        folder, stores = Path(made), itertools.count()
+        (text := folder / "text.txt").write_text("a line\n")
+        for stages in (1, 9):
+            (folder / f"chain_{stages}.py").write_text(CODE.replace("STAGES", str(stages)))
+        for trials in (2, 10):
+            (folder / f"{trials}.json").write_text(json.dumps({"first": {"value": list(range(trials))}}))
+
+        def measured(verb: str, stages: int, *more: str) -> Measured:
+            given = [str(folder / f"chain_{stages}.py"), "--text", str(text), "--store", f"{folder}/{next(stores)}"]
+            command = [sys.executable, "-m", "superworkflow", verb, *given, *more]
+            return run_command(command, os.cpu_count() or 1, folder / "log")
+
+        def sweep(trials: int) -> Measured:
+            space = str(folder / f"{trials}.json")
+            return measured("sweep", 1, "--space", space, "--sampler", "grid", "--objective", "first.value")
+
+        found = alternate(
+            {
+                "run of 1": lambda: measured("run", 1), "run of 9": lambda: measured("run", 9),
+                "sweep of 2": lambda: sweep(2), "sweep of 10": lambda: sweep(10),
+            },
+            rounds,
+        )  # fmt: skip
+    cpu = {name: median([each.cpu_s for each in rows]) for name, rows in found.items()}
+    wall = {name: median([each.wall_s for each in rows]) for name, rows in found.items()}
+    for name, few, more in (("stage", "run of 1", "run of 9"), ("trial", "sweep of 2", "sweep of 10")):
+        each = [(of_all[more] - of_all[few]) / 8 for of_all in (cpu, wall)]
         print(f"{few}: {cpu[few]:.2f} CPU s, {wall[few]:.2f} s; {more}: {cpu[more]:.2f} CPU s, {wall[more]:.2f} s; "  # noqa: T201
               f"a {name}: {each[0]:.2f} CPU s, {each[1]:.2f} s")  # fmt: skip
-
-
-def _measured(*arguments: str) -> tuple[float, float]:
-    """CPU seconds and seconds of a command."""
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    environment = os.environ | {"MLFLOW_TRACKING_URI": "", "PREFECT_API_URL": ""}
-    command = [sys.executable, "-m", "superworkflow", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return used, time.monotonic() - begin
 
 
 if __name__ == "__main__":

@@ -99,6 +99,7 @@ def finish(superworkflow: Superworkflow, run: RunRecord, tracker: Tracker) -> No
 
 
 def _tracker(request: Request) -> Tracker:
-    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     return MlflowTracker(default_tracking_uri(request.store.root))

@@ -34,8 +34,8 @@ def find_datasets(superworkflow: Superworkflow, sources: Mapping[str, str], stor
 def _made_by(superworkflow: Superworkflow, source: str, run: str, store: str) -> str:
     require_extra("flow")
     from superworkflow.infra.tracking.history import find_run
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.run_reader import RunReader
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     uri = default_tracking_uri(Location.of(store))
     stage = next(stage.name for stage in superworkflow.stages if source in stage.inputs)

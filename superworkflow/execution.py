@@ -136,7 +136,8 @@ def _tracker(request: Request, tracked: bool) -> tuple[Tracker, str | None]:
     """The tracker of a run, and the URI at which people look for it."""
     if not tracked:
         return Tracker(), None
-    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     uri = default_tracking_uri(request.store.root)
     return MlflowTracker(uri), uri

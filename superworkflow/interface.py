@@ -339,7 +339,7 @@ def _nested(params: Params) -> dict[str, dict[str, Any]]:
 
 
 def _tracking_uri(store: str | None) -> str:
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     return default_tracking_uri(_location(store))
 

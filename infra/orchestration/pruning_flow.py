@@ -16,8 +16,8 @@ from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.orchestration.pruning import Pruner
 from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.storage.store import Store
-from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 from superworkflow.infra.tracking.pruning import Keep
+from superworkflow.infra.tracking.uris import default_tracking_uri
 
 FLOW = "prune"
 

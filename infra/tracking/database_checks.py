@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.tracking.tables import sqlite_path
+from superworkflow.infra.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment

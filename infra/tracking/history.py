@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
-
-from mlflow.entities import ViewType
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.metrics import METRICS_TAG, Metric, read_metrics
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
-from superworkflow.infra.tracking.mlflow_tracker import (
-    EXPERIMENT,
-    SUPERWORKFLOW_TAG,
-    default_tracking_uri,
-    open_client,
-)
-from superworkflow.infra.tracking.models import ModelRegistry
 from superworkflow.infra.tracking.run_filter import RunFilter, own_tags, parse_tag
-from superworkflow.infra.tracking.tables import sqlite_path
-from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, TIMES_TAG
+from superworkflow.infra.tracking.sqlite_runs import can_read, read_runs
+from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SUPERWORKFLOW_TAG, TIMES_TAG
+from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded, default_tracking_uri, sqlite_path
+
+if TYPE_CHECKING:
+    from superworkflow.infra.tracking.models import ModelRegistry
 
 _PAGE = 200
 """Runs read at a time where a filter has conditions that MLflow cannot check."""
@@ -81,44 +76,52 @@ def open_registry(store: Location) -> ModelRegistry:
     Raises:
         UserError: it cannot be reached, or its database does not exist.
     """
+    from superworkflow.infra.tracking.mlflow_tracker import open_client
+    from superworkflow.infra.tracking.models import ModelRegistry
+
     uri = default_tracking_uri(store)
-    _check_recorded(uri)
+    check_recorded(uri)
     open_client(uri)
     return ModelRegistry(uri)
-
-
-def _check_recorded(uri: str) -> None:
-    database = sqlite_path(uri)
-    if database is not None and not database.exists():
-        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
 
 
 def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> list[RecordedRun]:
     """Runs that pass the filter, newest first.
 
+    Runs whose processes have died are closed first, where the records can be written.
+
     Raises:
         UserError: the tracker cannot be reached, or its database does not exist.
     """
     which = which or RunFilter()
-    _check_recorded(uri)
+    check_recorded(uri)
+    which.query()  # refuses what MLflow's search cannot take, whoever reads
+    database = sqlite_path(uri)
+    found = _read_by_mlflow(uri, limit, which) if database is None or not can_read(database) else read_runs(database)
+    return list(islice(filter(which.matches, map(recorded_run, found)), max(limit, 0)))
+
+
+def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Any]:
+    from mlflow.entities import ViewType
+
+    from superworkflow.infra.tracking.dead_runs import close_dead_runs
+    from superworkflow.infra.tracking.mlflow_tracker import open_client
+
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
-        return []
+        return
     with contextlib.suppress(Exception):  # who may only read the records sees them as they are
         close_dead_runs(client, experiment.experiment_id)
     query = " and ".join(filter(None, [f"tags.`{SUPERWORKFLOW_TAG}` != ''", which.query()]))
-    found, token = list[Any](), None
-    while len(found) < limit:
+    token: str | None = ""
+    while token is not None:
         page = client.search_runs(
             [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, limit if not which else max(limit, _PAGE),
-            order_by=["attributes.start_time DESC"], page_token=token,
+            order_by=["attributes.start_time DESC"], page_token=token or None,
         )  # fmt: skip
-        found += [run for run in map(recorded_run, page) if which.matches(run)]
-        token = page.token
-        if not token:
-            break
-    return found[:limit]
+        yield from page
+        token = page.token or None
 
 
 def annotate(
@@ -136,6 +139,8 @@ def annotate(
     Raises:
         UserError: a tag that is not the user's.
     """
+    from superworkflow.infra.tracking.mlflow_tracker import open_client
+
     client, added = open_client(uri), dict(map(parse_tag, tags))
     gone = [parse_tag(name)[0] for name in removed]
     for name, value in added.items():

@@ -22,9 +22,7 @@ from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.process.heartbeat import Heartbeat, signature
 from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import METRIC_PREFIX, WARNING_PREFIX
-from superworkflow.infra.storage.sqlite import sqlite_url
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.links import MLFLOW_VARIABLE
@@ -41,7 +39,7 @@ from superworkflow.infra.tracking.reachability import check_listens
 from superworkflow.infra.tracking.records import RunRecord, StageRecord, Used
 from superworkflow.infra.tracking.run_columns import show_columns
 from superworkflow.infra.tracking.run_description import description
-from superworkflow.infra.tracking.tables import making_tables, sqlite_path
+from superworkflow.infra.tracking.tables import making_tables
 from superworkflow.infra.tracking.tags import (
     BEHIND,
     DATASETS_TAG,
@@ -56,12 +54,15 @@ from superworkflow.infra.tracking.tags import (
     PANELS,
     PANELS_TAG,
     SHORT,
+    STAGE_TAG,
     STATE_TAG,
+    SUPERWORKFLOW_TAG,
     TIMES_TAG,
     UNCHANGED,
     read_datasets,
     with_short,
 )
+from superworkflow.infra.tracking.uris import EXPERIMENT, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -96,19 +97,9 @@ for _name in ("mlflow.store.db.utils", "alembic"):
 P = ParamSpec("P")
 T = TypeVar("T")
 
-EXPERIMENT = "superworkflow"
-STAGE_TAG = "superworkflow.stage"
-SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 _NOTE_LENGTH = 5000
-
-
-def default_tracking_uri(store: Location) -> str:
-    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
-    if configured := os.environ.get("MLFLOW_TRACKING_URI"):
-        return configured
-    return sqlite_url(store, "mlflow", "mlflow.db")
 
 
 def open_client(uri: str) -> MlflowClient:

@@ -18,19 +18,21 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, STAGE_TAG, SUPERWORKFLOW_TAG, open_client
+from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.models import CURRENT, ModelRegistry, Version, rollback_target
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
 from superworkflow.infra.tracking.sweeps import SWEEP_TAG
-from superworkflow.infra.tracking.tables import sqlite_path
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
     INPUTS_TAG,
     OUTCOME_TAG,
+    STAGE_TAG,
+    SUPERWORKFLOW_TAG,
     UNCHANGED,
     read_datasets,
 )
+from superworkflow.infra.tracking.uris import EXPERIMENT, sqlite_path
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DIGEST_TAG = "superworkflow.digest"

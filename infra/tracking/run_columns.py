@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.tracking.metric_keys import TOTALS, metric_key, quality_keys
 from superworkflow.infra.tracking.records import RunRecord
-from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, OUTCOME_TAG, SHORT
+from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 VIEW_TAG = "mlflow.sharedViewState."
-_SUPERWORKFLOW_TAG = "superworkflow.name"
 _FIRST = ("attributes.`Dataset`", f"tags.`{SHORT[DEPLOYMENT_TAG]}`", f"tags.`{SHORT[OUTCOME_TAG]}`")
 _LAST = tuple(f"metrics.`{TOTALS[name]}`" for name in ("cost_usd", "saved_by_cache_usd", "wall_seconds"))
 
@@ -55,7 +54,7 @@ def show_columns(client: MlflowClient, experiment: str, run: RunRecord) -> None:
 def _view(superworkflow: str, quality: Sequence[str]) -> str:
     now = int(time.time() * 1000)
     state = {
-        "searchFilter": f"tags.`{_SUPERWORKFLOW_TAG}` = '{superworkflow}'",
+        "searchFilter": f"tags.`{SUPERWORKFLOW_TAG}` = '{superworkflow}'",
         "orderByKey": "attributes.start_time", "orderByAsc": False,
         "selectedColumns": [*_FIRST, *quality, *_LAST],
     }  # fmt: skip

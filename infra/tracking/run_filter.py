@@ -8,14 +8,13 @@ from typing import Protocol
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
-from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, NOTE_TAG, OUTCOME_TAG, UNCHANGED
+from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, NOTE_TAG, OUTCOME_TAG, SUPERWORKFLOW_TAG, UNCHANGED
 
 STATUSES = {"completed": "FINISHED", "failed": "FAILED", "running": "RUNNING", "stopped": "KILLED"}
 """MLflow's statuses by the words of pages."""
 VERDICTS = ("promoted", "rejected", "waits", "current", UNCHANGED)
 OUTCOMES = (*STATUSES, *VERDICTS)
 _OURS = ("superworkflow.", "mlflow.")
-_NAME_TAG = "superworkflow.name"
 
 
 class Filterable(Protocol):
@@ -106,7 +105,7 @@ class RunFilter:
         """The conditions that MLflow can check, for its search; `matches` checks all."""
         found = []
         if self.superworkflow:
-            found.append(f"tags.`{_NAME_TAG}` = {_quoted(self.superworkflow)}")
+            found.append(f"tags.`{SUPERWORKFLOW_TAG}` = {_quoted(self.superworkflow)}")
         if self.outcome in STATUSES:
             found.append(f"attributes.status = '{STATUSES[self.outcome]}'")
         elif self.outcome:

@@ -23,23 +23,19 @@ from superworkflow.infra.tracking.dead_runs import ERROR_TAG
 from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
 from superworkflow.infra.tracking.metric_keys import course_key, drift_keys, quality_keys, total_keys
-from superworkflow.infra.tracking.mlflow_tracker import (
-    EXPERIMENT,
-    STAGE_TAG,
-    SUPERWORKFLOW_TAG,
-    open_client,
-    page_of_run,
-)
+from superworkflow.infra.tracking.mlflow_tracker import open_client, page_of_run
 from superworkflow.infra.tracking.models import ModelRegistry, Move, Version
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
-from superworkflow.infra.tracking.tables import sqlite_path
 from superworkflow.infra.tracking.tags import (
     DEPLOYMENT_ID_TAG,
     DEPLOYMENT_TAG,
     DIGEST_TAG,
+    STAGE_TAG,
     STATE_TAG,
+    SUPERWORKFLOW_TAG,
     read_texts,
 )
+from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -153,9 +149,7 @@ class RunReader:
     """
 
     def __init__(self, uri: str):
-        database = sqlite_path(uri)
-        if database is not None and not database.exists():
-            raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
+        check_recorded(uri)
         self.uri = uri
         self._client = open_client(uri)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from superworkflow.infra.storage.checksum_cache import cache_folder, is_ours
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
+from superworkflow.infra.tracking.uris import sqlite_path
 
 
 @contextmanager
@@ -120,8 +121,3 @@ def _advisory_lock(uri: str) -> Iterator[None]:
 
 
 _KEY = zlib.crc32(b"superworkflow/mlflow tables")
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file of an SQLite tracking URI; None for any other."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None

@@ -8,6 +8,10 @@ from typing import Any
 
 from superworkflow.infra.storage.safe_names import is_digest
 
+SUPERWORKFLOW_TAG, STAGE_TAG = "superworkflow.name", "superworkflow.stage"
+"""Tags of a run: its superworkflow; and of a run of a stage: the stage."""
+
+
 OUTCOME_TAG = "superworkflow.outcome"
 """Tag of a run: what became of its model (`infra.tracking.decision.Verdict`), or `unchanged`."""
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Print the comparison."""
     from superworkflow.infra.tracking.history import find_run
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     uri = default_tracking_uri(Location.of(options.store))
     comparison = compare(find_run(uri, options.first), find_run(uri, options.second))

@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.dashboards.web.app import LOCAL, Sources, make_app
     from superworkflow.infra.orchestration.schedules import scheduled_deployments
     from superworkflow.infra.orchestration.server import page
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.run_reader import RunReader
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     store = Location.of(options.store)
     names, study = _studies(options.storage, store)

@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> int:
     require_extra("flow")
     from superworkflow.infra.orchestration.export import check_output, write_output
     from superworkflow.infra.tracking.history import find_run
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.run_reader import RunReader
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     uri = default_tracking_uri(Location.of(options.store))
     reader = RunReader(uri)

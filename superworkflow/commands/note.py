@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Write them, and print what the run has then."""
     require_extra("flow")
     from superworkflow.infra.tracking.history import annotate, find_run
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     if options.text is None and not options.tag and not options.untag:
         raise UserError("nothing to note", where="note", remedy="Give a text, --tag NAME or --untag NAME")

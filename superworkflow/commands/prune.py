@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
     """Show what goes, and remove it; or register the deployment."""
     require_extra("flow")
     from superworkflow.infra.orchestration.pruning import Pruner
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.pruning import Keep
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     keep, profile = Keep.parse(options.keep), load_profile(options.profile)
     store = Store(options.store)

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Print the list."""
     from superworkflow.infra.tracking.history import recorded_runs
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.run_filter import RunFilter
+    from superworkflow.infra.tracking.uris import default_tracking_uri
 
     which = RunFilter(options.superworkflow, options.deployment, options.outcome, options.tag, options.text)
     runs = recorded_runs(default_tracking_uri(Location.of(options.store)), options.limit, which)

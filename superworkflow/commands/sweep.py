@@ -253,8 +253,8 @@ def carry_out(
 
 def _record(options: argparse.Namespace, study: SweepStudy, request: Request) -> SweepRecord:
     """The sweep's record; the first process of a study opens its run."""
-    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
     from superworkflow.infra.tracking.sweeps import MlflowSweepRecord, SweepRecord
+    from superworkflow.infra.tracking.uris import default_tracking_uri
     from superworkflow.sweeps.study import RUN
 
     if options.no_tracking:
@@ -296,7 +296,8 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
     from superworkflow.infra.orchestration.flow import make_flow
     from superworkflow.infra.orchestration.parameters import flow_parameters
     from superworkflow.infra.tracking.base import Tracker
-    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
+    from superworkflow.infra.tracking.uris import default_tracking_uri
     from superworkflow.sweeps.summary import report
     from superworkflow.sweeps.trial import trial_request
 

@@ -10,8 +10,10 @@ from mlflow import MlflowClient
 
 from superworkflow.dashboards.web import run_index
 from superworkflow.dashboards.web.run_index import RunIndex
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.run_reader import RunReader
+from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
+from superworkflow.infra.tracking.uris import EXPERIMENT
 from tests.flows.deployments import eventually
 
 RUNS = 8

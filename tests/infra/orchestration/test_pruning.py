@@ -26,11 +26,12 @@ from superworkflow.infra.storage.holds import Hold, condemning, holding
 from superworkflow.infra.storage.lock import exclusive
 from superworkflow.infra.storage.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
 from superworkflow.infra.storage.store import Store
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, MlflowTracker
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 from superworkflow.infra.tracking.models import ModelRegistry
 from superworkflow.infra.tracking.pruning import Keep
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.registry import DIGEST_TAG
+from superworkflow.infra.tracking.uris import EXPERIMENT
 from tests.infra.tracking.tracked import staged
 
 DAY = 86_400

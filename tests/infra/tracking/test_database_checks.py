@@ -15,7 +15,8 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import FOLDER_VARIABLE
 from superworkflow.infra.tracking import tables
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, MlflowTracker, open_client
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
+from superworkflow.infra.tracking.uris import EXPERIMENT
 from superworkflow.sweeps.storage import StudyStorage
 
 

@@ -18,12 +18,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
-from superworkflow.infra.tracking.mlflow_tracker import (
-    SUPERWORKFLOW_TAG,
-    MlflowTracker,
-    open_client,
-)
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
 from superworkflow.infra.tracking.records import RunRecord, Used
+from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
 from tests.infra.tracking.tracked import METRICS, recorded, staged
 
 

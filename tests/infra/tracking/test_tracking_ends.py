@@ -15,11 +15,9 @@ from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.process.heartbeat import BEAT, GRACE_SECONDS, OWNER
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
 from superworkflow.infra.tracking.history import find_run
-from superworkflow.infra.tracking.mlflow_tracker import (
-    SUPERWORKFLOW_TAG,
-    MlflowTracker,
-)
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
+from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
 from tests.infra.tracking.tracked import staged
 
 

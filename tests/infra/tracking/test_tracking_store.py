@@ -13,11 +13,8 @@ import pytest
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.infra.tracking.mlflow_tracker import (
-    MlflowTracker,
-    default_tracking_uri,
-    open_client,
-)
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
+from superworkflow.infra.tracking.uris import default_tracking_uri
 from tests.infra.tracking.tracked import staged
 
 

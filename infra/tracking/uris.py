@@ -1,0 +1,36 @@
+"""Where runs are recorded: the tracking URI of a store, and the experiment. Imports nothing of MLflow."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.sqlite import sqlite_url
+
+EXPERIMENT = "superworkflow"
+"""Name of the experiment of all runs."""
+
+
+def default_tracking_uri(store: Location) -> str:
+    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
+    if configured := os.environ.get("MLFLOW_TRACKING_URI"):
+        return configured
+    return sqlite_url(store, "mlflow", "mlflow.db")
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of an SQLite tracking URI; None for any other."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def check_recorded(uri: str) -> None:
+    """Refuse an SQLite tracking URI whose database does not exist.
+
+    Raises:
+        UserError: it does not.
+    """
+    database = sqlite_path(uri)
+    if database is not None and not database.exists():
+        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")

@@ -96,9 +96,14 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
     which = which or RunFilter()
     check_recorded(uri)
     which.query()  # refuses what MLflow's search cannot take, whoever reads
+    if limit <= 0:
+        return []
     database = sqlite_path(uri)
-    found = _read_by_mlflow(uri, limit, which) if database is None or not can_read(database) else read_runs(database)
-    return list(islice(filter(which.matches, map(recorded_run, found)), max(limit, 0)))
+    if database is not None and can_read(database):
+        found = read_runs(database, limit, which)
+    else:
+        found = _read_by_mlflow(uri, limit, which)
+    return list(islice(filter(which.matches, map(recorded_run, found)), limit))
 
 
 def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Any]:

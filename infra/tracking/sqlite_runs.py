@@ -9,37 +9,55 @@ import contextlib
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from superworkflow.infra.process.heartbeat import BEAT, is_dead
-from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
+from superworkflow.infra.tracking.run_filter import RunFilter
+from superworkflow.infra.tracking.tags import OUTCOME_TAG, SUPERWORKFLOW_TAG
 from superworkflow.infra.tracking.uris import EXPERIMENT
 
 SCHEMAS = frozenset({"dc11669786a5"})
 """Revisions of MLflow's schema (table `alembic_version`) that can be read: of MLflow 3.17."""
 _PAGE = 200
 _RUNS = """
-SELECT run_uuid, name, status, start_time FROM runs
-WHERE lifecycle_stage = 'active'
+SELECT runs.run_uuid, name, status, start_time FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
+WHERE key = ? AND value != '' AND lifecycle_stage = 'active'
   AND experiment_id IN (SELECT experiment_id FROM experiments WHERE name = ? AND workspace = 'default')
-  AND EXISTS (SELECT 1 FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = ? AND value != '')
-ORDER BY start_time DESC, run_uuid
+ORDER BY start_time DESC, runs.run_uuid
 """
 _OPEN = """
 SELECT tags.run_uuid, key, value FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
 WHERE status = 'RUNNING' AND lifecycle_stage = 'active'
 """
-_PARTS = {
-    "tags": "SELECT run_uuid, key, value FROM tags WHERE run_uuid IN ({})",
-    "params": "SELECT run_uuid, key, value FROM params WHERE run_uuid IN ({})",
-    "metrics": "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics "
-    "WHERE run_uuid IN ({})",
-    "datasets": "SELECT destination_id, datasets.name, digest FROM inputs "
-    "JOIN datasets ON datasets.dataset_uuid = inputs.source_id "
-    "WHERE destination_type = 'RUN' AND destination_id IN ({})",
-}
+_TAGS = "SELECT run_uuid, key, value FROM tags WHERE run_uuid IN ({})"
+_PARAMS = "SELECT run_uuid, key, value FROM params WHERE run_uuid IN ({})"
+_METRICS = "SELECT run_uuid, key, iif(is_nan, NULL, value) FROM latest_metrics WHERE run_uuid IN ({})"
+_DATASETS = """
+SELECT destination_id, datasets.name, digest FROM inputs JOIN datasets ON datasets.dataset_uuid = inputs.source_id
+WHERE destination_type = 'RUN' AND destination_id IN ({})
+"""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A run as far as filters read it."""
+
+    run_id: str
+    name: str
+    status: str
+    started: int
+    tags: dict[str, str]
+
+    @property
+    def superworkflow(self) -> str:
+        return self.tags.get(SUPERWORKFLOW_TAG, "")
+
+    @property
+    def outcome(self) -> str:
+        return self.tags.get(OUTCOME_TAG, "")
 
 
 def can_read(database: Path) -> bool:
@@ -56,36 +74,44 @@ def can_read(database: Path) -> bool:
     return not any(BEAT in each and is_dead(each) for each in tags.values())
 
 
-def read_runs(database: Path) -> Iterator[Any]:
-    """Runs of superworkflows, newest first, with the attributes of MLflow's `Run` that `recorded_run` reads.
+def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
+    """Runs that pass the filter, newest first, with the attributes of MLflow's `Run` that `recorded_run` reads.
+
+    Args:
+        database: of a schema that `can_read`.
+        limit: the most that will be taken.
+        which: only these.
 
     Raises:
         sqlite3.Error: it cannot be read.
     """
     with _open(database) as connection:
-        rows = connection.execute(_RUNS, (EXPERIMENT, SUPERWORKFLOW_TAG))
-        while page := rows.fetchmany(_PAGE):
-            yield from _whole(connection, page)
+        rows = connection.execute(_RUNS, (SUPERWORKFLOW_TAG, EXPERIMENT))
+        while page := rows.fetchmany(_PAGE if which else min(limit, _PAGE)):
+            tags = _by_run(connection, _TAGS, [row[0] for row in page])
+            found = (_Row(run, name, status, started, tags[run]) for run, name, status, started in page)
+            yield from _whole(connection, list(filter(which.matches, found)))
 
 
-def _whole(connection: sqlite3.Connection, page: Sequence[tuple[str, str, str, int]]) -> Iterator[Any]:
-    ids = [row[0] for row in page]
-    parts: dict[str, dict[str, dict[str, Any]]] = {}
-    for part, query in _PARTS.items():
-        found: dict[str, dict[str, Any]] = {run: {} for run in ids}
-        for run, key, value in connection.execute(query.format(",".join("?" * len(ids))), ids):
-            found[run][key] = math.nan if value is None and part == "metrics" else value
-        parts[part] = found
-    for run, name, status, started in page:
-        datasets = [
-            SimpleNamespace(dataset=SimpleNamespace(name=each, digest=digest))
-            for each, digest in parts["datasets"][run].items()
-        ]
+def _whole(connection: sqlite3.Connection, rows: Sequence[_Row]) -> Iterator[Any]:
+    ids = [row.run_id for row in rows]
+    params, metrics, datasets = (_by_run(connection, query, ids) for query in (_PARAMS, _METRICS, _DATASETS))
+    for row in rows:
+        figures = {key: math.nan if value is None else value for key, value in metrics[row.run_id].items()}
+        listed = [SimpleNamespace(name=name, digest=digest) for name, digest in datasets[row.run_id].items()]
         yield SimpleNamespace(
-            info=SimpleNamespace(run_id=run, run_name=name, status=status, start_time=started),
-            data=SimpleNamespace(**{part: parts[part][run] for part in ("tags", "params", "metrics")}),
-            inputs=SimpleNamespace(dataset_inputs=datasets),
+            info=SimpleNamespace(run_id=row.run_id, run_name=row.name, status=row.status, start_time=row.started),
+            data=SimpleNamespace(tags=row.tags, params=params[row.run_id], metrics=figures),
+            inputs=SimpleNamespace(dataset_inputs=[SimpleNamespace(dataset=each) for each in listed]),
         )
+
+
+def _by_run(connection: sqlite3.Connection, query: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Values by key of each run."""
+    found: dict[str, dict[str, Any]] = {run: {} for run in ids}
+    for run, key, value in connection.execute(query.format(",".join("?" * len(ids))), ids):
+        found[run][key] = value
+    return found
 
 
 @contextlib.contextmanager

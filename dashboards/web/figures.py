@@ -271,9 +271,16 @@ def curves(by_run: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> d
             })  # fmt: skip
     return {
         title: chart(traces, 240 + 18 * (len(traces) > 3) * len(by_run), showlegend=len(traces) > 1,
-                     xaxis={"nticks": 6}, yaxis={"nticks": 6})
+                     xaxis={"nticks": 6}, yaxis={"nticks": 6} | _constant_range(traces))
         for title, traces in charts.items()
     }  # fmt: skip
+
+
+def _constant_range(traces: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Range of an axis on which all is one value other than 0: by itself it would be from one less to one more."""
+    values = {value for trace in traces for value in trace["y"]}
+    value = values.pop()
+    return {} if values or not value else {"range": sorted([0.0, 2 * value])}
 
 
 def _epochs(points: Sequence[tuple[int, float]]) -> list[int]:

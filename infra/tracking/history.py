@@ -15,7 +15,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
 from superworkflow.infra.tracking.run_filter import RunFilter, own_tags, parse_tag
 from superworkflow.infra.tracking.sqlite_runs import can_read, read_runs
-from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SUPERWORKFLOW_TAG, TIMES_TAG
+from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG, TIMES_TAG
 from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded, default_tracking_uri, sqlite_path
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def annotate(
 
     client, added = open_client(uri), dict(map(parse_tag, tags))
     gone = [parse_tag(name)[0] for name in removed]
+    for name in {*added, *gone} & {*SHORT.values()}:
+        raise UserError("a tag that runs set themselves", where="--tag", value=name, remedy="Choose another name")
     for name, value in added.items():
         client.set_tag(run_id, name, value)
     existing = client.get_run(run_id).data.tags

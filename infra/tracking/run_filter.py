@@ -8,7 +8,7 @@ from typing import Protocol
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
-from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, NOTE_TAG, OUTCOME_TAG, SUPERWORKFLOW_TAG, UNCHANGED
+from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, NOTE_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG, UNCHANGED
 
 STATUSES = {"completed": "FINISHED", "failed": "FAILED", "running": "RUNNING", "stopped": "KILLED"}
 """MLflow's statuses by the words of pages."""
@@ -36,7 +36,7 @@ class Filterable(Protocol):
 
 def own_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags that people have given, without those of this program and of MLflow."""
-    return {name: value for name, value in tags.items() if not name.startswith(_OURS)}
+    return {name: value for name, value in tags.items() if not (name.startswith(_OURS) or name in SHORT.values())}
 
 
 def parse_tag(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from superworkflow.dashboards.comparison import compare, print_comparison, print
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
-from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
+from superworkflow.infra.tracking.history import RecordedRun, annotate, find_run, recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
 from superworkflow.infra.tracking.records import RunRecord, Used
 from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
@@ -306,3 +306,17 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
 def test_nothing_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     print_runs([])
     assert "no recorded runs here" in capsys.readouterr().out
+
+
+def test_notes_and_tags_of_people_are_kept_apart_from_those_of_runs(uri: str, two: tuple[str, str]) -> None:
+    assert find_run(uri, two[0]).own_tags == {}
+    assert annotate(uri, two[0], "the long one", ["owner=ann", "keep"]) == (
+        "the long one",
+        {"owner": "ann", "keep": ""},
+    )
+    assert find_run(uri, two[0]).own_tags == {"owner": "ann", "keep": ""}
+    for tags, removed in ((["outcome=mine"], []), ([], ["outcome"])):
+        with pytest.raises(UserError, match="a tag that runs set themselves"):
+            annotate(uri, two[0], None, tags, removed)
+    assert annotate(uri, two[0], "", removed=["owner", "keep"]) == ("", {})
+    assert find_run(uri, two[0]).tags["outcome"] == "finished"

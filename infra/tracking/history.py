@@ -95,7 +95,7 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
     """
     which = which or RunFilter()
     check_recorded(uri)
-    which.query()  # refuses what MLflow's search cannot take, whoever reads
+    which.query()  # refuses what MLflow's search cannot take, also where it does not read
     if limit <= 0:
         return []
     database = sqlite_path(uri)

@@ -1,4 +1,4 @@
-"""Where runs are recorded: the tracking URI of a store, and the experiment. Imports nothing of MLflow."""
+"""The tracking URI of a store, and the experiment in which runs are recorded. Imports nothing of MLflow."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_the_same_runs_as_mlflow_reads(
 
 
 def test_the_installed_mlflow_has_a_schema_that_is_read(tmp_path: Path) -> None:
-    """Where an update of MLflow fails this, look what its migrations change in the tables that are read."""
+    """If an update of MLflow fails this, look what its migrations change in the tables that are read."""
     open_client(f"sqlite:///{tmp_path}/new.db")
     assert can_read(tmp_path / "new.db")
     assert recorded_runs(f"sqlite:///{tmp_path}/new.db") == []

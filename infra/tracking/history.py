@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -103,7 +104,10 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
         found = read_runs(database, limit, which)
     else:
         found = _read_by_mlflow(uri, limit, which)
-    return list(islice(filter(which.matches, map(recorded_run, found)), limit))
+    try:
+        return list(islice(filter(which.matches, map(recorded_run, found)), limit))
+    except sqlite3.Error as error:
+        raise UserError(f"the database cannot be read: {error}", where=uri, remedy="Try again") from None
 
 
 def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Any]:

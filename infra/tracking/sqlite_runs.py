@@ -22,6 +22,8 @@ from superworkflow.infra.tracking.uris import EXPERIMENT
 SCHEMAS = frozenset({"dc11669786a5"})
 """Revisions of MLflow's schema (table `alembic_version`) that can be read: of MLflow 3.17."""
 _PAGE = 200
+_PATIENCE = 30.0
+"""Seconds for which a database that is being written is waited for."""
 _RUNS = """
 SELECT runs.run_uuid, name, status, start_time FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
 WHERE key = ? AND value != '' AND lifecycle_stage = 'active'
@@ -117,7 +119,7 @@ def _by_run(connection: sqlite3.Connection, query: str, ids: Sequence[str]) -> d
 @contextlib.contextmanager
 def _open(database: Path) -> Iterator[sqlite3.Connection]:
     """A connection that reads only, whatever its caller does."""
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)
     try:
         yield connection
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.process.heartbeat import BEAT, OWNER
 from superworkflow.infra.tracking import history, sqlite_runs
 from superworkflow.infra.tracking.history import RecordedRun, recorded_runs
@@ -101,6 +102,18 @@ def test_a_run_of_a_dead_process_is_left_to_mlflow_which_closes_it(tmp_path: Pat
     assert not can_read(tmp_path / "mlflow.db")
     assert [run.status for run in recorded_runs(uri)] == ["FAILED"]
     assert can_read(tmp_path / "mlflow.db")
+
+
+def test_a_database_that_is_locked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mlflow.db"
+    recorded(f"sqlite:///{path}", "first", {}, [])
+    monkeypatch.setattr(sqlite_runs, "_PATIENCE", 0.1)
+    monkeypatch.setattr(history, "can_read", lambda database: True)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError, match="database cannot be read: database is locked"):
+            recorded_runs(f"sqlite:///{path}")
+    assert len(recorded_runs(f"sqlite:///{path}")) == 1
 
 
 def test_the_command_lists_runs_without_importing_mlflow(database: Path) -> None:

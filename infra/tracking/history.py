@@ -100,17 +100,18 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
     if limit <= 0:
         return []
     database = sqlite_path(uri)
+    found: Iterator[RecordedRun]
     if database is not None and can_read(database):
-        found = read_runs(database, limit, which)
+        found = map(recorded_run, read_runs(database, limit, which))
     else:
         found = _read_by_mlflow(uri, limit, which)
     try:
-        return list(islice(filter(which.matches, map(recorded_run, found)), limit))
+        return list(islice(found, limit))
     except sqlite3.Error as error:
         raise UserError(f"the database cannot be read: {error}", where=uri, remedy="Try again") from None
 
 
-def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Any]:
+def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[RecordedRun]:
     from mlflow.entities import ViewType
 
     from superworkflow.infra.tracking.dead_runs import close_dead_runs
@@ -129,7 +130,7 @@ def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Any]:
             [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, limit if not which else max(limit, _PAGE),
             order_by=["attributes.start_time DESC"], page_token=token or None,
         )  # fmt: skip
-        yield from page
+        yield from filter(which.matches, map(recorded_run, page))
         token = page.token or None
 
 

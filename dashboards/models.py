@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from superworkflow.infra.tracking.models import Move, Version
+from superworkflow.infra.tracking.model_versions import Move, Version
 
 
 def print_models(models: Mapping[str, Sequence[Version]], holds: Mapping[str, Move]) -> None:

@@ -129,7 +129,7 @@ def _panel(panel: Panel, stages: Mapping[str, StageRecord]) -> dict[str, Any] | 
 def _attach_report(run: RunRecord, tracker: Tracker, folder: Path, panels: Sequence[Mapping[str, Any]]) -> None:
     """The dashboard's page of the run, in one file."""
     from superworkflow.dashboards.web.report import RUN_REPORT, write_run_report
-    from superworkflow.infra.tracking.run_reader import as_detailed, as_stage
+    from superworkflow.infra.tracking.run_details import as_detailed, as_stage
 
     try:
         stages = [as_stage(record) for record in run.stages]

@@ -39,7 +39,8 @@ from superworkflow.results import Run, frame
 if TYPE_CHECKING:
     import pandas as pd
 
-    from superworkflow.infra.tracking.models import ModelRegistry, Move
+    from superworkflow.infra.tracking.model_versions import Move
+    from superworkflow.infra.tracking.models import ModelRegistry
 
 Params = Mapping[str, Any]
 

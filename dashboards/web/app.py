@@ -22,9 +22,10 @@ from superworkflow.dashboards.web.run_index import RunIndex
 from superworkflow.dashboards.web.storage_size import StorageSize
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.lineage import lineage
-from superworkflow.infra.tracking.models import CURRENT
+from superworkflow.infra.tracking.model_versions import CURRENT
+from superworkflow.infra.tracking.run_details import DetailedRun
 from superworkflow.infra.tracking.run_filter import OUTCOMES, RunFilter
-from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
+from superworkflow.infra.tracking.run_reader import RunReader
 from superworkflow.infra.tracking.tags import LOGS, PANELS
 
 if TYPE_CHECKING:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from superworkflow.dashboards.web import figures
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline, used_text
 from superworkflow.infra.contract.metrics import figures as quality_figures
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun, RunReader
+from superworkflow.infra.tracking.run_details import DetailedRun, RecordedStageRun
 from superworkflow.infra.tracking.tags import CHANGED_TAG, LOGS, PANELS_TAG, read_names, read_texts
+
+if TYPE_CHECKING:  # a run writes its report without MLflow
+    from superworkflow.infra.tracking.run_reader import RunReader
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"

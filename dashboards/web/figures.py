@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from superworkflow.dashboards.web.frames import DeploymentHistory, Month
 from superworkflow.dashboards.web.stages import Fit, Phases
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.models import Version
+from superworkflow.infra.tracking.model_versions import Version
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
 """Colours readable on white and on black."""

@@ -6,14 +6,17 @@ from calendar import monthrange
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-
-import pandas as pd
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from superworkflow.infra.contract.metrics import Figure, drift_texts, figures, headlines
 from superworkflow.infra.contract.registration import Gate
-from superworkflow.infra.tracking.models import Move, Version
-from superworkflow.infra.tracking.run_reader import DetailedRun
+from superworkflow.infra.tracking.model_versions import Move, Version
+from superworkflow.infra.tracking.run_details import DetailedRun
 from superworkflow.infra.tracking.tags import UNCHANGED
+
+if TYPE_CHECKING:  # reports of runs need no frame, and pandas takes long to import
+    import pandas as pd
 
 RUN_COLUMNS = (
     "run_id", "name", "superworkflow", "deployment", "trial", "status", "outcome", "started", "day", "cost_usd",
@@ -26,6 +29,8 @@ DRIFT = "drift/"
 
 def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
     """A row for each run, `RUN_COLUMNS`, in USD and seconds."""
+    import pandas as pd
+
     rows = [
         (run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
          run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
@@ -37,6 +42,8 @@ def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
     """A row for each stage of each run that cost something, `COST_COLUMNS`."""
+    import pandas as pd
+
     rows = [
         (run.started.date(), run.superworkflow, stage, run.run_id, took["cost_usd"])
         for run in runs
@@ -134,7 +141,7 @@ def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
     last = today.replace(day=monthrange(today.year, today.month)[1])
     costs = table.groupby("day")["cost_usd"].sum()
     per_day = [float(costs.get(first + timedelta(days=n), 0.0)) for n in range((today - first).days + 1)]
-    sums = pd.Series(per_day).cumsum().tolist()
+    sums = list(accumulate(per_day))
     begun = min(costs.index, default=today)
     width = max(1, min(most, (today - begun).days + 1))
     recent = sum(float(costs.get(today - timedelta(days=back), 0.0)) for back in range(width)) / width
@@ -187,6 +194,8 @@ class DeploymentHistory:
 
         A count that is also recorded as a share is left out: on its scale all shares would look like 0.
         """
+        import pandas as pd
+
         rows = {
             each.run.started: {
                 name.removeprefix(DRIFT): value for name, value in each.run.figures.items() if name.startswith(DRIFT)
@@ -252,6 +261,8 @@ def _promotion(run: DetailedRun, version: Version | None) -> Promotion:
 
 def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:
     """Parameters and sources that differ among runs: a row for each, a column for each run id; None if unset."""
+    import pandas as pd
+
     names = list(dict.fromkeys(name for run in runs for name in run.params))
     table = {name: [run.params.get(name) for run in runs] for name in names}
     rows = {name: values for name, values in table.items() if len(set(values)) > 1}
@@ -265,6 +276,8 @@ def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 def qualities(runs: Sequence[DetailedRun]) -> pd.DataFrame:
     """A row for each figure of each run, headlines first: `run_id`, `metric`, `value`, `spread`, `headline`."""
+    import pandas as pd
+
     rows = []
     for run in runs:
         heads = [each.name for each in headlines(run.metrics, run.declared)]

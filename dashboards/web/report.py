@@ -13,7 +13,7 @@ from markupsafe import Markup
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
 from superworkflow.dashboards.web.panels import drawn
 from superworkflow.dashboards.web.plotly_js import packed_plotly_js
-from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun
+from superworkflow.infra.tracking.run_details import DetailedRun, RecordedStageRun
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -11,7 +11,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
+from superworkflow.infra.tracking.run_details import DetailedRun
+from superworkflow.infra.tracking.run_reader import RunReader
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +70,8 @@ class RunIndex:
         """
         if not self._by_id:
             self._begun = datetime.now(UTC)
-            found, token = self._reader.page(FIRST)
-            self.complete = token is None
+            found = self._reader.runs(FIRST)
+            self.complete = len(found) < FIRST
             self._put({run.run_id: run for run in found})
             return
         ends = [run.ended for run in self._sorted if run.ended is not None]
@@ -101,18 +102,17 @@ class RunIndex:
 
     def _scan_all(self) -> None:
         """Read all runs, page by page, and forget those that are gone."""
-        begun, seen, token = datetime.now(UTC), set[str](), None
+        begun, seen, started = datetime.now(UTC), set[str](), time.monotonic()
         try:
-            while len(seen) < RUNS:
-                started = time.monotonic()
-                found, token = self._reader.page(PAGE, token)
+            for found in self._reader.pages(PAGE):
                 taken = time.monotonic() - started
                 seen |= {run.run_id for run in found}
                 with self._turn:
                     self._put({run.run_id: run for run in found})
-                if token is None:
+                if len(seen) >= RUNS:
                     break
                 time.sleep(PAUSE * taken)
+                started = time.monotonic()
         except Exception as error:  # a server that is down for a while: the next scan will read them
             _log.warning("older runs cannot be read: %s", error)
             return

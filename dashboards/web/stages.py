@@ -9,7 +9,7 @@ from datetime import datetime
 
 from superworkflow.infra.config.prices import FOLDER, PriceTable, load_prices
 from superworkflow.infra.contract.resources import Resources, format_bytes
-from superworkflow.infra.tracking.run_reader import RecordedStageRun
+from superworkflow.infra.tracking.run_details import RecordedStageRun
 
 ROOM = 1.25
 """Ratio of recommended to used resources."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from superworkflow.infra.base.errors import UserError
@@ -210,7 +210,7 @@ def _is_number(text: str) -> bool:
 def metrics_text(declared: Sequence[Metric]) -> str:
     """Declarations as a recorder keeps them with a run, for those who read it without the superworkflow."""
     keys = ("node", "name", "direction", "headline", "uncertainty", "baselines")
-    return json.dumps([{key: asdict(metric)[key] for key in keys} for metric in declared])
+    return json.dumps([{key: getattr(metric, key) for key in keys} for metric in declared])
 
 
 def read_metrics(text: str) -> tuple[Metric, ...]:

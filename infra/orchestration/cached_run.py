@@ -80,12 +80,14 @@ def run_cached(
         try:
             hold.add(used_datasets(nodes))
             tracker.sources(run.sources)
-            for node in nodes:
-                listener(node.name, {"event": "begin"})
-                record = run_node(node, request, launcher, partial(listener, node.name), {})
-                run.stages.append(record)
-                tracker.stage(record)
-                listener(node.name, {"event": "end", "record": record})
+            try:
+                for node in nodes:
+                    listener(node.name, {"event": "begin"})
+                    record = run_node(node, request, launcher, partial(listener, node.name), {})
+                    run.stages.append(record)
+                    listener(node.name, {"event": "end", "record": record})
+            finally:
+                tracker.stages(run.stages)
             name_outputs(request, run, _log.warning)
             run.close(request.prices, time.monotonic() - started)
             finish(run, tracker)

@@ -25,7 +25,8 @@ from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG
 
 if TYPE_CHECKING:
-    from superworkflow.infra.tracking.models import ModelRegistry, Version
+    from superworkflow.infra.tracking.model_versions import Version
+    from superworkflow.infra.tracking.models import ModelRegistry
 
 _TRIES = 3
 """Champions that a challenger is compared with at most, where others are promoted at the same time."""

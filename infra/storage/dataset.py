@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ from superworkflow.infra.storage.upload import complete, upload
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+T = TypeVar("T")
+_FEW, _SMALL = 64, 16 << 20
+"""Files, and bytes of them all, that one thread looks at."""
 _ONE_HEADER = threading.Lock()
 """Headers of arrays are literals of Python; two threads that parse some at a time may fail, as CPython 3.11 counts the
 depth of both in one place (https://github.com/python/cpython/issues/106905). Threads may read arrays of
@@ -143,8 +146,7 @@ class Dataset:
             if size not in (None, entry.bytes):
                 raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
         if level == "content":
-            with ThreadPoolExecutor(4) as pool:
-                list(pool.map(self.local, [path for path, size in sizes.items() if size is not None]))
+            self._each(self.local, [path for path, size in sizes.items() if size is not None], 4, self.manifest.bytes)
         for path, size in sizes.items():
             if size is None:
                 raise self._gone(self._entries[path])
@@ -154,10 +156,15 @@ class Dataset:
         return None not in self._sizes().values()
 
     def _sizes(self) -> dict[str, int | None]:
-        with ThreadPoolExecutor(8) as pool:
-            return dict(
-                zip(self._entries, pool.map(lambda path: self.location.join(path).size(), self._entries), strict=True)
-            )
+        found = self._each(lambda path: self.location.join(path).size(), list(self._entries), 8)
+        return dict(zip(self._entries, found, strict=True))
+
+    def _each(self, work: Callable[[str], T], names: Sequence[str], threads: int, size: int = 0) -> list[T]:
+        """Results of `work` by file; of few small ones that are here without threads, whose start would take longer."""
+        if self.location.local_path is not None and len(names) <= _FEW and size <= _SMALL:
+            return list(map(work, names))
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(work, names))
 
     def local(self, name: str) -> Path:
         """A local file with the verified content of one data file.

@@ -43,6 +43,11 @@ class Tracker:
     def stage(self, record: StageRecord) -> None:
         """Record a stage that ended, well or not."""
 
+    def stages(self, records: Sequence[StageRecord]) -> None:
+        """Record several stages, as `stage` does each."""
+        for each in records:
+            self.stage(each)
+
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
 

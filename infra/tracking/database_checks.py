@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -57,7 +58,7 @@ def older_schema(uri: str, error: Exception) -> UserError | None:
     )  # fmt: skip
 
 
-def check_experiment(found: Experiment, uri: str) -> None:
+def check_experiment(found: Experiment | SimpleNamespace, uri: str) -> None:
     """Refuse an experiment that is deleted, or whose files are in the folder of another store.
 
     Raises:

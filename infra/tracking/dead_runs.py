@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+from typing import TYPE_CHECKING
 
 from superworkflow.infra.process.heartbeat import BEAT, is_dead, last_sign, sign
+from superworkflow.infra.tracking.tags import ERROR_TAG, PARENT_TAG
 
-ERROR_TAG = "superworkflow.error"
-"""Why a run did not end well."""
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
 DIED = "its process died"
 
 
@@ -20,7 +21,7 @@ def close_dead_runs(client: MlflowClient, experiment: str) -> list[str]:
     for run in open_runs:
         if run.info.run_id in dead:
             _close(client, run)
-            for stage in _search(client, experiment, f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"):
+            for stage in _search(client, experiment, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"):
                 if BEAT not in stage.data.tags:
                     _close(client, stage, last_sign(run.data.tags))
     return dead
@@ -37,7 +38,7 @@ def give_sign(client: MlflowClient, run_id: str) -> None:
 
 
 def _search(client: MlflowClient, experiment: str, which: str) -> list[Run]:
-    return list(client.search_runs([experiment], f"attributes.status = 'RUNNING' and {which}", ViewType.ACTIVE_ONLY))
+    return list(client.search_runs([experiment], f"attributes.status = 'RUNNING' and {which}"))
 
 
 def _close(client: MlflowClient, run: Run, last: float | None = None) -> None:

@@ -15,7 +15,7 @@ from superworkflow.infra.contract.metrics import METRICS_TAG, Metric, read_metri
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
 from superworkflow.infra.tracking.run_filter import RunFilter, own_tags, parse_tag
-from superworkflow.infra.tracking.sqlite_runs import can_read, read_runs
+from superworkflow.infra.tracking.sqlite_runs import can_read, has_dead, read_runs
 from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG, TIMES_TAG
 from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded, default_tracking_uri, sqlite_path
 
@@ -100,12 +100,12 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
     if limit <= 0:
         return []
     database = sqlite_path(uri)
-    found: Iterator[RecordedRun]
-    if database is not None and can_read(database):
-        found = map(recorded_run, read_runs(database, limit, which))
-    else:
-        found = _read_by_mlflow(uri, limit, which)
     try:
+        found: Iterator[RecordedRun]
+        if database is not None and can_read(database) and not has_dead(database):
+            found = map(recorded_run, read_runs(database, limit, which))
+        else:
+            found = _read_by_mlflow(uri, limit, which)
         return list(islice(found, limit))
     except sqlite3.Error as error:
         raise UserError(f"the database cannot be read: {error}", where=uri, remedy="Try again") from None

@@ -11,9 +11,10 @@ from mlflow.entities import ViewType
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.storage.safe_names import is_digest
-from superworkflow.infra.tracking.entities import DIGEST_LENGTH
-from superworkflow.infra.tracking.models import Version
-from superworkflow.infra.tracking.run_reader import Datum, data_of
+from superworkflow.infra.tracking.model_versions import Version
+from superworkflow.infra.tracking.records import DIGEST_LENGTH
+from superworkflow.infra.tracking.run_details import Datum
+from superworkflow.infra.tracking.run_reader import data_of
 from superworkflow.infra.tracking.tags import STAGE_TAG, STATE_TAG
 from superworkflow.infra.tracking.uris import EXPERIMENT
 

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -29,9 +29,9 @@ from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
+from superworkflow.infra.tracking.model_versions import CHALLENGER, CURRENT, Move, Version
 from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, DIGEST_TAG, read_datasets
 
-CURRENT, CHALLENGER = "current", "challenger"
 HOLD_TAG = "superworkflow.hold"
 QUALITY_TAG = "superworkflow.quality"
 DECISION_TAG = "superworkflow.decision"
@@ -39,57 +39,6 @@ MOVE_TAG = "superworkflow.moved."
 """Prefix of the tags of moves; the time follows."""
 
 Moved = Literal["moved", "held", "changed"]
-
-
-@dataclass(frozen=True)
-class Move:
-    """One move of `current`, or the rollback that holds it.
-
-    Args:
-        kind: `promoted` or `rolled back`.
-        version: that it moved to.
-        previous: that it was at; None for the first.
-        who: a person, or the deployment whose run it was.
-        when: ISO 8601, UTC.
-        why: one sentence.
-        run_id: run that the version is from.
-        data: digests by name of the sources that the version was made from.
-    """
-
-    kind: str
-    version: int
-    previous: int | None
-    who: str
-    when: str
-    why: str
-    run_id: str = ""
-    data: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a registered model.
-
-    Args:
-        digest: of its dataset.
-        datasets: digests by node of what it can be scored again with.
-        data: digests by name of its sources.
-        quality: headline figures that its run reported.
-        decision: what was decided when it was registered, as `Decision.document` has it.
-        moves: of `current` to it, in order.
-    """
-
-    name: str
-    version: int
-    aliases: tuple[str, ...]
-    run_id: str
-    digest: str
-    created: datetime
-    datasets: Mapping[str, str]
-    data: Mapping[str, str]
-    quality: Mapping[str, float]
-    decision: Mapping[str, Any]
-    moves: tuple[Move, ...]
 
 
 class ModelRegistry:

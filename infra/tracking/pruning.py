@@ -19,7 +19,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import open_client
-from superworkflow.infra.tracking.models import CURRENT, ModelRegistry, Version, rollback_target
+from superworkflow.infra.tracking.model_versions import CURRENT, Version
+from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
 from superworkflow.infra.tracking.sweeps import SWEEP_TAG
 from superworkflow.infra.tracking.tags import (

@@ -17,6 +17,9 @@ from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Manifest, Stat, prefixed, warnings_of
 from superworkflow.infra.tracking.decision import Decision
 
+DIGEST_LENGTH = 32
+"""Characters of a dataset's digest in records; MLflow's databases keep 36."""
+
 
 @dataclass(frozen=True)
 class Used:

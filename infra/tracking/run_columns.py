@@ -10,15 +10,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.tracking.metric_keys import TOTALS, metric_key, quality_keys
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.tags import DEPLOYMENT_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 VIEW_TAG = "mlflow.sharedViewState."
 _FIRST = ("attributes.`Dataset`", f"tags.`{SHORT[DEPLOYMENT_TAG]}`", f"tags.`{SHORT[OUTCOME_TAG]}`")
@@ -30,25 +27,26 @@ def view_key(superworkflow: str) -> str:
     return f"superworkflow-{superworkflow}"
 
 
-def show_columns(client: MlflowClient, experiment: str, run: RunRecord) -> None:
-    """Make the view of a superworkflow's runs: data, deployment, outcome, quality, cost and runtime.
+def view_tag(superworkflow: str) -> str:
+    """Tag of the experiment that has this view."""
+    return f"{VIEW_TAG}{view_key(superworkflow)}"
+
+
+def new_view(existing: str, run: RunRecord) -> str | None:
+    """The view of a superworkflow's runs: data, deployment, outcome, quality, cost and runtime; None if it stays.
 
     Figures that a later run has besides are added. A view that somebody has changed on the page stays as it is.
 
     Args:
-        client: of the tracking store.
-        experiment: its id.
+        existing: the tag; empty if there is none.
         run: a finished one.
     """
-    tag = f"{VIEW_TAG}{view_key(run.superworkflow)}"
     quality = quality_keys({each.name: each.value for each in headlines(run.metrics, run.declared)})
     columns = [f"metrics.`{metric_key(key)}`" for key in quality]
-    existing = client.get_experiment(experiment).tags.get(tag, "")
     earlier = _ours(existing)
     if existing and (earlier is None or set(columns) <= set(earlier)):
-        return
-    merged = list(dict.fromkeys([*(earlier or ()), *columns]))
-    client.set_experiment_tag(experiment, tag, _view(run.superworkflow, merged))
+        return None
+    return _view(run.superworkflow, list(dict.fromkeys([*(earlier or ()), *columns])))
 
 
 def _view(superworkflow: str, quality: Sequence[str]) -> str:

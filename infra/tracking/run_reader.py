@@ -1,141 +1,45 @@
-"""Recorded runs in full, for pages: all figures, tags and stages, from MLflow or from a run that is just ending."""
+"""Recorded runs in full, for pages: all figures, tags and stages, read from MLflow."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, ViewType
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import GROUPS
 from superworkflow.infra.storage.manifest import WARNING_PREFIX, warnings_of
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.artifacts import read_artifact
-from superworkflow.infra.tracking.dead_runs import ERROR_TAG
-from superworkflow.infra.tracking.entities import DIGEST_LENGTH
-from superworkflow.infra.tracking.history import RecordedRun, recorded_run
-from superworkflow.infra.tracking.metric_keys import course_key, drift_keys, quality_keys, total_keys
-from superworkflow.infra.tracking.mlflow_tracker import open_client, page_of_run
-from superworkflow.infra.tracking.models import ModelRegistry, Move, Version
-from superworkflow.infra.tracking.records import RunRecord, StageRecord
+from superworkflow.infra.tracking.history import recorded_run
+from superworkflow.infra.tracking.metric_keys import course_key
+from superworkflow.infra.tracking.mlflow_tracker import open_client
+from superworkflow.infra.tracking.model_versions import Move, Version
+from superworkflow.infra.tracking.models import ModelRegistry
+from superworkflow.infra.tracking.run_details import Datum, DetailedRun, RecordedStageRun
+from superworkflow.infra.tracking.run_filter import RunFilter
+from superworkflow.infra.tracking.run_tracker import page_of_run
+from superworkflow.infra.tracking.sqlite_runs import can_read, read_runs
 from superworkflow.infra.tracking.tags import (
-    DEPLOYMENT_ID_TAG,
-    DEPLOYMENT_TAG,
     DIGEST_TAG,
+    ERROR_TAG,
+    PARENT_TAG,
+    ROLE_TAG,
     STAGE_TAG,
     STATE_TAG,
     SUPERWORKFLOW_TAG,
     read_texts,
 )
-from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded
+from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded, sqlite_path
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True)
-class DetailedRun(RecordedRun):
-    """One run with all that is recorded of it.
-
-    Args:
-        ended: None while it runs.
-        figures: all metrics, by the names that MLflow has.
-        page: its address in MLflow.
-    """
-
-    ended: datetime | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
-    page: str = ""
-
-    @property
-    def deployment(self) -> str:
-        """Name of its deployment; empty where it has none."""
-        return self.tags.get(DEPLOYMENT_TAG, "")
-
-    @property
-    def deployment_id(self) -> str:
-        return self.tags.get(DEPLOYMENT_ID_TAG, "")
-
-    @property
-    def is_trial(self) -> bool:
-        """True if it is a trial of a sweep."""
-        return MLFLOW_PARENT_RUN_ID in self.tags
-
-    @property
-    def error(self) -> str:
-        """Why it did not end well."""
-        return self.tags.get(ERROR_TAG, "")
-
-
-@dataclass(frozen=True)
-class Datum:
-    """A source or dataset that a run or stage read, or a dataset that it wrote.
-
-    Args:
-        role: `source`, `input` or `output`.
-        name: of the input; of an output the stage.
-        digest: as far as MLflow keeps it.
-    """
-
-    role: str
-    name: str
-    digest: str
-    uri: str = ""
-
-
-@dataclass(frozen=True)
-class RecordedStageRun:
-    """One stage of one run.
-
-    Args:
-        state: `ran`, `cached` or `failed`.
-        ended: when it was recorded.
-        seconds: for which resources were held, without compiling.
-        cpu: vCPUs that its own process or pod was given.
-        memory: bytes that it was given.
-        members: whether it had members in addition to its own process.
-        queued_s: from when it was its turn until it was given its resources.
-        figures: all others by name.
-        warnings: warnings about its input.
-        digest: of its dataset.
-        data: what it read and wrote.
-        course: figures by step, of a run that is just ending.
-        log: likewise.
-    """
-
-    name: str
-    state: str
-    ended: datetime
-    seconds: float
-    compile_s: float
-    cpu_s: float
-    memory_bytes: float
-    rows: float
-    cost_usd: float
-    saved_usd: float
-    cpu: float
-    memory: int
-    members: bool = False
-    queued_s: float = 0.0
-    error: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    digest: str = ""
-    data: tuple[Datum, ...] = ()
-    course: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    log: tuple[str, ...] = ()
-
-    @property
-    def began(self) -> datetime:
-        """When it was given its resources."""
-        return self.ended - timedelta(seconds=self.seconds + self.compile_s)
 
 
 class RunReader:
@@ -155,7 +59,21 @@ class RunReader:
 
     def runs(self, limit: int) -> list[DetailedRun]:
         """Runs, newest first, trials of sweeps among them."""
-        return self.page(limit)[0]
+        return next(self.pages(limit), [])
+
+    def pages(self, size: int) -> Iterator[list[DetailedRun]]:
+        """All runs, newest first, some at a time; of SQLite without MLflow's slow search."""
+        database = sqlite_path(self.uri)
+        if database is not None and can_read(database):
+            runs = map(self._detailed, read_runs(database, size, RunFilter()))
+            while found := list(islice(runs, size)):
+                yield found
+            return
+        found, token = self.page(size)
+        yield found
+        while token is not None:
+            found, token = self.page(size, token)
+            yield found
 
     def page(
         self, limit: int, token: str | None = None, *, running: bool = False, ended_since: datetime | None = None
@@ -198,7 +116,7 @@ class RunReader:
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""
         experiment = self._client.get_run(run.run_id).info.experiment_id
-        which = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.run_id}' and tags.`{STAGE_TAG}` != ''"
+        which = f"tags.`{PARENT_TAG}` = '{run.run_id}' and tags.`{STAGE_TAG}` != ''"
         found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
         return sorted((_stage(each) for each in found), key=lambda each: (each.began, each.ended))
 
@@ -247,7 +165,7 @@ class RunReader:
         experiment = self._client.get_run(run_id).info.experiment_id
         which = f"tags.`{DIGEST_TAG}` = '{digest}' and tags.`{STATE_TAG}` = 'ran'"
         found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1)
-        return [(each.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), each.info.run_name) for each in found]
+        return [(each.data.tags.get(PARENT_TAG, ""), each.info.run_name) for each in found]
 
     def file(self, run_id: str, path: str) -> bytes | None:
         """A file among a run's artifacts; None where there is none."""
@@ -284,39 +202,6 @@ class RunReader:
         )  # fmt: skip
 
 
-def as_detailed(run: RunRecord, page: str) -> DetailedRun:
-    """A closed run that ends well, as it will be read."""
-    started = datetime.fromtimestamp(run.began, UTC)
-    figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
-    figures |= {f"promotion/{name}": value for each in run.decisions for name, value in each.figures.items()}
-    return DetailedRun(
-        run_id=run.run_id, name=run.name, superworkflow=run.superworkflow, status="FINISHED",
-        started=started,
-        params={f"{each.name}.{name}": str(value) for each in run.stages for name, value in each.params.items()},
-        metrics=run.metrics, stages={each.name: {**each.took, "cached": float(each.state == "cached")}
-                                     for each in run.stages},
-        totals=run.totals(), declared=run.declared,
-        sources={each.name: each.digest[:DIGEST_LENGTH] for each in run.sources},
-        outcome=run.decisions[-1].verdict if run.decisions else "", ended=started + timedelta(seconds=run.wall_s),
-        tags={"superworkflow.decision": str(run.decisions[-1])} if run.decisions else {}, figures=figures, page=page,
-    )  # fmt: skip
-
-
-def as_stage(record: StageRecord) -> RecordedStageRun:
-    """A stage that has ended, as it will be read."""
-    return RecordedStageRun(
-        name=record.name, state=record.state, ended=datetime.fromtimestamp(record.ended, UTC),
-        seconds=record.runtime_s, compile_s=record.compile_s, cpu_s=record.cpu_s,
-        memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
-        cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
-        queued_s=record.queued_s, error=record.error, figures=dict(record.figures), warnings=record.warnings,
-        digest=record.digest, data=(
-            *(Datum("input", each.name, each.digest[:DIGEST_LENGTH], each.uri) for each in record.inputs),
-            Datum("output", record.stage, record.digest[:DIGEST_LENGTH], record.output),
-        ), course=record.course, log=record.log,
-    )  # fmt: skip
-
-
 def _stage(run: Any) -> RecordedStageRun:
     figures, params, tags = dict(run.data.metrics), run.data.params, run.data.tags
 
@@ -341,7 +226,7 @@ def data_of(run: Any) -> tuple[Datum, ...]:
     """The sources and datasets of a run of MLflow's."""
     found = []
     for each in run.inputs.dataset_inputs:
-        role = next((tag.value for tag in each.tags if tag.key == MLFLOW_DATASET_CONTEXT), "")
+        role = next((tag.value for tag in each.tags if tag.key == ROLE_TAG), "")
         uri = read_texts(each.dataset.source or "").get("uri", "")
         found.append(Datum(role, each.dataset.name, each.dataset.digest, uri))
     return tuple(found)

@@ -22,10 +22,11 @@ from superworkflow.infra.tracking.uris import EXPERIMENT
 SCHEMAS = frozenset({"dc11669786a5"})
 """Revisions of MLflow's schema (table `alembic_version`) that can be read: of MLflow 3.17."""
 _PAGE = 200
-_PATIENCE = 30.0
+PATIENCE_S = 30.0
 """Seconds for which a database that is being written is waited for."""
 _RUNS = """
-SELECT runs.run_uuid, name, status, start_time FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
+SELECT runs.run_uuid, name, status, start_time, end_time, experiment_id
+FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
 WHERE key = ? AND value != '' AND lifecycle_stage = 'active'
   AND experiment_id IN (SELECT experiment_id FROM experiments WHERE name = ? AND workspace = 'default')
 ORDER BY start_time DESC, runs.run_uuid
@@ -51,6 +52,8 @@ class _Row:
     name: str
     status: str
     started: int
+    ended: int | None
+    experiment: str
     tags: dict[str, str]
 
     @property
@@ -63,17 +66,26 @@ class _Row:
 
 
 def can_read(database: Path) -> bool:
-    """True if the database has a schema that is read here, and no run of a dead process that has to be closed."""
+    """True if the database has a schema that is read here."""
     try:
         with _open(database) as connection:
-            if {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")} - SCHEMAS:
-                return False
-            tags: dict[str, dict[str, str]] = {}
-            for run, key, value in connection.execute(_OPEN):
-                tags.setdefault(run, {})[key] = value
+            return has_schema(connection)
     except sqlite3.Error:
         return False
-    return not any(BEAT in each and is_dead(each) for each in tags.values())
+
+
+def has_schema(connection: sqlite3.Connection) -> bool:
+    """True if an open database has a schema that is read here."""
+    return {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")} <= SCHEMAS
+
+
+def has_dead(database: Path) -> bool:
+    """True if a database that `can_read` has a run of a dead process that has to be closed."""
+    tags: dict[str, dict[str, str]] = {}
+    with _open(database) as connection:
+        for run, key, value in connection.execute(_OPEN):
+            tags.setdefault(run, {})[key] = value
+    return any(BEAT in each and is_dead(each) for each in tags.values())
 
 
 def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
@@ -87,11 +99,14 @@ def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
     Raises:
         sqlite3.Error: it cannot be read.
     """
+    size = _PAGE if which else min(limit, _PAGE)
     with _open(database) as connection:
-        rows = connection.execute(_RUNS, (SUPERWORKFLOW_TAG, EXPERIMENT))
-        while page := rows.fetchmany(_PAGE if which else min(limit, _PAGE)):
+        # At once: while a query has further rows, nobody can write.
+        rows = connection.execute(_RUNS, (SUPERWORKFLOW_TAG, EXPERIMENT)).fetchall()
+        for begin in range(0, len(rows), size):
+            page = rows[begin : begin + size]
             tags = _by_run(connection, _TAGS, [row[0] for row in page])
-            found = (_Row(run, name, status, started, tags[run]) for run, name, status, started in page)
+            found = (_Row(*row, str(experiment), tags[row[0]]) for *row, experiment in page)
             yield from _whole(connection, list(filter(which.matches, found)))
 
 
@@ -102,7 +117,14 @@ def _whole(connection: sqlite3.Connection, rows: Sequence[_Row]) -> Iterator[Any
         figures = {key: math.nan if value is None else value for key, value in metrics[row.run_id].items()}
         listed = [SimpleNamespace(name=name, digest=digest) for name, digest in datasets[row.run_id].items()]
         yield SimpleNamespace(
-            info=SimpleNamespace(run_id=row.run_id, run_name=row.name, status=row.status, start_time=row.started),
+            info=SimpleNamespace(
+                run_id=row.run_id,
+                run_name=row.name,
+                status=row.status,
+                start_time=row.started,
+                end_time=row.ended,
+                experiment_id=row.experiment,
+            ),
             data=SimpleNamespace(tags=row.tags, params=params[row.run_id], metrics=figures),
             inputs=SimpleNamespace(dataset_inputs=[SimpleNamespace(dataset=each) for each in listed]),
         )
@@ -119,7 +141,7 @@ def _by_run(connection: sqlite3.Connection, query: str, ids: Sequence[str]) -> d
 @contextlib.contextmanager
 def _open(database: Path) -> Iterator[sqlite3.Connection]:
     """A connection that reads only, whatever its caller does."""
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=PATIENCE_S)
     try:
         yield connection
     finally:

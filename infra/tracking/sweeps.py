@@ -11,8 +11,10 @@ from mlflow.exceptions import MlflowException
 
 from superworkflow.infra.process.heartbeat import Heartbeat
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
-from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, author_tags, page_of_run
+from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
+from superworkflow.infra.tracking.run_tracker import author_tags, page_of_run
+from superworkflow.infra.tracking.tags import ERROR_TAG
 
 SWEEP_TAG = "superworkflow.sweep"
 BEST_TAG = "superworkflow.best"

@@ -12,6 +12,15 @@ SUPERWORKFLOW_TAG, STAGE_TAG = "superworkflow.name", "superworkflow.stage"
 """Tags of a run: its superworkflow; and of a run of a stage: the stage."""
 
 
+PARENT_TAG, NAME_TAG, DESCRIPTION_TAG = "mlflow.parentRunId", "mlflow.runName", "mlflow.note.content"
+AUTHOR_TAG, SOURCE_TAG, ROLE_TAG = "mlflow.user", "mlflow.source.name", "mlflow.data.context"
+"""Tags of MLflow's own: of runs, and the last one of data that a run has read."""
+
+
+ERROR_TAG = "superworkflow.error"
+"""Tag of a run: why it did not end well."""
+
+
 OUTCOME_TAG = "superworkflow.outcome"
 """Tag of a run: what became of its model (`infra.tracking.decision.Verdict`), or `unchanged`."""
 

@@ -18,7 +18,7 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
-from superworkflow.infra.tracking.models import CHALLENGER, CURRENT, Version
+from superworkflow.infra.tracking.model_versions import CHALLENGER, CURRENT, Version
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.parser import asks_for_help, describe_parameters
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun, RunReader
+from superworkflow.infra.tracking.run_details import DetailedRun, RecordedStageRun
+from superworkflow.infra.tracking.run_reader import RunReader
 from tests.flows.command_line import CommandLine
 from tests.flows.nightly import nights
 

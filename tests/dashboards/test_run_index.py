@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from superworkflow.dashboards.web import run_index
 from superworkflow.dashboards.web.run_index import RunIndex
+from superworkflow.infra.tracking import run_reader
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.run_reader import RunReader
 from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
@@ -42,8 +43,8 @@ class _Runs:
         return {run.run_id: run.status for run in self.index()}
 
 
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Runs:
+@pytest.fixture(params=["by MLflow", "without MLflow"])
+def runs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Runs:
     """With pages of three and two runs, whose sizes are counted; all have been read."""
     monkeypatch.setattr(run_index, "FRESH_SECONDS", -1.0)
     for name, size in (("FIRST", 3), ("PAGE", 3), ("LATEST", 2), ("PAUSE", 0.0)):
@@ -57,6 +58,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Runs:
         return found
 
     monkeypatch.setattr(RunReader, "page", counting)
+    if request.param == "by MLflow":
+        monkeypatch.setattr(run_reader, "can_read", lambda database: False)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     made = _Runs(uri, open_client(uri), counted)
     eventually(lambda: len(made.index()) == RUNS and made.index.complete)

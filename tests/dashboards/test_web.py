@@ -22,7 +22,7 @@ from superworkflow.dashboards.web.figures import REST
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline
 from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.run_reader import RecordedStageRun
+from superworkflow.infra.tracking.run_details import RecordedStageRun
 from tests.dashboards.conftest import GATE, STUDY, Recorded
 from tests.flows.deployments import eventually
 

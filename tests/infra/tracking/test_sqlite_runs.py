@@ -19,7 +19,7 @@ from superworkflow.infra.tracking.history import RecordedRun, recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
 from superworkflow.infra.tracking.records import Used
 from superworkflow.infra.tracking.run_filter import RunFilter
-from superworkflow.infra.tracking.sqlite_runs import can_read
+from superworkflow.infra.tracking.sqlite_runs import can_read, has_dead
 from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
 from tests.infra.tracking.tracked import recorded, staged
 
@@ -99,15 +99,15 @@ def test_a_run_of_a_dead_process_is_left_to_mlflow_which_closes_it(tmp_path: Pat
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client, experiment = MlflowTracker(uri).handle()
     client.create_run(experiment, 1, {OWNER: "elsewhere/1/2/3", BEAT: "1", SUPERWORKFLOW_TAG: "toy"}, "old")
-    assert not can_read(tmp_path / "mlflow.db")
+    assert has_dead(tmp_path / "mlflow.db")
     assert [run.status for run in recorded_runs(uri)] == ["FAILED"]
-    assert can_read(tmp_path / "mlflow.db")
+    assert not has_dead(tmp_path / "mlflow.db")
 
 
 def test_a_database_that_is_locked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mlflow.db"
     recorded(f"sqlite:///{path}", "first", {}, [])
-    monkeypatch.setattr(sqlite_runs, "_PATIENCE", 0.1)
+    monkeypatch.setattr(sqlite_runs, "PATIENCE_S", 0.1)
     monkeypatch.setattr(history, "can_read", lambda database: True)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import doctest
 import importlib
 import io
+import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +26,13 @@ EXAMPLES = {
     "cells": ("stage", "define"),
 }
 """Public functions by module, in the order in which their examples run."""
+ALONE = """
+import pickle, sys
+import superworkflow as sw
+run = sw.run("node2vec", **pickle.load(open(sys.argv[1], "rb")))
+assert not {"mlflow", "prefect"} & sys.modules.keys()
+print(run.id)
+"""
 PARAMS: dict[str, object] = dict(each.split("=") for each in SMALL) | {"node2vec.link_prediction": False}
 
 
@@ -74,6 +85,16 @@ def test_run(
     assert next(iter(why.index[~why["cached"]])) == "walk"
     assert "walk.p: 1.0 → 0.25" in why.loc["walk", "why"]
 
+    # Without a server that is named, a process that finds all cached imports neither Prefect nor MLflow.
+    given = tmp_path / "given"
+    given.write_bytes(pickle.dumps({**frames, "params": PARAMS, "store": store}))
+    alone = subprocess.run(
+        [sys.executable, "-c", ALONE, given], cwd=tmp_path, env=os.environ | {"PREFECT_API_URL": ""},
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert alone.returncode == 0, alone.stderr
+    assert set(sw.compare(again, alone.stdout.strip(), store=store).loc["seconds", "second"]) == {0.0}
+
     # The command line sees the same datasets: one code path, and numbers for what the frame says.
     line = CommandLine(
         Path(store), *graph_files, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""},
@@ -84,7 +105,7 @@ def test_run(
     assert found == pytest.approx(run.metrics["evaluate.macro_f1@0.5"], abs=0.01)
 
     listed = sw.models(store=store)
-    assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, sw.runs().loc[2, "run"]]
+    assert listed.loc[0, ["name", "version", "run"]].to_list() == ["teams", 1, sw.runs().loc[3, "run"]]
     assert "current" in listed.loc[0, "aliases"]
     assert list(sw.models("teams", store=store)["why"]) == ["checked by hand"]
 

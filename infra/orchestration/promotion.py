@@ -70,8 +70,8 @@ def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
     A source that the user gave stays as it is. Without a champion, or where its dataset is not in the store, a run
     starts cold.
     """
-    registry = tracker.registry()
-    if not request.registration.warm_start or not terms.name or registry is None:
+    registry = tracker.registry() if request.registration.warm_start and terms.name else None
+    if registry is None:
         return request
     found: dict[str, Dataset] = {}
     models = request.superworkflow.registered
@@ -87,8 +87,8 @@ def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
 
 def behind(request: Request, tracker: Tracker, terms: Terms) -> str:
     """Sentence on models of which a newer version than the champion was rejected, or waits; empty where none is."""
-    registry, models = tracker.registry(), request.superworkflow.registered
-    if not terms.name or registry is None:
+    registry, models = tracker.registry() if terms.name else None, request.superworkflow.registered
+    if registry is None:
         return ""
     words = []
     for model in models:
@@ -113,8 +113,8 @@ def register_and_promote(
         terms: see `Terms`.
         run_nodes: see `RunNodes`.
     """
-    registry = tracker.registry()
-    if not terms.name or registry is None:
+    registry = tracker.registry() if terms.name else None
+    if registry is None:
         return []
     outputs = {record.name: record.output for record in run.stages}
     decisions = []

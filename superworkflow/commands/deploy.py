@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
         print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
-    print(f"a worker     {_worker(options.pool, made.pool_type, options.servers)}")
+    print(f"a worker     {worker_command(options.pool, made.pool_type, options.servers)}")
     return 0
 
 
@@ -190,7 +190,7 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
     return made, register(made, update_pool=options.update_pool)
 
 
-def _worker(pool: str, kind: str, servers: str | None) -> str:
+def worker_command(pool: str, kind: str, servers: str | None) -> str:
     """Command that starts what serves a pool; the servers of docker-compose.yml have one."""
     if kind == "kubernetes":
         return f"prefect worker start --pool {pool} --type {kind}"

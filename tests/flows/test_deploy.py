@@ -19,6 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.workers.process import ProcessWorker
 
 from superworkflow.__main__ import main
+from superworkflow.commands.deploy import worker_command
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.tracking.history import recorded_runs
 from tests import warm
@@ -67,6 +68,19 @@ def test_schema_has_descriptions_and_ranges() -> None:
     assert embed["optimizer"]["enum"] == ["sgd", "adagrad"]
     assert "search" not in walk["p"]
     assert sorted(walk, key=lambda name: walk[name]["position"])[:4] == ["num_walks", "walk_length", "p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "kind", "servers", "command"),
+    [
+        ("superworkflow", "process", "compose", "docker compose up -d worker"),
+        ("team", "process", "compose", "python -m superworkflow.worker team"),
+        ("superworkflow", "process", "servers.env", "python -m superworkflow.worker superworkflow"),
+        ("superworkflow", "kubernetes", "compose", "prefect worker start --pool superworkflow --type kubernetes"),
+    ],
+)
+def test_the_worker_that_serves_a_pool(pool: str, kind: str, servers: str, command: str) -> None:
+    assert worker_command(pool, kind, servers) == command
 
 
 @pytest.mark.parametrize(

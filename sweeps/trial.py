@@ -13,10 +13,11 @@ from superworkflow.infra.base.errors import Stopped
 from superworkflow.infra.config.profile import Placement, Profile
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.resources import Resources, available_cpus
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.orchestration.sweep import run_trial
+from superworkflow.infra.process.threads import available_cpus
 from superworkflow.infra.storage.manifest import METRIC_PREFIX
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -17,6 +16,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from superworkflow.infra.process.threads import available_cpus
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -59,11 +60,6 @@ def format_usd(value: float) -> str:
 
 def _cpu(value: Any) -> Any:
     return available_cpus() if value == "all" else value
-
-
-def available_cpus() -> int:
-    """Processors that this process may use (affinity, not the machine's count)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 QUANTITY = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([KMGT]i?)?B?$"}

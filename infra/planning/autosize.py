@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from superworkflow.infra.config.profile import LEAST, Placement, Profile
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.resources import Resources, available_cpus
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines import engine
+from superworkflow.infra.process.threads import available_cpus
 from superworkflow.infra.storage.manifest import Stat
 
 HEADROOM = 1.25

@@ -14,7 +14,7 @@ from superworkflow.infra.config.request import Request
 from superworkflow.infra.config.usage import held
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.estimate import estimate_from_bytes, input_stats, predicted_stats
-from superworkflow.infra.contract.resources import Resources, available_cpus
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.memory_history import Sizing
@@ -22,6 +22,7 @@ from superworkflow.infra.planning.autosize import placed
 from superworkflow.infra.planning.forecast import Forecast, Forecaster
 from superworkflow.infra.planning.launch_history import History
 from superworkflow.infra.planning.timeline import TimelineTask, timeline
+from superworkflow.infra.process.threads import available_cpus
 from superworkflow.infra.storage.manifest import Stat, warnings_of
 from superworkflow.infra.storage.source import Source
 

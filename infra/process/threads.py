@@ -24,6 +24,11 @@ _LOGARITHM, _TICKS = "OPENBLAS_THREAD_TIMEOUT", 16
 """Logarithm of the spins before a thread sleeps, and its replacement: some 25 µs."""
 
 
+def available_cpus() -> int:
+    """Processors that this process may use (affinity, not the machine's count)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def sleep_soon(environment: MutableMapping[str, str] = os.environ) -> None:
     """Have threads sleep after 1,000 spins or 2**16 ticks, unless the environment says otherwise.
 

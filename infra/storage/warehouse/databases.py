@@ -2,11 +2,12 @@
 
 PostgreSQL and SQLite are read by ADBC (Arrow Database Connectivity), DuckDB by itself, others by SQLAlchemy. Nothing is
 written. A session of PostgreSQL sees one state of the database from its first statement on, whatever is written
-in between.
+in between, and so do the connections that read ranges of a large table for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import re
@@ -20,6 +21,7 @@ from superworkflow.infra.base.extras import needs_package
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import FRESH_S
+from superworkflow.infra.storage.warehouse import ranges
 from superworkflow.infra.storage.warehouse.address import TABLE, WATERMARK, TableAddress, quoted
 
 if TYPE_CHECKING:
@@ -32,14 +34,18 @@ _COLUMNS = """SELECT relfilenode || '-' || string_agg(attname || ':' || atttypid
     FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
     WHERE pg_class.oid = '{}'::regclass AND attnum > 0 AND NOT attisdropped AND relkind IN ('r', 'm')
     GROUP BY relfilenode"""
+_BLOCKS = """SELECT pg_relation_size(oid) / current_setting('block_size')::int FROM pg_class
+    WHERE oid = '{}'::regclass AND relkind IN ('r', 'm') AND relam = 2 AND NOT relhassubclass
+    AND current_setting('server_version_num')::int >= 140000
+    AND has_function_privilege('pg_export_snapshot()', 'EXECUTE')"""
 _ROWS = "count(*), max(xmin::text::bigint), sum(hashint8(xmin::text::bigint))"
 
 
 class Session(Protocol):
     """A transaction that only reads."""
 
-    def read(self, statement: str) -> Iterator[pa.Table]:
-        """The rows of a statement, in tables of one schema, at least one."""
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
+        """The rows of a table or query, in tables of one schema, at least one."""
 
     def fingerprint(self, address: TableAddress) -> str:
         """Other than before if the rows may be; empty if that takes reading them."""
@@ -108,7 +114,11 @@ class _Adbc:
     def __init__(self, driver: str, database: str):
         self._connection: Any = _connect(driver, database)
 
-    def read(self, statement: str) -> Iterator[pa.Table]:
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
+        return self.rows(address.select())
+
+    def rows(self, statement: str) -> Iterator[pa.Table]:
+        """The rows of a statement, in tables of one schema, at least one."""
         import pyarrow as pa
 
         with self._connection.cursor() as cursor:
@@ -132,12 +142,55 @@ class _Adbc:
 
 
 class _Postgres(_Adbc):
-    def __init__(self, address: TableAddress):
+    """A transaction of PostgreSQL.
+
+    Args:
+        address: of its database.
+        snapshot: exported by the transaction whose state of the database this one sees.
+    """
+
+    def __init__(self, address: TableAddress, snapshot: str = ""):
         super().__init__("adbc_driver_postgresql", address.url)
+        self._set("TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot:
+            self._set(f"TRANSACTION SNAPSHOT '{snapshot}'")
+            self._set("lock_timeout = '500ms'")
+        self._set("idle_in_transaction_session_timeout = 0")  # it waits while others read ranges
+        self._set("synchronize_seqscans = off")  # equal rows come in one order
+        self._set("max_parallel_workers_per_gather = 0")
+
+    def _set(self, what: str) -> None:
         with self._connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            cursor.execute("SET synchronize_seqscans = off")  # equal rows come in one order
-            cursor.execute("SET max_parallel_workers_per_gather = 0")
+            cursor.execute(f"SET {what}")
+
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
+        if TABLE not in address.options:
+            return self.rows(address.select())
+        self._set("enable_indexonlyscan = off")  # the order of blocks
+        (blocks,) = self.row(_BLOCKS.format(_literal(address))) or (0,)
+        statements = ranges.split_blocks(address.select(), blocks)
+        readers = self._readers(address, ranges.connections(len(statements)))
+        return ranges.read_ahead(readers, statements) if readers else self.rows(address.select())
+
+    def _readers(self, address: TableAddress, number: int) -> list[_Postgres]:
+        """Connections that see this transaction's state and hold the table's lock; none if one cannot be had.
+
+        Without their locks, a lock that somebody waits for would stop them at a later range, and be stopped by this
+        transaction, for ever.
+        """
+        readers: list[_Postgres] = []
+        if number < 2:
+            return readers
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(contextlib.suppress(Exception))  # no connection is free, or a pooler leads elsewhere
+            (snapshot,) = self.row("SELECT pg_export_snapshot()")
+            for _ in range(number):
+                readers.append(_Postgres(address, snapshot))
+                opened.callback(readers[-1].close)
+                readers[-1].row(f"{address.select('1')} LIMIT 0")
+            opened.pop_all()
+            return readers
+        return []
 
     def fingerprint(self, address: TableAddress) -> str:
         """Columns, file and writing transactions of a table, or what its watermark says."""
@@ -145,8 +198,7 @@ class _Postgres(_Adbc):
         if WATERMARK in address.options:
             parts += self.row(_watermark(address))
         elif TABLE in address.options:
-            name = quoted(address.options[TABLE])
-            columns = self.row(_COLUMNS.format(name.replace("'", "''")))
+            columns = self.row(_COLUMNS.format(_literal(address)))
             if not columns:  # a view: its rows may come from anywhere
                 return ""
             parts += [*columns, *self.row(address.select(_ROWS))]
@@ -172,10 +224,10 @@ class _DuckDb:
         self._connection = duckdb.connect(str(self._path), read_only=True)
         self._connection.begin()
 
-    def read(self, statement: str) -> Iterator[pa.Table]:
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        stream = self._connection.sql(statement).to_arrow_reader(_BATCH)
+        stream = self._connection.sql(address.select()).to_arrow_reader(_BATCH)
         yield pa.Table.from_batches([], stream.schema)
         for batch in stream:
             yield pa.Table.from_batches([batch])
@@ -197,10 +249,10 @@ class _Sqlalchemy:
         self._engine = sqlalchemy.create_engine(address.url)
         self._connection = self._engine.connect().execution_options(stream_results=True)
 
-    def read(self, statement: str) -> Iterator[pa.Table]:
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        result = self._connection.execute(self._text(statement.replace(":", "\\:")))
+        result = self._connection.execute(self._text(address.select().replace(":", "\\:")))
         names, schema = list(result.keys()), None
         for rows in result.partitions(_BATCH):
             arrays = [pa.array(column) for column in zip(*rows, strict=True)]
@@ -219,6 +271,11 @@ class _Sqlalchemy:
     def close(self) -> None:
         self._connection.close()
         self._engine.dispose()
+
+
+def _literal(address: TableAddress) -> str:
+    """The table's name as the content of a string of SQL."""
+    return quoted(address.options[TABLE]).replace("'", "''")
 
 
 def _watermark(address: TableAddress) -> str:

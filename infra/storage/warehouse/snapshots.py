@@ -135,7 +135,7 @@ class TableSnapshots:
 
     def _read(self, name: str, address: TableAddress, lake: LakeTable | None) -> str:
         def write(path: Path) -> None:
-            tables = lake.read() if lake is not None else self._session(address).read(address.select())
+            tables = lake.read() if lake is not None else self._session(address).read(address)
             if not write_parquet(_checked(name, address, tables), path):
                 raise UserError("has no row", where=address.shown, remedy="Give a table with content")
 

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import Placement, load_profile, profile_names
-from superworkflow.infra.contract.resources import Executors, Resources, available_cpus, format_bytes, parse_bytes
+from superworkflow.infra.contract.resources import Executors, Resources, format_bytes, parse_bytes
+from superworkflow.infra.process.threads import available_cpus
 
 PROFILE = """
 description: For tests.

@@ -14,13 +14,14 @@ from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources, available_cpus
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Launched, Launcher, StageCall
 from superworkflow.infra.launch.memory_history import Sizing
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.orchestration.run_node import run_node
 from superworkflow.infra.planning.autosize import HEADROOM, SizeLimits, choose, limits
 from superworkflow.infra.planning.plan import plan
+from superworkflow.infra.process.threads import available_cpus
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MOST = SizeLimits(cpu=16, memory=8 << 30, target_s=100)

@@ -13,12 +13,13 @@ from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources, available_cpus
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Launched
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.planning.explain import Difference, explain
 from superworkflow.infra.planning.forecast import FORK_S
 from superworkflow.infra.planning.plan import plan
+from superworkflow.infra.process.threads import available_cpus
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.tracking.records import RunRecord, stage_record
 from tests.toy_stages import COUNT, GIB, SCALE, TOY

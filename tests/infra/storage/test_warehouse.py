@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import threading
 import time
@@ -17,8 +18,10 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import read_tables
+from superworkflow.infra.storage.warehouse import ranges
 from superworkflow.infra.storage.warehouse import snapshots as module
 from superworkflow.infra.storage.warehouse.address import TableAddress
+from superworkflow.infra.storage.warehouse.databases import open_session
 from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
@@ -132,6 +135,100 @@ def test_tables_of_one_run_are_of_one_state(server: Postgres, tmp_path: Path) ->
     finally:
         over.set()
         writer.join()
+
+
+RANGES = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%ctid >=%' AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def long_table(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> tuple[str, pa.Table]:
+    """Address of a table that is read in ranges, more of them than are read ahead, and its rows in one stream."""
+    monkeypatch.setattr(ranges, "available_cpus", lambda: 4)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS long")
+        connection.execute("CREATE TABLE long AS SELECT n, 'v' || n % 97 AS name FROM generate_series(1, 9000) AS n")
+        connection.execute("CREATE INDEX ON long (name, n); DELETE FROM long WHERE n % 7 = 0")
+        connection.execute("VACUUM long")
+    address = f"{server.url}?table=long"
+    expected = joined(f"{server.url}?options=-crandom_page_cost%3D0.001&table=long")  # an index would be cheaper
+    assert expected["n"].to_pylist() == [n for n in range(1, 9001) if n % 7]
+    monkeypatch.setattr(ranges, "BLOCKS", 2)
+    return address, expected
+
+
+def joined(address: str, between: Any = None) -> pa.Table:
+    """The rows of a table; `between` is called when the first have been read."""
+    found = TableAddress.parse(address)
+    assert found is not None
+    session = open_session(found)
+    try:
+        tables = session.read(found)
+        first = next(tables)
+        if between is not None:
+            between()
+        return pa.concat_tables([first, *tables])
+    finally:
+        session.close()
+
+
+def test_ranges_are_the_rows_of_one_stream(server: Postgres, long_table: tuple[str, pa.Table]) -> None:
+    """Also where rows are written, moved and deleted between them."""
+    address, expected = long_table
+    readers = []
+
+    def write() -> None:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            readers.extend(connection.execute(RANGES).fetchall())
+            connection.execute("UPDATE long SET name = 'moved' WHERE n % 3 = 0; DELETE FROM long WHERE n > 5000")
+            connection.execute("INSERT INTO long SELECT n, 'new' FROM generate_series(1, 9000) AS n")
+
+    assert joined(address, write).equals(expected)
+    assert len(readers) == 4
+    assert not joined(address).equals(expected)
+
+
+def test_lost_range_begins_again(
+    server: Postgres, long_table: tuple[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    address, expected = long_table
+    tries = []
+    original = module.write_parquet
+
+    def write(tables: Iterator[pa.Table], path: Path) -> int:
+        first = next(tables)
+        if not tries:
+            with psycopg.connect(server.url) as connection:
+                connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({RANGES} LIMIT 1) AS one")
+        tries.append(1)
+        return original(itertools.chain([first], tables), path)
+
+    monkeypatch.setattr(module, "write_parquet", write)
+    assert read(address, tmp_path).equals(expected)
+    assert len(tries) == 2
+
+
+def test_one_stream_where_ranges_cannot_be(
+    server: Postgres, long_table: tuple[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """No permission to share the snapshot, or somebody waits to change the table, who waits for this reader."""
+    monkeypatch.setattr(ranges, "read_ahead", lambda *_: pytest.fail("read in ranges"))
+    address, expected = long_table
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE plain LOGIN; GRANT SELECT ON long TO plain")
+        connection.execute("REVOKE EXECUTE ON FUNCTION pg_export_snapshot() FROM PUBLIC")
+        assert joined(address.replace("sweeper@", "plain@")).equals(expected)
+        connection.execute("GRANT EXECUTE ON FUNCTION pg_export_snapshot() TO PUBLIC")
+        found = TableAddress.parse(address)
+        assert found is not None
+        session = open_session(found)
+        session.fingerprint(found)
+        change = threading.Thread(target=lambda: psycopg.connect(server.url).execute("LOCK TABLE long"))
+        change.start()
+        while connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            time.sleep(0.01)
+        assert pa.concat_tables(session.read(found)).equals(expected)
+        session.close()
+        change.join()
 
 
 def test_faults_are_one_sentence_each(

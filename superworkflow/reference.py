@@ -54,13 +54,13 @@ def profile_schema() -> Schema:
     definitions: dict[str, Schema] = schema["$defs"]
     for name in ("cpu", "memory"):
         definitions["Resources"]["properties"][name]["anyOf"].append({"const": "auto"})
-    for engine in engines():
-        for role in engine.roles:
-            group = definitions["Resources"]["properties"][Resources.path(role)]
-            group["description"] = f"{str(group['description']).rstrip('.')} (`engine: {engine.name}`)."
-            for several in [each for each in group.get("anyOf", ()) if "patternProperties" in each]:
-                several["additionalProperties"] = False
-                group["anyOf"].insert(0, *several["patternProperties"].values())  # those of one role need not name it
+    for role in dict.fromkeys(role for engine in engines() for role in engine.roles):
+        group = definitions["Resources"]["properties"][Resources.path(role)]
+        names = " or ".join(f"`{engine.name}`" for engine in engines() if role in engine.roles)
+        group["description"] = f"{str(group['description']).rstrip('.')} (engine {names})."
+        for several in [each for each in group.get("anyOf", ()) if "patternProperties" in each]:
+            several["additionalProperties"] = False
+            group["anyOf"].insert(0, *several["patternProperties"].values())  # those of one role need not name it
     del definitions["Placement"]["properties"]["auto"]
     for each in (schema, definitions["Executors"], definitions["Workers"]):
         del each["required"]

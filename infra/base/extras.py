@@ -19,7 +19,8 @@ EXTRAS: Mapping[str, str] = {
     "psycopg": "postgres",
     "adbc_driver_postgresql": "tables", "adbc_driver_sqlite": "tables", "deltalake": "tables", "pyiceberg": "tables",
     "lancedb": "vectors", "faiss": "vectors",
-    "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
+    "aiohttp": "kubernetes", "cryptography": "kubernetes", "kubernetes_asyncio": "kubernetes",
+    "prefect_kubernetes": "kubernetes",
     "py4j": "spark", "pyspark": "spark", "dask": "dask", "distributed": "dask", "zmq": "workers",
 }  # fmt: skip
 """Extra by imported package. A package of several extras has the smallest one that suffices; engines' packages are

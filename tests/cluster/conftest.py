@@ -79,6 +79,9 @@ class Cluster:
     def pods(self) -> list[Json]:
         return self.do(lambda api: api.items(api.pods, labelSelector=SELECTOR))
 
+    def secrets(self) -> list[Json]:
+        return self.do(lambda api: api.items(api.secrets, labelSelector=SELECTOR))
+
     def delete_job(self, name: str) -> None:
         self.do(lambda api: api.delete(f"{api.jobs}/{name}"))
 
@@ -136,10 +139,10 @@ async def _make_namespace(api: KubernetesApi) -> None:
 
 
 def left_over(cluster: Cluster, looks: int) -> list[str]:
-    """Names of our Jobs and pods, as soon as there are none or after this number of looks."""
+    """Names of our Jobs, pods and Secrets, as soon as there are none or after this number of looks."""
     left: list[str] = []
     for _ in range(looks):
-        left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods()]
+        left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods() + cluster.secrets()]
         if not left:
             break
         time.sleep(0.2)
@@ -148,7 +151,7 @@ def left_over(cluster: Cluster, looks: int) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """No Job and no pod of ours may be left behind."""
+    """No Job, pod and Secret of ours may be left behind."""
     yield
     left = left_over(cluster, 100)
     if left:

@@ -29,10 +29,10 @@ def java_volumes() -> list[dict[str, Any]]:
     return [{"mount_path": str(each), "host_path": str(each), "read_only": True} for each in sorted(folders)]
 
 
-def placement(count: int = 2, memory: str = "832Mi") -> Placement:
+def placement(count: int = 2, memory: str = "832Mi", engine: str = "spark") -> Placement:
     size = {"count": count, "cpu": 0.25, "memory": memory}
     resources = Resources.model_validate({"cpu": 0.25, "memory": "1Gi", "executors": size})
-    return Placement(engine="spark", resources=resources)
+    return Placement(engine=engine, resources=resources)
 
 
 def executors_of(cluster: Cluster) -> list[Json]:

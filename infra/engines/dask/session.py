@@ -2,7 +2,8 @@
 
 Results of tasks stay with their workers and travel between these; the stage's process receives those of the last ones.
 When a worker is lost, Dask makes again what it had. Workers of a scheduler that is there already must reach the
-store, have this program, and find no other work of ours: a worker runs one task of ours at a time.
+store, have this program, and find no other work of ours: a worker runs one task of ours at a time. Workers in pods of
+the stage's own call the scheduler in its process, over TLS.
 """
 
 from __future__ import annotations
@@ -21,19 +22,26 @@ from typing import Any
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.base.extras import install_line
 from superworkflow.infra.contract.progress import INTERVAL_SECONDS, Progress
+from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.lifeline import hold_lifeline
 from superworkflow.infra.engines.shared_dataset import MEMBER_FOLDER
 from superworkflow.infra.engines.task_session import TASK_ATTEMPTS, Take, TaskFailed, TaskSession, forget_results
 
 CONNECT_SECONDS = 20
 """Seconds in which a scheduler must answer, and workers of a local cluster must be there."""
-_CONFIG = {
+SCHEDULER_PORT, LIFE_PORT = 8786, 8785
+"""Ports of a stage whose workers are pods: its pod has an address of its own."""
+WHOLE_MEMBERS = "whole-members"
+"""Name of what the scheduler says to pods: true for one process with all cores, false for one for each."""
+CONFIG = {
     "distributed.worker.memory.terminate": False,  # a stage that needs too much ends as in process, by the system
     "distributed.worker.memory.pause": False,
     "distributed.scheduler.allowed-failures": TASK_ATTEMPTS - 1,
     "distributed.comm.timeouts.connect": CONNECT_SECONDS,
     "distributed.diagnostics.nvml": False,
 }
+_ROLES = ("client", "scheduler", "worker")
 _ALONE = threading.Lock()
 """Held by the task that runs in this worker: kernels, caches and their threads serve one at a time."""
 
@@ -124,31 +132,70 @@ class DaskTasks(TaskSession):
 
 @contextmanager
 def dask_tasks(job: StageRun[Any], whole_members: bool = False) -> Iterator[DaskTasks]:
-    """Open workers on this machine, or the scheduler at `job.engine_settings["address"]`; see `open_tasks`."""
+    """Open workers in pods, the scheduler at `job.engine_settings["address"]`, or workers here; see `open_tasks`."""
     require_dask()
     import dask.config
     import distributed  # noqa: F401  # its defaults, which those below must not hide
 
-    address = job.engine_settings.get("address")
-    with dask.config.set(_CONFIG), ExitStack() as closing:
-        tasks = _existing(job, whole_members, address, closing) if address else _local(job, whole_members, closing)
+    settings = job.engine_settings
+    with dask.config.set(CONFIG), ExitStack() as closing:
+        if "host" in settings and job.resources.executors is not None:
+            tasks = _in_pods(job, whole_members, job.resources.executors, closing)
+        elif "address" in settings:
+            tasks = _existing(job, whole_members, settings["address"], closing)
+        else:
+            tasks = _local(job, whole_members, closing)
         closing.callback(tasks.close)
         yield tasks
 
 
 def _local(job: StageRun[Any], whole_members: bool, closing: ExitStack) -> DaskTasks:
     """Workers of this machine, a process for each core or one for all."""
-    from distributed import Client, LocalCluster
-
     workers = 1 if whole_members else job.threads
     memory = job.resources.memory // workers
-    cluster = closing.enter_context(LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, memory_limit=memory, host="127.0.0.1",
-        dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, silence_logs="CRITICAL",
-        local_directory=str(job.scratch / "dask"),
-    ))  # fmt: skip
-    client = closing.enter_context(Client(cluster))
+    client = _own_scheduler(
+        closing, n_workers=workers, host="127.0.0.1", memory_limit=memory, local_directory=str(job.scratch / "dask")
+    )
     return DaskTasks(client, job.progress, workers, job.threads // workers, memory, job.scratch)
+
+
+def _in_pods(job: StageRun[Any], whole_members: bool, executors: Group, closing: ExitStack) -> DaskTasks:
+    """Workers in pods, which the launcher keeps: a process for each core of a pod, or one for all."""
+    settings = job.engine_settings
+    hold_lifeline(settings["host"], LIFE_PORT)
+    client = _own_scheduler(
+        closing, n_workers=0, host=settings["host"], scheduler_port=SCHEDULER_PORT,
+        security=security(settings["certificate"], settings["key"]),
+    )  # fmt: skip
+    client.set_metadata(WHOLE_MEMBERS, whole_members)
+    each = 1 if whole_members else executors.each.threads
+    return DaskTasks(
+        client, job.progress, executors.count * each, executors.each.threads // each, executors.memory // each, None
+    )
+
+
+def _own_scheduler(closing: ExitStack, **settings: Any) -> Any:
+    """Client of a scheduler in this process, which ends with the session."""
+    from distributed import Client, LocalCluster
+
+    cluster = closing.enter_context(LocalCluster(
+        threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+        silence_logs="CRITICAL", **settings,
+    ))  # fmt: skip
+    return closing.enter_context(Client(cluster))
+
+
+def security(certificate: str, key: str) -> Any:
+    """Dask's `Security` of a stage and its pods: each side proves that it has the key.
+
+    Args:
+        certificate: in PEM, which signs itself.
+        key: of the certificate, in PEM.
+    """
+    from distributed.security import Security
+
+    pairs = {f"tls_{role}_cert": certificate for role in _ROLES} | {f"tls_{role}_key": key for role in _ROLES}
+    return Security(require_encryption=True, tls_ca_file=certificate, **pairs)
 
 
 def _existing(job: StageRun[Any], whole_members: bool, address: str, closing: ExitStack) -> DaskTasks:

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from superworkflow.infra.engines.lifeline import end_with_parent, follow_lifeline
 from superworkflow.infra.engines.termination_message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_on_sigterm
 from superworkflow.infra.engines.workers.setup import (
     MemberSetup,
-    end_with_coordinator,
-    end_with_parent,
     end_with_stdin,
     read_setup,
     setup_from_environment,
@@ -44,7 +43,7 @@ def join(arguments: Sequence[str]) -> int:
     setup = setup_from_environment()
     if setup.elastic:
         leave_on_sigterm()
-    end_with_coordinator(setup)
+    follow_lifeline(setup.host, setup.store_port, lambda: os._exit(1))
     try:
         status = do_tasks(setup) if setup.elastic else run_agent(setup)
     finally:

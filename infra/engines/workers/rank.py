@@ -11,9 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from superworkflow.infra.engines.lifeline import end_with_parent
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.rendezvous import ROUND_VARIABLE, join_store
-from superworkflow.infra.engines.workers.setup import MemberSetup, end_with_parent
+from superworkflow.infra.engines.workers.setup import MemberSetup
 from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
 from superworkflow.infra.process.threads import limit_numba
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from superworkflow.infra.base.extras import needs_package
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Workers
 from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.lifeline import hold_lifeline
 from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.group import (
@@ -218,7 +218,7 @@ def pod_group(
     server = Server(address, Keys.of(token), CHANNEL_PORT)
     with contextlib.closing(server):
         if all(role.most for role in roles):
-            _kept.append(socket.create_server((address, STORE_PORT), backlog=4096))  # nothing is said there
+            _kept.append(hold_lifeline(address, STORE_PORT))
         else:
             from superworkflow.infra.engines.workers.rendezvous import host_store
 

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import secrets
-import signal
-import socket
 import threading
-import time
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.engines.workers import TOKEN_VARIABLE
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-
-
 SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
 """Variable with a pod's setup as JSON; the token of its group is in another one, from a Secret."""
 CHANNEL_PORT, STORE_PORT = 7071, 7072
 """Ports of a coordinator in a pod, which has an address of its own."""
 LOGS = "/tmp/superworkflow-workers"
-CALL_SECONDS = 0.5
-"""Pause before a coordinator that does not listen yet is called again."""
-_PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 
 
 class MemberSetup(BaseModel):
@@ -87,17 +76,6 @@ def read_setup() -> MemberSetup:
     return MemberSetup.model_validate_json(bytes(text))
 
 
-def end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when the thread that started it does.
-
-    Args:
-        parent: the process that should be the parent; when it is not any more, this process ends at once.
-    """
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def setup_from_environment() -> MemberSetup:
     """Setup of a member on another machine than its coordinator's.
 
@@ -109,30 +87,6 @@ def setup_from_environment() -> MemberSetup:
             raise UserError("not in the pod of a worker", where=name, remedy="Leave starting workers to a stage")
     setup = json.loads(os.environ[SETUP_VARIABLE])
     return MemberSetup.model_validate({**setup, "token": os.environ[TOKEN_VARIABLE]})
-
-
-def end_with_coordinator(setup: MemberSetup) -> None:
-    """Wait until the coordinator listens, and from then on end this process when it is gone.
-
-    It is seen by a connection to its store on which nothing is said: the kernel ends it with the coordinator's process,
-    and finds out within two minutes that its machine is gone.
-    """
-    while True:
-        with contextlib.suppress(OSError):
-            connection = socket.create_connection((setup.host, setup.store_port))
-            break
-        time.sleep(CALL_SECONDS)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES.items():
-        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-    def watch() -> None:
-        with contextlib.suppress(OSError):
-            while connection.recv(4096):
-                pass
-        os._exit(1)
-
-    threading.Thread(target=watch, name="coordinator", daemon=True).start()
 
 
 def end_with_stdin() -> None:

@@ -99,6 +99,19 @@ def test_a_worker_group_is_as_wide_as_all_roles_together() -> None:
     assert engine("workers").sizing_key("train", resources, "tensor") == "train.tensor"
 
 
+def test_executors_of_dask_have_a_process_for_each_core() -> None:
+    estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, parallel=1.0)
+    dask, resources = engine("dask"), Resources(cpu=1, executors=Executors(count=2, cpu=3, memory=4 << 30))
+    expected = dask.expected(estimate, resources, on_cluster=True)
+    assert (expected.width, expected.work_s, list(expected.groups)) == (6, 10, ["executor"])
+    assert expected.groups["executor"].engine_bytes == 3 * expected.engine_bytes
+    assert dask.member_memory(resources) == 4 << 30
+    assert dask.used(resources, on_cluster=False) == Resources(cpu=1)  # workers are processes of this machine
+    elastic = Resources(executors=Executors(count=2, max=3, cpu=3, memory=4 << 30))
+    with pytest.raises(UserError, match=r"resources\.executors\.max: executors of Dask have a fixed number"):
+        dask.used(elastic, on_cluster=True)
+
+
 def test_the_coordinator_does_a_part_of_the_work() -> None:
     """The driver's own work is not the executors', and takes none of their memory."""
     estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, base_bytes=2 << 20)
@@ -116,6 +129,8 @@ def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:
     assert "executor" in member_commands()
     assert main(["executor"]) == 2
     assert "not in the pod of a Spark executor" in capsys.readouterr().err
+    assert main(["dask-worker"]) == 2
+    assert "not in the pod of a Dask worker" in capsys.readouterr().err
     assert main(["worker"]) == 2
     assert "SUPERWORKFLOW_WORKER: not in the pod of a worker" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -132,7 +132,7 @@ def test_a_scheduler_that_is_lost_or_not_there(tmp_path: Path, monkeypatch: pyte
     from superworkflow.infra.engines.dask import session as module
 
     monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
-    monkeypatch.setitem(module._CONFIG, "distributed.comm.timeouts.connect", 1)
+    monkeypatch.setitem(module.CONFIG, "distributed.comm.timeouts.connect", 1)
     cluster = LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs="CRITICAL",
                            host="127.0.0.1", protocol="tcp://")  # fmt: skip
     address = cluster.scheduler_address

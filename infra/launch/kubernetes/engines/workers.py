@@ -1,8 +1,4 @@
-"""Worker groups on Kubernetes: the launcher makes, replaces and removes the pods of workers, which have no rights.
-
-They are plain pods that belong to the coordinator's, and so end with it. What they share with it, the token of the
-group, is in a Secret of the Job's name.
-"""
+"""Worker groups on Kubernetes: the launcher keeps the pods of workers, which share the group's token with the stage."""
 
 from __future__ import annotations
 
@@ -18,36 +14,27 @@ from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, SETUP_VARIAB
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.engines.base import OnCluster, StagePods
-from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
-from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob, PodGroup, grace
-from superworkflow.infra.launch.kubernetes.pod_spec import (
-    container_spec,
-    environment,
-    pod_spec,
-    quantities,
-    volumes_and_mounts,
+from superworkflow.infra.launch.kubernetes.kept_pods import (
+    LOSSES,
+    KeptPods,
+    keep_members,
+    kept_checks,
+    secret_variable,
 )
-from superworkflow.infra.launch.kubernetes.pod_status import CONTAINER, PodStatus
+from superworkflow.infra.launch.kubernetes.permissions import Check
+from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup, grace
+from superworkflow.infra.launch.kubernetes.pod_status import PodStatus
 from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
-TALKS = "superworkflow/worker-group"
-"""Label of coordinators and workers: rbac.yaml admits only traffic between pods that carry it."""
-LOSSES = 5
-"""Pods of one role that are replaced; when more are lost, something is wrong with all of them. An elastic role has one
-more for each member that it may have."""
 HOST_CHARACTERS = 63
 """Characters of a pod's name that its container takes as host name."""
 
-RIGHTS = (("", "pods", "", ("create",)), ("", "secrets", "", ("create", "patch", "delete")))
-"""Permissions that a launcher needs for worker groups, beyond those for all stages."""
 
-_OF_THE_JOB = ("job-name", "controller-uid")
-"""Labels that the cluster gives to pods of Jobs; also below `batch.kubernetes.io/`."""
+class WorkerPods(KeptPods):
+    """The workers of one fixed role, which begin when all of them are there."""
 
-
-class WorkerPods(PodGroup):
-    """The workers of one fixed role: a constant number of pods while the coordinator's runs."""
+    command = "worker"
 
     def __init__(self, job: FollowedJob, role: str, group: Group, offset: int, agents: int):
         super().__init__(job, role, group)
@@ -59,41 +46,6 @@ class WorkerPods(PodGroup):
         """See `PodGroup`."""
         return f"worker of role {self.role}"
 
-    async def look(self, own: Json | None = None) -> Diagnosis | None:
-        """Take in the present state, and make the pods that are missing; see `PodGroup`.
-
-        One that ran out of memory would do so again: all begin anew, with more, from the checkpoint.
-        """
-        problem = await super().look(own)
-        if problem is None and any(pod.out_of_memory for pod in self._seen.values()):
-            problem = self._ended_badly()
-        if problem is not None or own is None or not PodStatus(own).running or not own["status"].get("podIP"):
-            return problem
-        return await self._keep(own) or await self._waiting()
-
-    async def _keep(self, own: Json) -> Diagnosis | None:
-        """Make the pods that are missing; why there is no hope for them, or None."""
-        lost = 0
-        for number in range(self.group.count):
-            pods = {name: pod for name, pod in self._seen.items() if name.startswith(f"{self._stem(number)}-")}
-            ended = [name for name, pod in pods.items() if name in self._gone or pod.terminated]
-            done = any(pod.exit_code == 0 for pod in pods.values())
-            lost += 0 if done else len(ended)
-            if len(ended) < len(pods) or done:
-                continue
-            if lost > LOSSES:
-                return self._ended_badly() or Diagnosis(
-                    Reason.NODE_LOST, f"pods of role {self.role} were lost {lost} times", "Run again to resume."
-                )
-            if ended:
-                self._job.log(f"the {self.title} {max(ended)} was lost; starting another")
-            await self._make(own, f"{self._stem(number)}-{len(pods)}")
-        return None
-
-    async def _make(self, own: Json, name: str) -> None:
-        made = await self._api.create(self._api.pods, self.pod(own, name))
-        self._seen[made["metadata"]["name"]] = PodStatus(made)
-
     async def _waiting(self) -> Diagnosis | None:
         """Problem that has kept a member from starting for too long: ranks need all of them."""
         for name in self._present():
@@ -102,46 +54,24 @@ class WorkerPods(PodGroup):
                 return self._each.consider(found, started=False)
         return self._each.consider(None, started=True)
 
-    def _stem(self, number: int) -> str:
-        return f"{self._job.name}-{self.role}-{number}"
+    def image(self, own: Json) -> str:
+        """See `KeptPods`. Workers with GPUs run in an image for these."""
+        gpus = self.group.each.gpu.count
+        return (self._job.settings.image_for("torch", gpus) if gpus else None) or super().image(own)
 
-    def pod(self, own: Json, name: str) -> Json:
-        """The manifest of one worker's pod.
-
-        Args:
-            own: the coordinator's pod.
-            name: of the worker's.
-        """
-        settings, each = self._job.settings, self.group.each
+    def variables(self, own: Json) -> list[Json]:
+        """See `KeptPods`."""
+        each = self.group.each
         setup = {
             "host": own["status"]["podIP"], "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": self.role,
             "count": 1, "offset": self._offset, "agents": self._agents, "threads": each.threads,
             "gpus": each.gpu.count, "elastic": self.group.elastic,
         }  # fmt: skip
-        volumes, mounts = volumes_and_mounts(settings, shm=each.shm)
-        container = container_spec(settings, environment(settings, each.threads), mounts)
-        (coordinator,) = own["spec"]["containers"]
-        image = settings.image_for("torch", each.gpu.count) if each.gpu.count else None
-        container |= {
-            "name": CONTAINER,
-            "image": image or coordinator["image"],
-            "imagePullPolicy": settings.image_pull_policy,
-            "args": ["worker"],
-            "resources": quantities(settings, each),
-        }
-        container["env"] += [{"name": SETUP_VARIABLE, "value": json.dumps(setup)}, _token(self._job.name)]
-        labels = {key: value for key, value in own["metadata"]["labels"].items() if not _is_of_the_job(key)}
-        reference = {"apiVersion": "v1", "kind": "Pod", "name": own["metadata"]["name"], "uid": own["metadata"]["uid"]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name, "labels": {**labels, MEMBER_OF: self._job.name, ROLE: self.role},
-                "annotations": dict(settings.annotations),
-                "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
-            },
-            "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
-        }  # fmt: skip
+        return [
+            *super().variables(own),
+            {"name": SETUP_VARIABLE, "value": json.dumps(setup)},
+            secret_variable(self._job.name, TOKEN_VARIABLE),
+        ]
 
 
 class ElasticPods(WorkerPods):
@@ -212,11 +142,7 @@ class WorkersOnCluster(OnCluster):
 
     def shape(self, manifest: Json, stage: StagePods) -> None:
         """See `OnCluster`."""
-        template = manifest["spec"]["template"]
-        template["metadata"]["labels"] = {**template["metadata"]["labels"], TALKS: "true"}
-        (container,) = template["spec"]["containers"]
-        address = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
-        container["env"] += [{"name": ADDRESS_VARIABLE, "valueFrom": address}, _token(manifest["metadata"]["name"])]
+        keep_members(manifest, ADDRESS_VARIABLE, (TOKEN_VARIABLE,))
 
     def secret(self) -> Mapping[str, str]:
         """See `OnCluster`."""
@@ -235,17 +161,8 @@ class WorkersOnCluster(OnCluster):
         return found
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """True if the launcher may make workers, and the Secrets of their groups."""
-        return [await own_right(api, *right) for right in RIGHTS]
-
-
-def _token(job: str) -> Json:
-    """The environment variable with the token of a Job's group."""
-    return {"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": {"name": job, "key": TOKEN_VARIABLE}}}
-
-
-def _is_of_the_job(label: str) -> bool:
-    return label in _OF_THE_JOB or label.startswith("batch.kubernetes.io/")
+        """See `OnCluster`."""
+        return await kept_checks(api)
 
 
 def _by_merit(pod: PodStatus) -> tuple[bool, str, str]:

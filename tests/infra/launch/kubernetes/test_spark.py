@@ -19,8 +19,8 @@ from superworkflow.infra.contract.resources import Executors, Resources
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.engines.spark import ExecutorPods
 from superworkflow.infra.launch.kubernetes.engines.spark_driver import LEAST_HEAP, POD_VERBS, memory_split
-from superworkflow.infra.launch.kubernetes.engines.workers import RIGHTS as FOR_GROUPS
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
+from superworkflow.infra.launch.kubernetes.kept_pods import RIGHTS as FOR_GROUPS
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob
 from superworkflow.infra.launch.kubernetes.preflight import RIGHTS, lacks_group
 from superworkflow.infra.process.exit_status import Diagnosis, Reason

@@ -19,8 +19,9 @@ from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.api import KubernetesApi
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
-from superworkflow.infra.launch.kubernetes.engines.workers import TALKS, WorkerPods
+from superworkflow.infra.launch.kubernetes.engines.workers import WorkerPods
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
+from superworkflow.infra.launch.kubernetes.kept_pods import TALKS
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob
 from tests.infra.launch.kubernetes.pod_security import violations
 

@@ -1,4 +1,4 @@
-"""Stages on Spark, executors as pods: the same files as in process."""
+"""Stages on Spark and Dask, executors as pods: the same files as in process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from superworkflow.infra.base.errors import StageFailed
+from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines import engine as found
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
+from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import Cluster, Settings
@@ -24,7 +30,19 @@ from tests.cluster.spark import placement, running
 from tests.infra.launch.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
-pytestmark = needs_spark
+ENGINES = pytest.mark.parametrize("engine", [pytest.param("spark", marks=needs_spark), "dask"])
+Members = Callable[[str], KubernetesSettings]
+
+
+@pytest.fixture
+def members(request: pytest.FixtureRequest, settings: Settings) -> Members:
+    """Settings for stages on an engine."""
+
+    def make(engine: str) -> KubernetesSettings:
+        made = request.getfixturevalue("spark")() if engine == "spark" else settings()
+        return made.model_copy(update={"command": [sys.executable, "-P", "-m", "superworkflow"]})
+
+    return make
 
 
 def _ignore(event: Event) -> None: ...
@@ -51,6 +69,8 @@ def _open(folder: Path | str) -> None:
     subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
 
 
+_DIGITS = {"spark": "24", "dask": "56"}
+"""Of the datasets' digests."""
 REAL: dict[str, dict[str, Any]] = {
     "index": {}, "walk": {"num_walks": 30, "walk_length": 40, "p": 0.5, "q": 2.0}, "prepare": {"min_count": 2},
     "heterograph": {},
@@ -74,19 +94,22 @@ def _real(
     inputs = {name: made[maker].uri for name, maker in _INPUTS.get(stage, {}).items()}
     inputs |= {name: f"{folder}/{file}" for name, file in _FILES.get(stage, {}).items()}
     placed = placed or Placement(resources=Resources(cpu=1))
-    return StageCall(stage, stage, params, inputs, output, placed, {"flow-run": "tests"}, "spark")
+    kind = found(placed.engine).image or "cpu"
+    return StageCall(stage, stage, params, inputs, output, placed, {"flow-run": "tests"}, kind)
 
 
-def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dataset], shared_folder: Path) -> None:
+@ENGINES
+def test_the_same_files_as_in_process(
+    engine: str, members: Members, in_process: dict[str, Dataset], shared_folder: Path
+) -> None:
     """The files of `index`; `prepare` takes the same path, and `walk` and `sample` are tested below."""
-    output = f"{shared_folder}/store/index/{'2' * 32}"
-    call = _real("index", REAL["index"], in_process, output, placement(memory="1Gi"))
+    output = f"{shared_folder}/store/index/{_DIGITS[engine][0] * 32}"
+    call = _real("index", REAL["index"], in_process, output, placement(memory="1Gi", engine=engine))
     events = list[Event]()
-    launcher = KubernetesLauncher(spark(command=[sys.executable, "-P", "-m", "superworkflow"]))
-    launched = launcher.launch(call, events.append)
+    launched = KubernetesLauncher(members(engine)).launch(call, events.append)
     there = Dataset.open(Location.of(output))
     there.verify()
-    assert there.manifest.engine == "spark"
+    assert there.manifest.engine == engine
     assert there.manifest.files == in_process["index"].manifest.files  # names, sizes, SHA-256
     assert there.manifest.stats == in_process["index"].manifest.stats
     assert [event["done"] for event in events if event["event"] == "progress"]
@@ -103,6 +126,7 @@ def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dat
 
 
 @pytest.mark.slow
+@ENGINES
 @pytest.mark.parametrize(
     ("stage", "params"),
     [
@@ -111,20 +135,24 @@ def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dat
     ],
 )
 def test_files_survive_the_loss_of_an_executor(
-    stage: str, params: dict[str, Any], spark: Settings, in_process: dict[str, Dataset], shared_folder: Path,
-    cluster: Cluster,
+    stage: str, params: dict[str, Any], engine: str, members: Members, in_process: dict[str, Dataset],
+    shared_folder: Path, cluster: Cluster,
 ) -> None:  # fmt: skip
     folder = f"{shared_folder}/store/{stage}"
     here = _real(stage, params, in_process, f"{folder}/{'3' * 32}")
-    there = _real(stage, params, in_process, f"{folder}/{'4' * 32}", placement(memory="1Gi"))
+    there = _real(
+        stage, params, in_process, f"{folder}/{_DIGITS[engine][1] * 32}", placement(memory="1Gi", engine=engine)
+    )
     ProcessLauncher().launch(here, _ignore)
     _open(folder)
     shards = len(_shards(Path(here.output)))
     launched: list[Any] = []
-    thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(there, _ignore)))
+    thread = threading.Thread(
+        target=lambda: launched.append(KubernetesLauncher(members(engine)).launch(there, _ignore))
+    )
     thread.start()
     executors = running(cluster, 2)
-    # As Spark made them of our template; folders of the node are what these tests have instead of images.
+    # Spark makes its own of our template; folders of the node are what these tests have instead of images.
     assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
     first = executors[0]["metadata"]["name"]
     while not _shards(Path(there.output)) and thread.is_alive():
@@ -140,3 +168,19 @@ def test_files_survive_the_loss_of_an_executor(
 
 def _shards(output: Path) -> list[Path]:
     return [*output.glob("walks-*.npy"), *output.glob("subgraphs-*.parquet")]
+
+
+@pytest.mark.slow
+def test_dask_with_too_little_memory_then_with_none_that_fits(
+    members: Members, in_process: dict[str, Dataset], shared_folder: Path
+) -> None:
+    """Workers that run out of memory get more; those that no node can take end the stage with the reason."""
+    call = _real("prepare", REAL["prepare"], in_process, f"{shared_folder}/store/prepare/{'7' * 32}")
+    call = replace(call, placement=placement(memory="64Mi", engine="dask"))
+    launched = KubernetesLauncher(members("dask")).launch(call, _ignore)
+    assert launched.attempts[0].reason is Reason.OUT_OF_MEMORY
+    assert Dataset.open(Location.of(call.output)).manifest.files == in_process["prepare"].manifest.files
+    call = replace(call, output=call.output[:-32] + "8" * 32, placement=placement(memory="9Ti", engine="dask"))
+    impatient = members("dask").model_copy(update={"schedule_patience_s": 1})
+    with pytest.raises(StageFailed, match=r"Dask worker: no node can take it; lacking: memory .*waited for 1 s"):
+        KubernetesLauncher(impatient).launch(call, _ignore)

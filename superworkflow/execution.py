@@ -23,7 +23,7 @@ class Execution:
 
     Args:
         request: what to run.
-        name: of the run in Prefect and MLflow; Prefect's own choice when None.
+        name: of the run in Prefect and MLflow; chosen when None.
         formats: also write the result in these formats, or its outputs to these tables.
         tracked: record it in MLflow.
         listener: follows it, in addition to what is printed.
@@ -48,7 +48,7 @@ class Execution:
         self._launcher = launcher = _Cancellable(make_launcher(request.profile))
         launcher.prepare(request.missing_stages(), request.store.uri)
         from superworkflow.dashboards.report import attach_pictures
-        from superworkflow.infra.orchestration.cached_run import needs_no_flow, run_cached
+        from superworkflow.infra.orchestration.local_run import needs_no_server, run_here
 
         self._request, self._formats = request, formats
         finish = partial(attach_pictures, outcomes=request.superworkflow.outcomes)
@@ -59,10 +59,10 @@ class Execution:
             for each in listeners:
                 each(node, event)
 
-        if needs_no_flow(request):
+        if needs_no_server(request):
             self.tracker, self.tracking_uri = _tracker(request, tracked)
             self._work: Callable[[], RunRecord] = partial(
-                run_cached, request, self.tracker, launcher, follow, finish, name
+                run_here, request, self.tracker, launcher, follow, finish, name
             )
             return
         from superworkflow.infra.orchestration.server import connect

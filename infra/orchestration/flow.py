@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
@@ -21,12 +20,11 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from superworkflow.infra.base.errors import StageFailed, Stopped, SuperworkflowError
-from superworkflow.infra.base.masking import masked
 from superworkflow.infra.config.profile import Profile
 from superworkflow.infra.config.request import Request, check_machine
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.metrics import drift_texts, figures
-from superworkflow.infra.contract.progress import Course, LogLines, progress_text
+from superworkflow.infra.contract.progress import progress_text
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
@@ -40,20 +38,18 @@ from superworkflow.infra.orchestration.deployed_run import (
     nothing_new,
     skip_backlog,
 )
+from superworkflow.infra.orchestration.followed_node import Listener, follow_node
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import behind, register_and_promote, terms_of, warm
-from superworkflow.infra.orchestration.run_node import run_node, used_datasets
+from superworkflow.infra.orchestration.run_node import used_datasets
 from superworkflow.infra.orchestration.run_record import begin_record, close_record, name_outputs
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.storage.holds import holding
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.links import dashboard_page
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
-
-Listener = Callable[[str, Event], None]
-"""Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""
 
 
 def make_flow(
@@ -242,40 +238,23 @@ def _stage_task(
     def stage() -> State[StageRecord]:
         if failed:
             return Cancelled(message="not started: another stage failed")
-        logger = get_run_logger()
-        artifact, course, lines = ProgressArtifact(node.name), Course(), LogLines()
+        logger, artifact = get_run_logger(), ProgressArtifact(node.name)
 
-        def on_event(event: Event) -> None:
-            if event["event"] == "log":
-                event = {**event, "message": masked(str(event["message"]))}
-                lines.add(event["message"])
-            listener(node.name, event)
-            if node.stage.steps is not None:
-                course.add(event)
+        def seen(event: Event) -> None:
             if event["event"] == "progress":
                 if artifact.update(event["done"], event["total"]):
                     logger.info(progress_text(event))
             elif event["event"] == "log":
                 logger.info(event["message"])
 
-        listener(node.name, {"event": "begin"})
         try:
-            record = run_node(node, request, launcher, on_event, {"flow-run": run.flow_run_id})
-            record = replace(record, course=course.points, log=lines.kept)
+            record = follow_node(node, request, launcher, tracker.stage, listener, run, seen)
             artifact.close()
-            run.stages.append(record)
-            tracker.stage(record)
         except BaseException as error:
             failed.append(error)
-            if isinstance(error, SuperworkflowError) and error.record is not None:
-                error.record = replace(error.record, log=(*lines.kept, masked(str(error))))
-                run.stages.append(error.record)
-                listener(node.name, {"event": "failed", "record": error.record})
-                tracker.stage(error.record)
             if isinstance(error, Stopped):
                 return Cancelled(message=str(error))
             raise
-        listener(node.name, {"event": "end", "record": record})
         cached = record.state == "cached"
         return Completed(
             name="Cached" if cached else None,

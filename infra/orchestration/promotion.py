@@ -15,7 +15,6 @@ from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.contract.outcomes import Model
 from superworkflow.infra.orchestration.comparison_nodes import RunNodes, dataset_digests, measure_drift, run_added
-from superworkflow.infra.orchestration.deployed_run import DeployedRun
 from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
@@ -25,6 +24,7 @@ from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG
 
 if TYPE_CHECKING:
+    from superworkflow.infra.orchestration.deployed_run import DeployedRun
     from superworkflow.infra.tracking.model_versions import Version
     from superworkflow.infra.tracking.models import ModelRegistry
 

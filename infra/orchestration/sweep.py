@@ -14,7 +14,8 @@ from prefect.context import FlowRunContext
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.base import Launcher
-from superworkflow.infra.orchestration.flow import Listener, make_flow
+from superworkflow.infra.orchestration.flow import make_flow
+from superworkflow.infra.orchestration.followed_node import Listener
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_parameters
 from superworkflow.infra.orchestration.server import ask_once

@@ -106,7 +106,10 @@ def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
         for begin in range(0, len(rows), size):
             page = rows[begin : begin + size]
             tags = _by_run(connection, _TAGS, [row[0] for row in page])
-            found = (_Row(*row, str(experiment), tags[row[0]]) for *row, experiment in page)
+            found = (
+                _Row(run, name, status, started, ended, str(experiment), tags[run])
+                for run, name, status, started, ended, experiment in page
+            )
             yield from _whole(connection, list(filter(which.matches, found)))
 
 

@@ -1,4 +1,4 @@
-"""`superworkflow run`: the stages in order, as a Prefect flow, recorded in MLflow."""
+"""`superworkflow run`: the stages in order, as a Prefect flow where a server is named, recorded in MLflow."""
 
 from __future__ import annotations
 

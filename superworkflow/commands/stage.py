@@ -20,14 +20,14 @@ from superworkflow.infra.base.extras import missing_package
 from superworkflow.infra.config.config_files import read_yaml
 from superworkflow.infra.contract.code_file import CodeFile, read_code
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources, available_cpus, parse_bytes
+from superworkflow.infra.contract.resources import Resources, parse_bytes
 from superworkflow.infra.contract.stage import IN_PROCESS, Input, Stage
 from superworkflow.infra.engines import engine_names
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process import shutdown
 from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas, take_in_pandas
 from superworkflow.infra.process.resource_usage import out_of_memory_kills
-from superworkflow.infra.process.threads import numba_threads
+from superworkflow.infra.process.threads import available_cpus, numba_threads
 from superworkflow.infra.storage import retry
 from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,8 @@ import pytest
 
 from superworkflow.infra.tracking.history import find_run
 from tests.flows.command_line import CommandLine, await_stage
-from tests.prefect_server import copy_tables
+from tests.flows.deployments import ask
+from tests.prefect_server import copy_tables, prefect_server
 from tests.sweeps.commands import SweepCommands
 
 AT_ONCE = 100
@@ -60,13 +62,9 @@ def _all_gone(processes: list[psutil.Process]) -> None:
     assert alive == []
 
 
-def _prefect(runs: CommandLine, query: str) -> list[tuple[str, ...]]:
-    with sqlite3.connect(Path(runs.environment["PREFECT_HOME"], "prefect.db")) as database:
-        return database.execute(query).fetchall()
-
-
 def _flow_runs(runs: CommandLine) -> dict[str, str]:
-    return dict(_prefect(runs, "SELECT name, state_type FROM flow_run"))  # type: ignore[arg-type]
+    with sqlite3.connect(Path(runs.environment["PREFECT_HOME"], "prefect.db")) as database:
+        return dict(database.execute("SELECT name, state_type FROM flow_run").fetchall())
 
 
 def _records(store: Path) -> dict[str, tuple[str, str]]:
@@ -92,27 +90,30 @@ def test_run(runs: CommandLine) -> None:
     assert (status, reason.split()[0]) == ("KILLED", "interrupted")
     walk = find_run(f"sqlite:///{runs.store}/mlflow/mlflow.db", "mine").stages["walk"]
     assert walk["cost_usd"] > 0
-    assert _flow_runs(runs)["mine"] == "CRASHED"
+    assert _flow_runs(runs) == {}, "no server is named, so there is none"
     states = {stage["name"]: stage["state"] for stage in json.loads(runs.here("plan", "--json").out)}
     assert states["index"] == "cached"
 
 
 @pytest.mark.slow
-def test_the_server_gets_the_signal_too(runs: CommandLine) -> None:
-    """As from a service manager that ends every process of a unit."""
-    process = runs.start("run", "--name", "cut-off", *LONG, alone=True)
-    started = await_stage(process, runs.store, "walk")
-    (server,) = (child for child in started if "prefect.server.api.server:create_app" in child.cmdline())
-    server.kill()
-    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.05)
+def test_the_server_is_gone(runs: CommandLine, tmp_path: Path) -> None:
+    """As where a service manager ends all processes at once."""
+    with prefect_server("127.0.0.1", tmp_path) as api:
+        served = replace(runs, environment={**runs.environment, "PREFECT_API_URL": api})
+        process = served.start("run", "--name", "cut-off", *LONG, alone=True)
+        started = await_stage(process, runs.store, "walk")
     assert "To resume from there:" in _stop(process, signal.SIGTERM)
     _all_gone(started)
     assert _records(runs.store)["cut-off"][0] == "KILLED"
 
 
 @pytest.mark.slow
-def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(runs: CommandLine) -> None:
+@pytest.mark.parametrize("server", [False, True])
+def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(
+    runs: CommandLine, server: bool, prefect_api: str
+) -> None:
+    if server:
+        runs = replace(runs, environment={**runs.environment, "PREFECT_API_URL": prefect_api})
     process = runs.start("run", "--name", "killed", *LONG, alone=True)
     started = await_stage(process, runs.store, "walk")
     process.kill()
@@ -121,10 +122,12 @@ def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(runs: 
     assert _records(runs.store) == {"killed": ("RUNNING", "")}
     runs("run", "--name", "next", "--set", "node2vec.link_prediction=false")
     assert _records(runs.store) == {"killed": ("FAILED", "its process died"), "next": ("FINISHED", "")}
-    assert _flow_runs(runs).items() >= {"killed": "CRASHED", "next": "COMPLETED"}.items()
-    tasks = _prefect(runs, "SELECT DISTINCT state_type FROM task_run WHERE flow_run_id IN "
-                     "(SELECT id FROM flow_run WHERE name IN ('killed', 'next'))")  # fmt: skip
-    assert {state for (state,) in tasks} <= {"COMPLETED", "CRASHED"}
+    names = {"flow_runs": {"name": {"any_": ["killed", "next"]}}}
+    found = ask("POST", f"{prefect_api}/flow_runs/filter", names)
+    flow_runs = {run["name"]: run["state_type"] for run in found.json()}
+    assert flow_runs == ({"killed": "CRASHED", "next": "COMPLETED"} if server else {})
+    tasks = ask("POST", f"{prefect_api}/task_runs/filter", names).json()
+    assert {task["state_type"] for task in tasks} <= ({"COMPLETED", "CRASHED"} if server else set())
 
 
 @pytest.mark.slow

@@ -77,8 +77,7 @@ def join(arguments: Sequence[str]) -> int:
         leave_message(error=str(error))
         raise
     host = follow_lifeline(stage, LIFE_PORT, lambda: _end(0))
-    asyncio.run(_take_part(_Pod(stage, host, int(cores), int(memory), certificate, key)))
-    return 0
+    return asyncio.run(_take_part(_Pod(stage, host, int(cores), int(memory), certificate, key)))
 
 
 def _end(status: int, error: str = "") -> NoReturn:

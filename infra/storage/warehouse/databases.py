@@ -181,16 +181,17 @@ class _Postgres(_Adbc):
         readers: list[_Postgres] = []
         if number < 2:
             return readers
-        with contextlib.ExitStack() as opened:
-            opened.enter_context(contextlib.suppress(Exception))  # no connection is free, or a pooler leads elsewhere
-            (snapshot,) = self.row("SELECT pg_export_snapshot()")
-            for _ in range(number):
-                readers.append(_Postgres(address, snapshot))
-                opened.callback(readers[-1].close)
-                readers[-1].row(f"{address.select('1')} LIMIT 0")
-            opened.pop_all()
-            return readers
-        return []
+        (snapshot,) = self.row("SELECT pg_export_snapshot()")
+        try:
+            with contextlib.ExitStack() as opened:
+                for _ in range(number):
+                    readers.append(_Postgres(address, snapshot))
+                    opened.callback(readers[-1].close)
+                    readers[-1].row(f"{address.select('1')} LIMIT 0")
+                opened.pop_all()
+        except Exception:  # no connection is free, or a pooler leads elsewhere
+            return []
+        return readers
 
     def fingerprint(self, address: TableAddress) -> str:
         """Columns, file and writing transactions of a table, or what its watermark says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -189,7 +190,9 @@ def next_times(schedule: Schedule, count: int) -> list[datetime]:
         ValueError: it is never due.
     """
     on_server = getattr(server_schedules, type(schedule).__name__)
-    return [*asyncio.run(on_server.model_validate(schedule.model_dump()).get_dates(count))]
+    dates = on_server.model_validate(schedule.model_dump()).get_dates(count)
+    with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a loop that runs already
+        return [*pool.submit(asyncio.run, dates).result()]
 
 
 def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:

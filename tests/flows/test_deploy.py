@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,17 @@ def test_what_is_wrong_is_said_before_the_server_is_asked(
 ) -> None:
     assert main(_arguments(command_line, "refused", *arguments)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_times_of_a_schedule_within_a_running_loop() -> None:
+    """A notebook's thread has one."""
+    from superworkflow.infra.orchestration.deployment import make_schedule, next_times
+
+    async def times() -> list[datetime]:
+        return next_times(make_schedule("30 2 * * *", None, None), 2)
+
+    first, second = asyncio.run(times())
+    assert [first.hour, first.minute, second - first] == [2, 30, timedelta(days=1)]
 
 
 def test_no_server(command_line: CommandLine) -> None:

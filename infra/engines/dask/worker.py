@@ -122,6 +122,7 @@ async def _session(pod: _Pod) -> None:
             each.kill()
         for end in ends:
             end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
 async def _ended(process: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.resources import Executors, Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.dask.session import require_dask
 from superworkflow.infra.engines.shared_dataset import member_folder
@@ -124,6 +126,36 @@ def test_workers_of_its_own_end_with_the_session(tmp_path: Path) -> None:
 
 def _process(item: int) -> int:
     return os.getpid()
+
+
+_POD = "import superworkflow.infra.engines.dask.worker as pod; pod.leave_message = lambda error: None; pod.join([])"
+
+
+@pytest.mark.slow
+def test_a_pod_has_a_process_for_each_core_or_one_for_all(tmp_path: Path) -> None:
+    """It takes part in one session after the other, and ends with the stage's process."""
+    from superworkflow.infra.engines.dask.session import LIFE_PORT
+    from superworkflow.infra.engines.lifeline import hold_lifeline
+    from superworkflow.infra.launch.kubernetes.engines.dask import new_certificate
+
+    certificate, key = new_certificate()
+    settings = {"host": "127.0.0.7", "certificate": certificate, "key": key}
+    given = {f"SUPERWORKFLOW_DASK_{name.upper()}": value for name, value in settings.items()}
+    size = {"SUPERWORKFLOW_DASK_CORES": "2", "SUPERWORKFLOW_DASK_MEMORY": str(1 << 30)}
+    pod = subprocess.Popen([sys.executable, "-c", _POD], env=os.environ | given | size)
+    job = a_job(tmp_path, "dask")
+    job.engine_settings = settings
+    job.resources = Resources(cpu=1, executors=Executors(count=1, cpu=2, memory=1 << 30))
+    with open_tasks(job) as session:
+        assert (session.slots, session.threads, session.task_memory) == (2, 1, 512 << 20)
+        found = set[int]()
+        while len(found) < 2:
+            found |= set(session.run_tasks(_process, range(8)))
+    with open_tasks(job, whole_members=True) as session:
+        assert (session.slots, session.threads, session.task_memory) == (1, 2, 1 << 30)
+        assert session.run_tasks(_process, range(4)) == [pod.pid] * 4
+    hold_lifeline(settings["host"], LIFE_PORT).close()  # as when this process ends
+    assert pod.wait(20) == 0
 
 
 def test_a_scheduler_that_is_lost_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 Chung-Lu graphs with exponent 2.5 and average degree 12, of 100 to 100k and with `--large` 1M vertices, through the
 stage commands index, walk (10 walks of 40 from each vertex, p = 1, q = 0.5) and prepare, in process, on Dask's own
 workers and on local Spark, one after the other on two threads. All engines have to write the same bytes. Next to them
-PyPI's node2vec, which follows the authors' program in Python: the file to walks, in one process, with at most so many
-CPU seconds and bytes; what does not end so is drawn as such. Each size is written when it has been measured.
+PyPI's node2vec, which follows the authors' program in Python: the file to walks, in one process, with a limit of CPU
+seconds and memory; what runs into it is drawn as such. Each size is written when it has been measured.
 
 Writes `.bench/engine-curve.json`, `.md` and `.png`; `--publish` copies the last to `docs/engines.png`.
 """

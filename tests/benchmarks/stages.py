@@ -34,9 +34,10 @@ INDEX: Mapping[str, Any] = {"weighted": False, "engine": "compiled"}
 
 
 def run_stage(
-    setting: Setting, name: str, inputs: Mapping[str, Path], output: Path, params: Mapping[str, Any] | None = None
-) -> StageResult:
-    """Run `superworkflow stage`; what is at `output` is made anew.
+    setting: Setting, name: str, inputs: Mapping[str, Path], output: Path, params: Mapping[str, Any] | None = None,
+    engine: str = "in-process",
+) -> StageResult:  # fmt: skip
+    """Run `superworkflow stage` on an engine; what is at `output` is made anew.
 
     Raises:
         Failed: with the stage's last line.
@@ -44,6 +45,7 @@ def run_stage(
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-m", "superworkflow", "stage", name, "--output", str(output)]
     command += ["--params-json", json.dumps(dict(params or {})), "--threads", str(setting.threads)]
+    command += ["--engine", engine]
     for key, path in inputs.items():
         command += ["--input", f"{key}={path}"]
     return StageResult(run_command(command, setting.threads, setting.folder / "logs" / f"stage-{name}.log"), output)

@@ -1,4 +1,4 @@
-"""The scaling curve's arithmetic."""
+"""The arithmetic of curves by size."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import engine_curve
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.scaling import _document, _point, picture, spread, table
 from tests.benchmarks.stages import StageResult
@@ -34,4 +35,14 @@ def test_start_is_subtracted_and_the_whole_job_computed(tmp_path: Path) -> None:
     assert "51 s (from 2)" in table(points)
     assert json.loads(json.dumps(_document(points, "bench")))["spread"]["embed"] == 1.25
     picture(points, tmp_path / "curve.png", "caption")
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_point_that_did_not_end_is_shown_as_such(tmp_path: Path) -> None:
+    points = [
+        engine_curve.Point(100, 600, "in process", 1.5, 2.0, 0.1),
+        engine_curve.Point(100, 600, engine_curve.PEER, 120, 120, 0.1, ended=False),
+    ]
+    assert "| 100 | 600 | 2 s (1.5 s) | – | – | does not end |" in engine_curve.table(points)
+    engine_curve.picture(points, tmp_path / "curve.png", "caption")
     assert (tmp_path / "curve.png").stat().st_size > 1000

@@ -18,7 +18,6 @@ from prefect.client.schemas.objects import ConcurrencyLimitStrategy, Concurrency
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.server.schemas import schedules as server_schedules
-from prefect.settings import get_current_settings
 from prefect.utilities.callables import ParameterSchema
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
@@ -30,7 +29,7 @@ from superworkflow.infra.launch.kubernetes.flow_pod import pool_template
 from superworkflow.infra.orchestration.notifications import NO_TARGET, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
 from superworkflow.infra.orchestration.pending_timeout import PENDING_TIMEOUT, set_pending_timeout
-from superworkflow.infra.orchestration.server import page
+from superworkflow.infra.orchestration.server import api_url, page
 from superworkflow.infra.orchestration.source_trigger import make_watching_flow, watching_flow_name
 
 PoolType = Literal["process", "kubernetes"]
@@ -263,7 +262,7 @@ def reached_server() -> Iterator[SyncPrefectClient]:
     Raises:
         UserError: none is named, it cannot be reached, or it refuses.
     """
-    url = get_current_settings().api.url
+    url = api_url()
     if not url:
         raise UserError(
             "a deployment needs a Prefect server", where="PREFECT_API_URL",

@@ -40,12 +40,14 @@ def needs_no_server(request: Request) -> bool:
 
 def _may_name_server() -> bool:
     """Ask Prefect if this process has imported it, else read its sources of settings."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
     if "prefect" in sys.modules:
         from superworkflow.infra.orchestration.server import page
 
         return bool(page(""))
-    if "PREFECT_API_URL" in os.environ:
-        return bool(os.environ["PREFECT_API_URL"])  # set and empty means unset
+    if "PREFECT_API_URL" in os.environ:  # set and empty means unset
+        return False
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
     profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
     try:

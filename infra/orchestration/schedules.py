@@ -13,12 +13,11 @@ from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import get_current_settings
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.contract.resources import format_seconds
-from superworkflow.infra.orchestration.server import page
+from superworkflow.infra.orchestration.server import api_url, page
 
 TAG = "superworkflow"
 """Tag of the deployments that this project registers."""
@@ -48,7 +47,7 @@ class Scheduled:
 
 def scheduled_deployments() -> list[Scheduled] | str | None:
     """This project's deployments; None where no server is named, an error text where it does not respond."""
-    if not get_current_settings().api.url:
+    if not api_url():
         return None
     try:
         with get_client(sync_client=True, httpx_settings={"timeout": SECONDS}) as client:
@@ -88,7 +87,7 @@ def deployment_texts() -> list[str]:
     Raises:
         UserError: the server cannot be reached.
     """
-    if not get_current_settings().api.url:
+    if not api_url():
         return []
     found: list[Any] = []
     try:

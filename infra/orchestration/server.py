@@ -55,12 +55,18 @@ def page(path: str) -> str:
     return f"{without_user(str(settings.ui_url or settings.api.url)).rstrip('/')}/{path}"
 
 
-def _connect() -> None:
+def api_url() -> str:
+    """The API that is named, also after Prefect was imported, as a notebook does; empty where none is."""
     url = get_current_settings().api.url
     named = os.environ.get("PREFECT_API_URL")
-    if named and named != url:  # set after Prefect was imported, as a notebook does
+    if named and named != url:
         refresh_global_settings_context()
         url = get_current_settings().api.url
+    return url or ""
+
+
+def _connect() -> None:
+    url = api_url()
     if url:  # set and empty means unset
         try:
             httpx.get(f"{url.rstrip('/')}/health", timeout=20).raise_for_status()

@@ -95,9 +95,9 @@ def run_here(
         cached, before = all(request.store.has(node.stage.name, node.digest) for node in nodes), len(run.stages)
         keep = (lambda record: None) if cached else tracker.stage
         try:
-            _run_each(
+            run_each(
                 nodes, lambda node: follow_node(node, request, launcher, keep, listener, run),
-                request.profile.concurrency, launcher,
+                request.profile.concurrency, launcher.cancel,
             )  # fmt: skip
         finally:
             if cached:  # together: each write waits for the disk
@@ -122,16 +122,26 @@ def run_here(
     return run
 
 
-def _run_each(nodes: Sequence[Node], work: Callable[[Node], object], at_once: int, launcher: Launcher) -> None:
-    """Do `work` for each node after those of `nodes` that it needs; raises the error of the first that failed."""
-    by_name = {node.name: node for node in nodes}
+def run_each(nodes: Sequence[Node], work: Callable[[Node], object], at_once: int, cancel: Callable[[], None]) -> None:
+    """Do `work` for each node after those of `nodes` that it needs, otherwise in their order.
+
+    Args:
+        nodes: in an order in which they could run one by one.
+        work: called in threads.
+        at_once: largest number of calls at the same time.
+        cancel: ends the calls; called when this thread is interrupted.
+
+    Raises:
+        BaseException: of `work` for the first node that failed, rather one that says that it was stopped.
+    """
+    by_name, place = {node.name: node for node in nodes}, {node.name: place for place, node in enumerate(nodes)}
     order = TopologicalSorter({node.name: {each.name for each in node.upstream} & by_name.keys() for node in nodes})
     order.prepare()
     ready, running, failed = list[str](), dict[Future[object], str](), dict[str, BaseException]()
     with ThreadPoolExecutor(at_once, thread_name_prefix="stage") as pool:
         try:
             while order.is_active():
-                ready += order.get_ready()
+                ready = sorted([*ready, *order.get_ready()], key=place.__getitem__)
                 while ready and len(running) < at_once and not failed:
                     name = ready.pop(0)
                     running[pool.submit(work, by_name[name])] = name
@@ -145,7 +155,7 @@ def _run_each(nodes: Sequence[Node], work: Callable[[Node], object], at_once: in
                     else:
                         failed[name] = error
         except BaseException:
-            launcher.cancel()  # before the pool waits for its threads
+            cancel()  # before the pool waits for its threads
             raise
     first = [failed[node.name] for node in nodes if node.name in failed]
     if first:

@@ -44,7 +44,7 @@ def test_each_runs_after_those_that_it_needs(at_once: int) -> None:
     run_each(DIAMOND, work, at_once, pytest.fail)
     assert sorted(ended) == list("abcde")
     assert ended == list("abcde") or at_once > 1
-    assert most == min(at_once, 3)
+    assert min(at_once, 2) <= most <= at_once
 
 
 def test_after_a_failure_none_starts_and_those_at_work_are_finished() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,17 +9,21 @@ from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY
 from superworkflow.infra.launch.kubernetes.job_pruning import OldObjects, old_objects, remove_objects
 from tests.cluster.conftest import Cluster, Pods
-from tests.launcher_cases import calling, complete, ignore, until
+from tests.launcher_cases import calling, until
 
 
 def test_ended_jobs_and_lost_secrets(ground: Pods, gate: Path, cluster: Cluster) -> None:
-    """One Job has ended and nothing needs it, the dataset of another is kept, a third runs."""
-    kept = uuid.uuid4().hex
-    ended, needed = (replace(ground.call(), digest=digest) for digest in (uuid.uuid4().hex, kept))
-    for call in (ended, needed):
-        ground.launcher().launch(call, ignore)
+    """Three runs were killed: one Job has ended and nothing needs it, the dataset of another is kept, a third runs."""
+    closed = gate.with_name(f"{gate.name}-closed")
+    calls = [ground.call(gate), ground.call(gate), ground.call(closed)]
+    for call in calls:
+        with calling(ground.caller(call)):
+            pass
+    gate.touch()
+    until(lambda: sum(bool((job.get("status") or {}).get("succeeded")) for job in cluster.jobs()) == 2)
     jobs = {job["metadata"]["labels"]["superworkflow/digest"]: job["metadata"] for job in cluster.jobs()}
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": jobs[kept]["name"], "uid": jobs[kept]["uid"]}
+    gone, kept, runs = (jobs[Path(call.output).name] for call in calls)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": kept["name"], "uid": kept["uid"]}
 
     async def create(api: KubernetesApi) -> None:
         secrets: list[tuple[str, Json, list[Json]]] = [
@@ -35,18 +37,21 @@ def test_ended_jobs_and_lost_secrets(ground: Pods, gate: Path, cluster: Cluster)
         return {each["metadata"]["name"] for each in await api.items(api.secrets)} & {"lost", "of-another", "owned"}
 
     def look(age: timedelta) -> OldObjects:
-        return cluster.do(lambda api: old_objects(api, datetime.now(UTC) - age, {kept}))
+        digests = {kept["labels"]["superworkflow/digest"]}
+        return cluster.do(lambda api: old_objects(api, datetime.now(UTC) - age, digests))
 
     cluster.do(create)
-    with calling(ground.caller(ground.call(gate))):
-        assert look(timedelta(hours=1)) == OldObjects()
-        found = look(-timedelta(minutes=1))
-        assert [job.name for job in found.jobs] == [jobs[ended.digest]["name"]]
-        assert found.secrets == ("lost",)
-        for _ in range(2):  # again, as after a pruning that was killed
-            cluster.do(lambda api: remove_objects(api, found))
-        until(lambda: len(cluster.jobs()) == 2)
-        assert cluster.do(names) == {"of-another", "owned"}
-        assert look(-timedelta(minutes=1)) == OldObjects()
-    gate.touch()
-    assert complete(needed)
+    assert look(timedelta(hours=1)) == OldObjects()
+    found = look(-timedelta(minutes=1))
+    assert [job.name for job in found.jobs] == [gone["name"]]
+    assert found.secrets == ("lost",)
+    for _ in range(2):  # again, as after a pruning that was killed
+        cluster.do(lambda api: remove_objects(api, found))
+    assert {job["metadata"]["name"] for job in cluster.jobs()} == {kept["name"], runs["name"]}
+    assert cluster.do(names) == {"of-another", "owned"}
+    assert look(-timedelta(minutes=1)) == OldObjects()
+    closed.touch()
+    for job in cluster.jobs():
+        cluster.delete_job(job["metadata"]["name"])
+    cluster.do(lambda api: api.delete(f"{api.secrets}/of-another"))
+    until(lambda: not cluster.pods() and not cluster.do(names))

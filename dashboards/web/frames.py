@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from calendar import monthrange
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -185,7 +186,10 @@ class DeploymentHistory:
     def limits(self) -> list[Gate]:
         """Gates on that metric, of the last run that had any."""
         last = next((each.gates for each in reversed(self.runs) if each.gates), ())
-        gates = [Gate.parse(text) for text, _ in last]
+        gates = []
+        for text, _ in last:
+            with contextlib.suppress(Exception):  # a limit of drift, or the registry was edited by hand
+                gates.append(Gate.parse(text))
         return [gate for gate in gates if gate.metric in (self.metric, self.metric.partition("@")[0])]
 
     @property
@@ -249,14 +253,8 @@ def _promotion(run: DetailedRun, version: Version | None) -> Promotion:
         found = metric if metric in run.metrics else first.name if first else ""
         quality, metric = quality if metric and quality is not None else run.metrics.get(found), found
     champion = run.figures.get("promotion/champion_quality")
-    valid = []
-    for text, passed in gates(version) if version is not None else ():
-        try:
-            Gate.parse(text)
-        except Exception:  # the registry was edited by hand
-            continue
-        valid.append((text, passed))
-    return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), tuple(valid), metric)
+    passed = gates(version) if version is not None else ()
+    return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), passed, metric)
 
 
 def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:

@@ -101,10 +101,11 @@ def refusal(address: TableAddress, error: Exception, verb: str = "read") -> User
 def is_away(error: Exception) -> bool:
     """True if the server did not answer, is starting, or has gone, so that another try may succeed."""
     text = str(error)
-    if re.search(r"the database system is|terminating connection|57P0[123]", text):
+    gone = "the database system is|terminating connection|57P0[123]|server closed the connection|server was lost"
+    if re.search(gone, text):
         return True
-    lost = ("Connection refused", "server closed the connection", "could not connect", "Failed to connect", "timed out",
-            "No such file or directory", "connection to server was lost", "Connection reset")  # fmt: skip
+    lost = ("Connection refused", "could not connect", "Failed to connect", "timed out", "No such file or directory",
+            "Connection reset")  # fmt: skip
     return "FATAL" not in text and "libpq" in text and any(each in text for each in lost)
 
 

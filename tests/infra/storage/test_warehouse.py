@@ -21,7 +21,7 @@ from superworkflow.infra.config.request import read_tables
 from superworkflow.infra.storage.warehouse import ranges
 from superworkflow.infra.storage.warehouse import snapshots as module
 from superworkflow.infra.storage.warehouse.address import TableAddress
-from superworkflow.infra.storage.warehouse.databases import open_session
+from superworkflow.infra.storage.warehouse.databases import is_away, open_session
 from superworkflow.infra.storage.warehouse.snapshots import TableSnapshots
 from tests.sweeps.conftest import Postgres
 from tests.warehouse import postgres_with_vectors
@@ -256,6 +256,19 @@ def test_faults_are_one_sentence_each(
     assert "four slashes" in refused("sqlite:///nowhere.db?table=pairs", tmp_path)
     monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     assert "Connection refused" in refused("postgresql://me@127.0.0.1:1/none?table=pairs", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "away"),
+    [
+        ("Failed to prepare query: server closed the connection unexpectedly", True),
+        ("[libpq] Failed to connect: Connection refused", True),
+        ("No such file or directory", False),
+        ('[libpq] FATAL: database "none" does not exist', False),
+    ],
+)
+def test_errors_after_which_another_try_may_succeed(text: str, away: bool) -> None:
+    assert is_away(OSError(text)) == away
 
 
 def test_database_that_is_away_is_waited_for(server: Postgres, tmp_path: Path) -> None:

@@ -144,4 +144,5 @@ def _tracker(request: Request, tracked: bool) -> tuple[Tracker, str | None]:
         return tracker, uri
     from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 
-    return MlflowTracker(uri), uri
+    made = MlflowTracker(uri)
+    return SqliteTracker.open(uri) or made, uri  # it may have made the database just now

@@ -50,8 +50,16 @@ WITHOUT_SERVERS = ("stage", "generate", "schema")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status: 0 success, 1 a stage failed, 2 bad input, 130 interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
     mask_tracebacks()
+    status = _run(list(sys.argv[1:] if arguments is None else arguments))
+    if status > 128:
+        from superworkflow.infra.process.interrupt import ignore_signals
+
+        ignore_signals()
+    return status
+
+
+def _run(given: list[str]) -> int:
     try:
         bring_kernels()
         sleep_soon()

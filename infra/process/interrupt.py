@@ -147,6 +147,15 @@ def interrupted() -> bool:
     return _current is not None and _current.number is not None
 
 
+def ignore_signals() -> None:
+    """Ignore further signals in a process that ends now.
+
+    While it ends, Python has no handlers: a second Ctrl-C would replace the exit status by a death by SIGINT.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _write(text: str) -> None:
     """Write to standard error without its buffer, which the interrupted code may hold."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode(errors="replace"))

@@ -46,7 +46,8 @@ class Execution:
         check_machine(request)  # before a server is started
         request.store.check_writable()
         self._launcher = launcher = _Cancellable(make_launcher(request.profile))
-        launcher.prepare(request.missing_stages(), request.store.uri)
+        if not request.is_complete():
+            launcher.prepare(request.missing_stages(), request.store.uri)
         from superworkflow.dashboards.report import attach_pictures
         from superworkflow.infra.orchestration.local_run import needs_no_server, run_here
 

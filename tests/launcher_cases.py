@@ -43,7 +43,7 @@ from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.config.profile import Placement, Profile
 profile, prepared, (node, stage, params, inputs, output), placement, labels = json.loads(sys.argv[1])
 launcher = make_launcher(Profile.model_validate({"name": "tests", **profile}))
-launcher.prepare(prepared)
+if prepared: launcher.prepare(prepared)
 call = StageCall(node, stage, params, inputs, output, Placement.model_validate(placement), labels)
 launcher.launch(call, lambda event: print(json.dumps(event), flush=True))
 """

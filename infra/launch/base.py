@@ -132,7 +132,7 @@ class Launcher(ABC):
         """Get ready, in the background, to launch these stages; nothing needs it.
 
         Args:
-            stages: names, in the order in which they will probably be launched.
+            stages: names of installed ones, in the order in which they will probably be launched; there may be others.
             store: URI of the store.
         """
         return

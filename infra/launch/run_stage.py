@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib.metadata
 import platform
 import shutil
@@ -239,6 +240,7 @@ def _commit(
     )  # fmt: skip
 
 
+@functools.cache
 def software_versions() -> dict[str, str]:
     """Versions of Python and of the installed libraries that compute."""
     found = {"python": platform.python_version(), "machine": platform.machine()}

@@ -110,7 +110,8 @@ def _prepare(request: Request, launcher: Launcher) -> None:
     """Check the store and this machine, and prepare the launcher."""
     request.store.check_writable()
     check_machine(request)
-    launcher.prepare(request.missing_stages(), request.store.uri)
+    if not request.is_complete():
+        launcher.prepare(request.missing_stages(), request.store.uri)
 
 
 def _ended(run: RunRecord, deployed: DeployedRun | None) -> RunRecord | State[RunRecord]:

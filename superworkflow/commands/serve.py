@@ -13,9 +13,10 @@ import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children n
 import superworkflow.commands.stage  # noqa: F401
 from superworkflow.__main__ import main
 from superworkflow.infra.launch.local.fork_server import serve
+from superworkflow.infra.launch.run_stage import software_versions
 from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas
 from superworkflow.infra.storage.location import import_client
-from superworkflow.tasks import is_shipped, load_stage
+from superworkflow.tasks import load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -37,8 +38,7 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
     if remote:
         import_client(remote)
         yield
-    if all(map(is_shipped, stages)):
-        leave_out_pandas()
+    leave_out_pandas()
     loaded = [load_stage(name) for name in dict.fromkeys(stages)]
     compiled = False
     for stage in loaded:
@@ -51,6 +51,10 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
         for module in stage.late:
             importlib.import_module(module)
             yield
+    importlib.import_module("superworkflow.flows.user_file")
+    stage_names()
+    software_versions()
+    yield
 
 
 def _warm_numba() -> None:

@@ -25,14 +25,14 @@ from superworkflow.infra.contract.stage import IN_PROCESS, Input, Stage
 from superworkflow.infra.engines import engine_names
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process import shutdown
-from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas, take_in_pandas
+from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas
 from superworkflow.infra.process.resource_usage import out_of_memory_kills
 from superworkflow.infra.process.threads import available_cpus, numba_threads
 from superworkflow.infra.storage import retry
 from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
-from superworkflow.tasks import is_shipped, load_stage, stage_names
+from superworkflow.tasks import load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -139,10 +139,7 @@ def run(options: argparse.Namespace) -> int:
     with shutdown.on_signals(), log_retries, _reported(progress, options.events):
         resources = _resources(options)
         code = read_code(options.code) if options.code else None
-        if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
-            leave_out_pandas()
-        else:
-            take_in_pandas()
+        leave_out_pandas()
         stage = _stage(options.name, code)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}

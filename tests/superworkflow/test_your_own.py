@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -34,6 +35,32 @@ def example() -> str:
     """The file of `docs/your-own.md`."""
     (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "your-own.md").read_text(), re.DOTALL)
     return str(text)
+
+
+PARENT = '''
+"""A stage that says whether a prepared process was forked for it."""
+import os
+from pathlib import Path
+
+from superworkflow import Diagram, Input, Output, Source, Stage, StageParams, StageRun, Superworkflow
+
+
+def parent(job: StageRun[StageParams]) -> Output:
+    words = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\\0")
+    return Output(rows=1, metrics={"forked": float("serve" in words)})
+
+
+PARENT = Stage(name="parent", run=parent, inputs={"edges": Input("a file", file=True)}, params=StageParams,
+               metrics=("forked",))
+
+
+def diagram(flow: Diagram, edges: Source) -> None:
+    flow.stage(PARENT, edges=edges)
+
+
+SUPERWORKFLOW = Superworkflow(name="parents", help="nothing", stages=(PARENT,), sources={"edges": "a file"},
+                              diagram=diagram)
+'''
 
 
 @pytest.fixture
@@ -179,6 +206,14 @@ def test_a_copy_is_run_only_with_its_sum(folder: Path) -> None:
         read_code(unread)
     assert read_code("mine.py").keep(Store(folder / "other")) == unread
     assert other.read_bytes() == copy.read_bytes(), "what was changed is written anew"
+
+
+def test_stages_of_a_file_are_forked_as_others_are(folder: Path) -> None:
+    (folder / "parents.py").write_text(PARENT)
+    command = [sys.executable, "-m", "superworkflow", "run", "parents.py", "--edges", "edges.csv", "--no-tracking"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"] == {"parent.forked": 1.0}
 
 
 def test_errors_in_a_stage_show_the_text_that_ran(folder: Path) -> None:

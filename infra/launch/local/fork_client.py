@@ -161,10 +161,10 @@ _shared_guard = threading.Lock()
 
 
 def prepare(stages: Sequence[str], remote: str = "") -> None:
-    """Start this process's server, once, if there is a stage to start; it imports in the background."""
+    """Start this process's server, once; it imports in the background."""
     global _shared
     possible = sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-    if not stages or not possible or any(name in os.environ for name in _OF_THE_INTERPRETER):
+    if not possible or any(name in os.environ for name in _OF_THE_INTERPRETER):
         return
     with _shared_guard:
         if _shared is None:

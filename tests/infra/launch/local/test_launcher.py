@@ -58,7 +58,8 @@ def prepared(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork_client, "_shared", None)
         patch.setenv("PYTHONPATH", WITH_TOYS)
-        ProcessLauncher().prepare(stages)
+        if stages:
+            ProcessLauncher().prepare(stages)
         server = fork_client.shared()
         assert (server is not None) == bool(stages)
         yield stages

@@ -43,6 +43,6 @@ def test_point_that_did_not_end_is_shown_as_such(tmp_path: Path) -> None:
         engine_curve.Point(100, 600, "in process", 1.5, 2.0, 0.1),
         engine_curve.Point(100, 600, engine_curve.PEER, 120, 120, 0.1, ended=False),
     ]
-    assert "| 100 | 600 | 2 s (1.5 s) | – | – | does not end |" in engine_curve.table(points)
+    assert "| 100 | 600 | 2 s (1.5 s) | does not end |" in engine_curve.table(points)
     engine_curve.picture(points, tmp_path / "curve.png", "caption")
     assert (tmp_path / "curve.png").stat().st_size > 1000

@@ -77,6 +77,7 @@ REAL: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _INPUTS: dict[str, dict[str, str]] = {
     "walk": {"graph": "index"}, "prepare": {"graph": "index", "walks": "walk"}, "sample": {"graph": "heterograph"},
+    "records": {"graph": "heterograph", "subgraphs": "sample"},
 }  # fmt: skip
 _FILES = {"index": {"edges": "spark-edges.csv"}, "heterograph": {"edges": "spark-edges.csv"},
           "sample": {"spec": "spec.pbtxt"}}  # fmt: skip
@@ -102,7 +103,7 @@ def _real(
 def test_the_same_files_as_in_process(
     engine: str, members: Members, in_process: dict[str, Dataset], shared_folder: Path
 ) -> None:
-    """The files of `index`; `prepare` takes the same path, and `walk` and `sample` are tested below."""
+    """The files of `index`; `prepare` takes the same path, and others are tested below."""
     output = f"{shared_folder}/store/index/{_DIGITS[engine][0] * 32}"
     call = _real("index", REAL["index"], in_process, output, placement(memory="1Gi", engine=engine))
     events = list[Event]()
@@ -123,6 +124,25 @@ def test_the_same_files_as_in_process(
     said = " ".join(event.get("message", "") for event in events)
     assert "orbidden" not in said  # the shipped rights are enough
     assert "ERROR" not in said
+
+
+@pytest.mark.slow
+@ENGINES
+def test_from_edges_to_records(
+    engine: str, members: Members, in_process: dict[str, Dataset], shared_folder: Path
+) -> None:
+    """Each stage on the engine reads what the earlier ones made in process."""
+    made = dict(in_process)
+    for stage in ("heterograph", "sample", "records"):
+        folder = f"{shared_folder}/store/{stage}"
+        if stage not in made:
+            here = _real(stage, {}, made, f"{folder}/{_DIGITS[engine][0] * 31}1")
+            ProcessLauncher().launch(here, _ignore)
+            made[stage] = Dataset.open(Location.of(here.output))
+            _open(folder)
+        there = _real(stage, {}, made, f"{folder}/{_DIGITS[engine][0] * 32}", placement(memory="1Gi", engine=engine))
+        KubernetesLauncher(members(engine)).launch(there, _ignore)
+        assert Dataset.open(Location.of(there.output)).manifest.files == made[stage].manifest.files
 
 
 @pytest.mark.slow

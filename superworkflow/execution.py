@@ -8,7 +8,7 @@ from functools import partial
 from superworkflow.dashboards.terminal import RunDisplay
 from superworkflow.infra.base.errors import Stopped, SuperworkflowError
 from superworkflow.infra.config.request import Request, check_machine
-from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.launch import make_launcher, prepare_launcher
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.orchestration.export import check_formats, export_all
 from superworkflow.infra.process.interrupt import interruptible
@@ -46,8 +46,7 @@ class Execution:
         check_machine(request)  # before a server is started
         request.store.check_writable()
         self._launcher = launcher = _Cancellable(make_launcher(request.profile))
-        if not request.is_complete():
-            launcher.prepare(request.missing_stages(), request.store.uri)
+        prepare_launcher(launcher, request)
         from superworkflow.dashboards.report import attach_pictures
         from superworkflow.infra.orchestration.local_run import needs_no_server, run_here
 

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.config.request import Request
-from superworkflow.infra.orchestration.sweep import Board, in_flow
+from superworkflow.infra.orchestration.trial_host import TrialHost
 from superworkflow.infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
 from superworkflow.sweeps.owner import BEAT_SECONDS
 from superworkflow.sweeps.storage import announce
@@ -59,7 +59,7 @@ class Sweep:
         request: the base request, whose profile is divided among parallel trials already.
         limits: of the sweep.
         record: the sweep's record, opened.
-        board: shows the sweep in the orchestrator.
+        host: runs its trials, and shows the sweep.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Sweep:
         request: Request,
         limits: SweepLimits,
         record: SweepRecord,
-        board: Board,
+        host: TrialHost,
     ):
         self.study, self.request, self.limits = study, request, limits
-        self._record, self._board = record, board
+        self._record, self._host = record, host
         self._active: list[_Active] = []
         self._beats = 0
         self._started = datetime.now()
@@ -122,10 +122,10 @@ class Sweep:
             self._finish(claim, Outcome("failed", None, 0.0, 0.0, 0.0, 0.0, reason=str(error)))
             return True
         run = TrialRun(
-            request, name, self.study.objectives, self._record.trial,
+            request, name, self.study.objectives, self._record.trial, self._host,
             lambda *report: self.study.should_prune(claim, *report),
         )  # fmt: skip
-        self._active.append(_Active(claim, run, pool.submit(in_flow(run))))
+        self._active.append(_Active(claim, run, pool.submit(self._host.in_context(run))))
         return True
 
     def _collect(self, seconds: float) -> None:
@@ -149,7 +149,7 @@ class Sweep:
             self._record.stopped(outcome.run_id, outcome.reason)
 
     def _finish(self, claim: ClaimedTrial, outcome: Outcome) -> None:
-        """Record the end of a trial in the study, in the tracker and on the board."""
+        """Record the end of a trial in the study, in the tracker and where the host shows it."""
         constraints: dict[str, float] = {}
         budget = self.study.spec.trial_budget_usd
         if budget is not None and outcome.state == "complete":
@@ -175,7 +175,7 @@ class Sweep:
         shown = [_table_row(row, names, row.number in best) for row in rows[-TABLE_ROWS:]]
         paid, reused = sum(row.paid_usd for row in rows), sum(row.reused_usd for row in rows)
         ended = sum(row.state in _END for row in rows)
-        self._board.table(
+        self._host.table(
             shown, f"{ended} of {self.limits.trials} trials, paid ${paid:.6f}, saved by reuse ${reused:.6f}"
         )
 

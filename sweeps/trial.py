@@ -16,7 +16,7 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event
-from superworkflow.infra.orchestration.sweep import run_trial
+from superworkflow.infra.orchestration.trial_host import TrialHost
 from superworkflow.infra.process.threads import available_cpus
 from superworkflow.infra.storage.manifest import METRIC_PREFIX
 from superworkflow.infra.tracking.base import Tracker
@@ -118,6 +118,7 @@ class TrialRun:
         name: of its flow run.
         objectives: by which it is judged.
         tracker: makes its tracker.
+        host: runs it.
         should_prune: called with `(step, steps, value)` of each intermediate value but the last.
     """
 
@@ -127,10 +128,11 @@ class TrialRun:
         name: str,
         objectives: Sequence[SweepObjective],
         tracker: Callable[[], Tracker],
+        host: TrialHost,
         should_prune: Callable[[int, int, float], bool],
     ):
         self.request, self.name, self.objectives = request, name, objectives
-        self._tracker, self._should_prune = tracker, should_prune
+        self._tracker, self._host, self._should_prune = tracker, host, should_prune
         judged = judged_node(request.diagram, objectives)
         self._judged = judged.name if judged else ""
         self._launcher = make_launcher(request.profile)
@@ -146,7 +148,7 @@ class TrialRun:
     def __call__(self) -> Outcome:
         """Run to the end and return its outcome; raises only errors that are not the trial's own."""
         try:
-            record = run_trial(self.request, self.name, self._open, self._listen, self._launcher)
+            record = self._host.run_trial(self.request, self.name, self._open, self._listen, self._launcher)
             values = self._values(record)
         except BaseException as error:
             self._launcher.cancel()

@@ -26,7 +26,7 @@ from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.metrics import drift_texts, figures
 from superworkflow.infra.contract.progress import progress_text
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.launch import make_launcher, prepare_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.orchestration.budget import keep_to_budget
 from superworkflow.infra.orchestration.comparison_nodes import measure_drift
@@ -110,8 +110,7 @@ def _prepare(request: Request, launcher: Launcher) -> None:
     """Check the store and this machine, and prepare the launcher."""
     request.store.check_writable()
     check_machine(request)
-    if not request.is_complete():
-        launcher.prepare(request.missing_stages(), request.store.uri)
+    prepare_launcher(launcher, request)
 
 
 def _ended(run: RunRecord, deployed: DeployedRun | None) -> RunRecord | State[RunRecord]:

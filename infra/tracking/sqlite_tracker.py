@@ -82,16 +82,21 @@ class SqliteTracker(RunTracker):
         uri: its tracking URI.
         experiment_id: of the experiment of all runs.
         artifacts: URI of the experiment's folder of artifacts, on this machine.
+        parent: see `RunTracker`.
     """
 
-    def __init__(self, database: Path, uri: str, experiment_id: int, artifacts: str):
-        super().__init__(uri, str(experiment_id))
+    def __init__(self, database: Path, uri: str, experiment_id: int, artifacts: str, parent: str | None = None):
+        super().__init__(uri, str(experiment_id), parent)
         self._database, self._artifacts = database, artifacts
         self._connection: sqlite3.Connection | None = None
 
     @classmethod
-    def open(cls, uri: str) -> SqliteTracker | None:
+    def open(cls, uri: str, parent: str | None = None) -> SqliteTracker | None:
         """The tracker of a tracking URI; None where it takes MLflow.
+
+        Args:
+            uri: of the tracking.
+            parent: see `RunTracker`.
 
         Raises:
             UserError: the experiment is deleted, or its files are in another store.
@@ -113,8 +118,9 @@ class SqliteTracker(RunTracker):
             ("experiment_id", "name", "lifecycle_stage", "artifact_location"), found, strict=True
         )))  # fmt: skip
         check_experiment(experiment, uri)
-        is_local = local_folder(experiment.artifact_location or "s3:") is not None
-        return cls(database, uri, experiment.experiment_id, experiment.artifact_location) if is_local else None
+        if local_folder(experiment.artifact_location or "s3:") is None:
+            return None
+        return cls(database, uri, experiment.experiment_id, experiment.artifact_location, parent)
 
     @contextlib.contextmanager
     def _at_once(self) -> Iterator[None]:

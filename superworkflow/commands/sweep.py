@@ -23,7 +23,6 @@ from superworkflow.infra.process.interrupt import Interrupted, interruptible
 from superworkflow.infra.storage.location import Location
 
 if TYPE_CHECKING:
-    from superworkflow.infra.tracking.records import RunRecord
     from superworkflow.infra.tracking.sweeps import SweepRecord
     from superworkflow.sweeps.storage import StudyStorage
     from superworkflow.sweeps.study import SweepStudy
@@ -216,10 +215,14 @@ def carry_out(
         Interrupted: by a signal; likewise.
     """
     _check_numbers(options)
-    from superworkflow.infra.orchestration.server import connect
+    from superworkflow.infra.orchestration.local_run import needs_no_server
 
-    api = connect()  # while it starts, the other libraries are imported
-    from superworkflow.infra.orchestration.sweep import Board, run_as_flow
+    api = None
+    if request.profile.launcher != "process" or not needs_no_server(request):
+        from superworkflow.infra.orchestration.server import connect
+
+        api = connect()  # while it starts, the other libraries are imported
+    from superworkflow.infra.orchestration.trial_host import TrialHost
     from superworkflow.sweeps.summary import report
     from superworkflow.sweeps.sweep import Sweep, SweepLimits, tag_best
     from superworkflow.sweeps.trial import shared_profile
@@ -232,18 +235,24 @@ def carry_out(
     if parallel < options.parallel:
         print(f"parallel   {parallel}: limited by the number of processors", file=sys.stderr)
     limits = SweepLimits(trials, parallel, options.budget_usd, options.max_failures)
-    api.result()
+    if api is not None:
+        api.result()
     record = _record(options, study, request)
     print(f"study      {study.name} in {study.storage}, {trials} trials, {parallel} at once", file=sys.stderr)
 
-    def body(board: Board) -> str:
+    def body(host: TrialHost) -> str:
         if url := record.url():
-            board.link(url)
-        return Sweep(study, replace(request, profile=profile), limits, record, board).run()
+            host.link(url)
+        return Sweep(study, replace(request, profile=profile), limits, record, host).run()
 
     parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
     with interruptible(last_words):
-        note = run_as_flow(request.superworkflow, study.name, parameters, body)
+        if api is None:
+            note = body(TrialHost())
+        else:
+            from superworkflow.infra.orchestration.sweep_flow import run_as_flow
+
+            note = run_as_flow(request.superworkflow, study.name, parameters, body)
         model = _publish(options, study, request) if options.publish and not note else ""
     found = report(study, note, model)
     tag_best(record, found.trials, found.best)
@@ -293,26 +302,16 @@ def _draw(study: SweepStudy, folder: Path) -> Path:
 
 def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
     """Run the whole pipeline with the best parameters; only stages that trials leave out are computed."""
-    from superworkflow.infra.orchestration.flow import make_flow
-    from superworkflow.infra.orchestration.parameters import flow_parameters
-    from superworkflow.infra.tracking.base import Tracker
-    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
-    from superworkflow.infra.tracking.uris import default_tracking_uri
+    from superworkflow.execution import Execution
     from superworkflow.sweeps.summary import report
     from superworkflow.sweeps.trial import trial_request
 
     best = report(study).best
     if not best:
         return ""
-    uri = default_tracking_uri(request.store.root)
-
-    def tracker(_: Request) -> Tracker:
-        return Tracker() if options.no_tracking else MlflowTracker(uri)
-
     registration = Registration(name=request.superworkflow.registered[0].name)
     chosen = replace(trial_request(request, best[0].params, ()), registration=registration)
-    flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
-    done: RunRecord = flow(**flow_parameters(chosen))
+    done = Execution(chosen, f"{study.name}-best", tracked=not options.no_tracking, printed=False).run()
     titles = [model.title for model in request.superworkflow.registered]
     return next((done.outputs[title] for title in titles if title in done.outputs), "")
 

@@ -62,7 +62,7 @@ def _all_gone(processes: list[psutil.Process]) -> None:
     assert alive == []
 
 
-def _flow_runs(runs: CommandLine) -> dict[str, str]:
+def _flow_runs(runs: CommandLine | SweepCommands) -> dict[str, str]:
     with sqlite3.connect(Path(runs.environment["PREFECT_HOME"], "prefect.db")) as database:
         return dict(database.execute("SELECT name, state_type FROM flow_run").fetchall())
 
@@ -148,3 +148,4 @@ def test_sweep(sweeps: SweepCommands) -> None:
         assert (status, reason.split()[0]) == ("KILLED", "interrupted")
     counts = sweeps("status", "mine", "--json").document["counts"]
     assert set(counts) == {"waiting"}, "they can be resumed, and did not fail"
+    assert _flow_runs(sweeps) == {}, "no server is named, so there is none"

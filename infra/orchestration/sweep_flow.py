@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.context import FlowRunContext
 
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.contract.superworkflow import Superworkflow
@@ -19,14 +18,15 @@ from superworkflow.infra.orchestration.followed_node import Listener
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_parameters
 from superworkflow.infra.orchestration.server import ask_once
+from superworkflow.infra.orchestration.trial_host import TrialHost
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
 
 T = TypeVar("T")
 
 
-class Board:
-    """Progress of a sweep as Prefect shows it.
+class FlowTrialHost(TrialHost):
+    """Runs trials as subflow runs.
 
     Args:
         study: name of the study.
@@ -35,22 +35,33 @@ class Board:
     def __init__(self, study: str):
         self._key = re.sub(r"[^a-z0-9]+", "-", f"sweep-{study}".lower()).strip("-")
 
-    @property
-    def flow_run_id(self) -> str:
-        context = FlowRunContext.get()
-        return str(context.flow_run.id) if context is not None and context.flow_run is not None else ""
+    def run_trial(
+        self, request: Request, name: str, tracker: Callable[[], Tracker], listener: Listener, launcher: Launcher
+    ) -> RunRecord:
+        """Run one trial; see `TrialHost`."""
+        run = make_flow(
+            request.superworkflow, request=request, tracker=lambda _: tracker(), listener=listener, run_name=name,
+            launcher=lambda _: launcher,
+        )  # fmt: skip
+        record: RunRecord = run(**flow_parameters(request))
+        return record
+
+    def in_context(self, work: Callable[[], T]) -> Callable[[], T]:
+        """`work` as part of the flow run of the calling thread; see `TrialHost`."""
+        context = contextvars.copy_context()
+        return lambda: context.run(work)
 
     def table(self, rows: Sequence[Mapping[str, Any]], description: str) -> None:
-        """Show the table so far: a new version of the one artifact."""
+        """A new version of the one artifact; see `TrialHost`."""
         create_table_artifact(key=self._key, table=[dict(row) for row in rows], description=description)
 
     def link(self, url: str) -> None:
-        """Show where the records are."""
+        """An artifact; see `TrialHost`."""
         create_link_artifact(key="tracking-run", link=url, link_text="This sweep in MLflow")
 
 
 def run_as_flow(
-    superworkflow: Superworkflow, study: str, parameters: Mapping[str, Any], body: Callable[[Board], T]
+    superworkflow: Superworkflow, study: str, parameters: Mapping[str, Any], body: Callable[[TrialHost], T]
 ) -> T:
     """Run `body` as a flow named after the study; what it raises is raised.
 
@@ -69,35 +80,9 @@ def run_as_flow(
         enter_flow()
         try:
             with signs_of_life():
-                return body(Board(study))
+                return body(FlowTrialHost(study))
         except KeyboardInterrupt:
             ask_once()
             raise
 
     return sweep(dict(parameters))
-
-
-def in_flow(work: Callable[[], T]) -> Callable[[], T]:
-    """`work` for another thread, as part of the flow run of the calling one."""
-    context = contextvars.copy_context()
-    return lambda: context.run(work)
-
-
-def run_trial(
-    request: Request, name: str, tracker: Callable[[], Tracker], listener: Listener, launcher: Launcher
-) -> RunRecord:
-    """Run one trial as a subflow run.
-
-    Args:
-        request: the trial's request.
-        name: of the flow run and of the tracker's run.
-        tracker: makes the trial's tracker.
-        listener: follows the stages; what it raises ends the stage at once.
-        launcher: starts the stages.
-    """
-    run = make_flow(
-        request.superworkflow, request=request, tracker=lambda _: tracker(), listener=listener, run_name=name,
-        launcher=lambda _: launcher,
-    )  # fmt: skip
-    record: RunRecord = run(**flow_parameters(request))
-    return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,6 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
             found.append(("Pareto front", "Trials that no other one beats in both.", _front(study, objectives)))
     first, name = _plain(done, report), objectives[0]
     if first is not None:
-        views = optuna.visualization
         searched = list(dict.fromkeys(name for trial in done for name in trial.params))
         importances = _importances(first)
         if importances is not None:
@@ -47,7 +47,7 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
         pair = [each for each in searched if _varies(done, each)][:2]
         if len(pair) == 2:
             found.append(("Heat map", f"{name} over {pair[0]} and {pair[1]}, between trials interpolated.",
-                          _optunas(lambda: views.plot_contour(first, params=pair, target_name=name), 380)))  # fmt: skip
+                          _contour(first, pair, name)))  # fmt: skip
     if report["trials"]:
         found.append(("Cost", "What each trial paid, and what it took from the store.", _costs(report["trials"])))
     return found
@@ -74,13 +74,37 @@ def _parallel(first: Study, name: str) -> Chart:
     plot = optuna.visualization.plot_parallel_coordinate
     made = _optunas(lambda: plot(first, target_name=name), 380, ground=True, margin={"l": 64, "r": 40})
     made["layout"]["xaxis"]["ticklabeloverflow"] = "allow"  # the first and the last name are wider than their places
+    for trace in made["data"]:  # the first axis has the values of the colours
+        trace.get("marker", {})["showscale"] = False
     return made
 
 
 def _front(study: Study, objectives: Sequence[str]) -> Chart:
-    return _optunas(
-        lambda: optuna.visualization.plot_pareto_front(study, target_names=list(objectives)), 340, ground=True
-    )
+    made = _optunas(lambda: optuna.visualization.plot_pareto_front(study, target_names=list(objectives)), 340)
+    looks = (("on the front", {"color": COLOURS[1], "size": 10}), ("others", {"color": WAITED, "size": 7}))
+    for trace in made["data"]:  # Optuna colours both by the number of the trial, which the hover text says
+        best = trace["hovertemplate"].endswith("<extra>Best Trial</extra>")
+        trace["name"], trace["marker"] = looks[0 if best else 1]
+        trace["showlegend"] = True
+    made["layout"]["showlegend"] = True
+    return made
+
+
+def _contour(first: Study, pair: Sequence[str], name: str) -> Chart:
+    plot = optuna.visualization.plot_contour
+    made = _optunas(lambda: plot(first, params=list(pair), target_name=name), 380)
+    for axis in (made["layout"]["xaxis"], made["layout"]["yaxis"]):
+        if axis.get("type") == "log" and "range" in axis:
+            ticks = _log_ticks(*axis["range"])
+            axis |= {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    return made
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """One, two and five times powers of ten between two logarithms; Plotly writes digits alone within a decade."""
+    found = [float(f"{digit}e{power}") for power in range(math.floor(low), math.ceil(high)) for digit in (1, 2, 5)]
+    inside = [tick for tick in found if low <= math.log10(tick) <= high]
+    return inside if len(inside) <= 6 else [tick for tick in inside if f"{tick:e}"[0] == "1"]
 
 
 def _optunas(make: Callable[[], Any], height: int, *, ground: bool = False, **more: Any) -> Chart:
@@ -136,6 +160,9 @@ def _importances(plain: Study) -> Chart | None:
         made = _optunas(lambda: optuna.visualization.plot_param_importances(plain, evaluator=evaluator), 0)
     except (ValueError, RuntimeError):
         return None
+    for axis in ("xaxis", "yaxis"):
+        made["layout"][axis].pop("title", None)  # the page has it
+    made["layout"]["xaxis"]["range"] = [0, 1.15 * max(made["data"][0]["x"])]  # room for the figure at the longest bar
     made["layout"]["height"] = 80 + 34 * len(made["data"][0]["y"])
     return made
 

@@ -58,6 +58,8 @@ class LayerInputs:
         messages: for such layers, precomputed messages to the receivers, by number of the edge set.
         precision: precision of products; see `linear.product`.
         edge_features: features of the drawn edges by number of the edge set, float32 [edges, values].
+        own: for `SageLayer`, dropout of whole rows of the receivers themselves by node set, float32
+            [receivers, 1].
     """
 
     receivers: Mapping[str, int]
@@ -71,6 +73,7 @@ class LayerInputs:
     messages: Mapping[int, torch.Tensor] = field(default_factory=dict)
     precision: str = FLOAT32
     edge_features: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    own: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def row(self, node_set: str) -> torch.Tensor:
         """Rows of the receivers."""
@@ -117,7 +120,7 @@ class SageLayer(nn.Module):
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         """Rows of the receivers; after ReLU if the layer `activates`."""
         if self.pool:
-            out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
+            out = {name: self.own[key](given.row(name) * given.own.get(name, 1)) for name, key in self.sets.items()}
             for place, relation in enumerate(self.level.relations):
                 out[relation.receivers] = out[relation.receivers] + self._pooled(given, relation, place)
             return {name: torch.relu(values) for name, values in out.items()} if self.activates else out
@@ -139,6 +142,9 @@ class SageLayer(nn.Module):
                 parts.append(mean or given.fixed[number])
             rows = [given.senders[each] for each in sets]
             found[name] = concat_parts(given.receivers[name], parts, rows, self.rectified, device)
+            if name in given.own:
+                width = self.own[self.sets[name]].in_features
+                found[name] = torch.cat([found[name][:, :width] * given.own[name], found[name][:, width:]], 1)
         return found
 
     def _made(self, given: LayerInputs, name: str, rows: torch.Tensor) -> torch.Tensor:

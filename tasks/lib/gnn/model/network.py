@@ -241,7 +241,20 @@ class Network(nn.Module):
             edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
             messages=_messages(block, inputs, device), precision=self.precision,
             edge_features=_edge_features(given, inputs, device),
+            own=self._own(block, mask) if number == 0 and dropout else {},
         )  # fmt: skip
+
+    def _own(self, block: Block, mask: _Masks) -> dict[str, torch.Tensor]:
+        """Dropout of whole embeddings of the receivers themselves: a node must not be recognised by its own alone.
+
+        It is worth five points on Email-Eu-core, and costs one on Cora without features (docs/measurements/gnn.md).
+        """
+        if self.shape.model not in ("sage", "rgcn"):  # others have no matrix of a node's own row
+            return {}
+        return {
+            name: mask.rows(torch.ones((len(nodes), 1), device=self.device), nodes, 3, self._numbers[name])
+            for name, nodes in block.receivers.items() if name in self.embedded
+        }  # fmt: skip
 
     def _tables(
         self, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, mask: _Masks

@@ -244,3 +244,23 @@ def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     assert found[1] == pytest.approx(found[0], abs=1e-6)
     network.precision = "bfloat16"
     assert network(batch, data.inputs, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)
+
+
+@pytest.mark.parametrize("model", ["sage", "rgcn", "gcn"])
+def test_own_embeddings_are_dropped_whole(tmp_path, model):
+    """Of `sage` and `rgcn`; by node, whichever others are in the batch."""
+    made = one_kind(tmp_path / "graph", features=False)
+    _, targets, shape, data = prepared(made, TrainParams(model=model, hidden=8, fanouts="all,all"))
+    network, lost = Network(shape, 3), []
+    for nodes in (np.arange(len(targets.classes)), np.arange(0, len(targets.classes), 3)):
+        block = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0).blocks[0]
+        given = network.inputs(0, block, network.first_rows(block, data.inputs), data.inputs, 0.5)
+        if model == "gcn":
+            assert given.own == {}
+            return
+        (rows,) = network.layers[0].read(given).values()
+        whole = (rows[:, :8] == 0).all(1).numpy()
+        assert 0.3 < whole.mean() < 0.7
+        assert (rows[:, 8:] == 0).all(1).numpy().mean() < 0.2, "those of neighbours are dropped by entries"
+        lost.append(dict(zip(block.receivers["node"].tolist(), whole.tolist(), strict=True)))
+    assert {node: lost[0][node] for node in lost[1]} == lost[1]

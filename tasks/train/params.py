@@ -173,8 +173,8 @@ class TrainParams(SplitParams):
     )  # fmt: skip
     dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95; sage and rgcn also "
-        "drop whole own embeddings. auto: 0.5; of numbers 0, of links 0.3 with features and 0 without.",
+        description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95; sage and rgcn "
+        "also drop whole own embeddings. auto: 0.5; of numbers 0, of links 0.3 with features and 0 without.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
     decoder: Literal["auto", "dot", "distmult", "complex"] = Field(

@@ -210,7 +210,7 @@ def picture(points: Sequence[Point], path: Path, caption: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(7.5, 4.8), dpi=134, layout="constrained")
+    drawing = Figure(figsize=(8.6, 4.6), dpi=134, layout="constrained")
     FigureCanvasAgg(drawing)
     axes = drawing.subplots()
     for side in dict.fromkeys(point.side for point in points):
@@ -229,7 +229,7 @@ def picture(points: Sequence[Point], path: Path, caption: str) -> None:
                               textcoords="offset points", fontsize=9)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel=f"vertices, at average degree {DEGREE}")
     axes.set_ylabel("CPU seconds for index, walk and prepare")
-    axes.legend(frameon=False, fontsize=9)
+    drawing.legend(loc="outside right upper", frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(caption, fontsize=8, loc="left")
     drawing.savefig(path)

@@ -13,7 +13,7 @@ from superworkflow.dashboards.web.sweep_figures import Chart, sweep_figures
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Chart]:
-    """Of a grid over a rate within two decades, whose best trials are those of the lowest rate and of the highest."""
+    """Figures of a grid over a rate within two decades, whose best trials are those of the lowest rate and highest."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(directions=["maximize", "minimize"])
     rate = optuna.distributions.FloatDistribution(0.004, 0.2, log=True)

@@ -25,6 +25,7 @@ from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.generators.mag import generate_mag
 from tests.cluster.conftest import Cluster, Settings
 from tests.cluster.spark import placement, running
 from tests.infra.launch.kubernetes.pod_security import violations
@@ -128,21 +129,22 @@ def test_the_same_files_as_in_process(
 
 @pytest.mark.slow
 @ENGINES
-def test_from_edges_to_records(
-    engine: str, members: Members, in_process: dict[str, Dataset], shared_folder: Path
-) -> None:
+def test_from_tables_to_records(engine: str, members: Members, shared_folder: Path) -> None:
     """Each stage on the engine reads what the earlier ones made in process."""
-    made = dict(in_process)
-    for stage in ("heterograph", "sample", "records"):
-        folder = f"{shared_folder}/store/{stage}"
-        if stage not in made:
-            here = _real(stage, {}, made, f"{folder}/{_DIGITS[engine][0] * 31}1")
-            ProcessLauncher().launch(here, _ignore)
-            made[stage] = Dataset.open(Location.of(here.output))
-            _open(folder)
-        there = _real(stage, {}, made, f"{folder}/{_DIGITS[engine][0] * 32}", placement(memory="1Gi", engine=engine))
-        KubernetesLauncher(members(engine)).launch(there, _ignore)
-        assert Dataset.open(Location.of(there.output)).manifest.files == made[stage].manifest.files
+    tables, store, made = shared_folder / f"mag-{engine}", shared_folder / "store", dict[str, Dataset]()
+    generate_mag(0.001, tables)
+    given = {"heterograph": {"graph": str(tables)}, "sample": {"spec": str(tables / "spec.pbtxt")}, "records": {}}
+    for stage, files in given.items():
+        there = f"{store}/{stage}/{_DIGITS[engine][0] * 32}"
+        call = replace(_real(stage, {}, made, there, placement(memory="1Gi", engine=engine)), inputs={
+            **{name: made[maker].uri for name, maker in _INPUTS.get(stage, {}).items()}, **files
+        })  # fmt: skip
+        here = replace(call, output=f"{there[:-1]}1", placement=Placement(resources=Resources(cpu=1)))
+        ProcessLauncher().launch(here, _ignore)
+        _open(store)
+        KubernetesLauncher(members(engine)).launch(call, _ignore)
+        made[stage] = Dataset.open(Location.of(here.output))
+        assert Dataset.open(Location.of(there)).manifest.files == made[stage].manifest.files
 
 
 @pytest.mark.slow

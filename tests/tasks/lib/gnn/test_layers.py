@@ -248,7 +248,7 @@ def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
 
 @pytest.mark.parametrize("model", ["sage", "rgcn", "gcn"])
 def test_own_embeddings_are_dropped_whole(tmp_path, model):
-    """Of `sage` and `rgcn`; by node, whichever others are in the batch."""
+    """Layers of `sage` and `rgcn` do so by node, whichever others are in the batch."""
     made = one_kind(tmp_path / "graph", features=False)
     _, targets, shape, data = prepared(made, TrainParams(model=model, hidden=8, fanouts="all,all"))
     network, lost = Network(shape, 3), []

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -124,3 +124,9 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, Pa
     edges, labels = graph_files
     environment = {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""}
     return SweepCommands(tmp_path_factory.mktemp("sweeps") / "store", edges, labels, environment)
+
+
+@pytest.fixture(scope="session")
+def alone(sweeps: SweepCommands) -> SweepCommands:
+    """The same without the server."""
+    return replace(sweeps, environment={**sweeps.environment, "PREFECT_API_URL": ""})

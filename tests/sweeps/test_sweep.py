@@ -98,9 +98,9 @@ def test_trials_are_subflow_runs(sweeps: SweepCommands, grid: Answer) -> None:
     assert "4 of 4 trials" in table["description"]
 
 
-def test_same_command_again_has_nothing_to_do(sweeps: SweepCommands, grid: Answer) -> None:
-    again = sweeps(
-        "node2vec", "--space", sweeps.space(GRID), "--sampler", "grid", "--study", "grid", "--no-tracking", "--json"
+def test_same_command_again_has_nothing_to_do(alone: SweepCommands, grid: Answer) -> None:
+    again = alone(
+        "node2vec", "--space", alone.space(GRID), "--sampler", "grid", "--study", "grid", "--no-tracking", "--json"
     )  # fmt: skip
     assert again.document["trials"] == grid.document["trials"]
 
@@ -127,10 +127,10 @@ def test_looking_at_a_study(
 
 
 @pytest.mark.slow
-def test_same_seed_same_trials(sweeps: SweepCommands, grid: Answer) -> None:
-    space = sweeps.space("walk: {p: [0.5, 2]}\nembed: {window: [2, 4, 6], learning_rate: {low: 0.05, high: 0.06}}\n")
+def test_same_seed_same_trials(alone: SweepCommands, grid: Answer) -> None:
+    space = alone.space("walk: {p: [0.5, 2]}\nembed: {window: [2, 4, 6], learning_rate: {low: 0.05, high: 0.06}}\n")
     arguments = ["--space", space, "--sampler", "tpe", "--seed", "5", "--trials", "2", "--no-tracking", "--json"]
-    first, second = (sweeps("node2vec", *arguments, "--study", name).document for name in ("first", "second"))
+    first, second = (alone("node2vec", *arguments, "--study", name).document for name in ("first", "second"))
     for key in ("params", "values", "metrics"):
         assert [trial[key] for trial in first["trials"]] == [trial[key] for trial in second["trials"]]
     assert set(second["computed"]) == set(), "all is cached"
@@ -139,16 +139,16 @@ def test_same_seed_same_trials(sweeps: SweepCommands, grid: Answer) -> None:
 
 
 @pytest.mark.slow
-def test_quality_and_cost(sweeps: SweepCommands, grid: Answer) -> None:
+def test_quality_and_cost(alone: SweepCommands, grid: Answer) -> None:
     limit = sorted(trial["paid_usd"] + trial["reused_usd"] for trial in grid.document["trials"])[1]
-    found = sweeps(
-        "node2vec", "--space", sweeps.space(GRID), "--sampler", "grid", "--objectives", "quality,cost", "--parallel",
+    found = alone(
+        "node2vec", "--space", alone.space(GRID), "--sampler", "grid", "--objectives", "quality,cost", "--parallel",
         "2", "--trial-budget-usd", str(limit), "--no-tracking", "--json",
     ).document  # fmt: skip
     assert [each["direction"] for each in found["objectives"]] == ["maximize", "minimize"]
     for trial in found["trials"]:
         # Trials share this machine: what counts is what was computed, not how long the others made it wait.
-        made = [next(sweeps.store.glob(f"*/{stage['digest']}/manifest.json")) for stage in trial["stages"].values()]
+        made = [next(alone.store.glob(f"*/{stage['digest']}/manifest.json")) for stage in trial["stages"].values()]
         cpu_s = sum(json.loads(manifest.read_text())["measured"]["cpu_s"] for manifest in made)
         assert trial["values"][1] == pytest.approx(cpu_s / 3600 * load_prices().vcpu_hour)
         assert trial["feasible"] == (trial["paid_usd"] + trial["reused_usd"] <= limit)
@@ -157,11 +157,16 @@ def test_quality_and_cost(sweeps: SweepCommands, grid: Answer) -> None:
 
 
 @pytest.mark.slow
-def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> None:
-    rates = "0.05, 0.051, 0.052, 0.053, 0.054, 0.00001"
-    space = sweeps.space(f"embed: {{epochs: [40], learning_rate: [{rates}]}}")
-    answer = sweeps(
-        "node2vec", "--space", space, "--sampler", "grid", "--pruner", "median", "--study", "pruned", "--no-tracking",
+@pytest.mark.parametrize(("server", "first"), [("sweeps", 0.05), ("alone", 0.06)])
+def test_pruned_trial_stops_its_process(
+    server: str, first: float, grid: Answer, request: pytest.FixtureRequest
+) -> None:
+    commands: SweepCommands = request.getfixturevalue(server)
+    rates = ", ".join(f"{first + place / 1000:g}" for place in range(5))
+    space = commands.space(f"embed: {{epochs: [40], learning_rate: [{rates}, {first / 5000}]}}")
+    name = f"pruned-{server}"
+    answer = commands(
+        "node2vec", "--space", space, "--sampler", "grid", "--pruner", "median", "--study", name, "--no-tracking",
         "--json",
     )  # fmt: skip
     assert answer.document["counts"] == {"complete": 5, "pruned": 1}
@@ -170,17 +175,19 @@ def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> 
     assert "after step 1 of 40 of embed" in last["reason"]
     assert "embed" not in last["stages"]
     assert last["paid_usd"] > 0
-    trial = _study(sweeps, "pruned").trials()[-1]
+    trial = _study(commands, name).trials()[-1]
     assert list(trial.intermediate_values) == [1]
-    assert not stages_at(sweeps.store)
-    (run,) = _api(sweeps, "flow_runs/filter", {"flow_runs": {"name": {"any_": [f"pruned-{last['number']:04d}"]}}})
+    assert not stages_at(commands.store)
+    if server == "alone":
+        return
+    (run,) = _api(commands, "flow_runs/filter", {"flow_runs": {"name": {"any_": [f"{name}-{last['number']:04d}"]}}})
     assert (run["state"]["type"], run["state"]["message"]) == ("CANCELLED", last["reason"])
 
 
 @pytest.mark.slow
-def test_budget_stops_the_sweep_and_more_money_goes_on(sweeps: SweepCommands, grid: Answer) -> None:
-    space = sweeps.space("walk: {p: [0.7, 0.8]}")
-    stopped = sweeps(
+def test_budget_stops_the_sweep_and_more_money_goes_on(alone: SweepCommands, grid: Answer) -> None:
+    space = alone.space("walk: {p: [0.7, 0.8]}")
+    stopped = alone(
         "node2vec", "--space", space, "--sampler", "grid", "--study", "poor", "--budget-usd", "0.00002",
         "--no-tracking", "--json", expect=1,
     )  # fmt: skip
@@ -190,8 +197,8 @@ def test_budget_stops_the_sweep_and_more_money_goes_on(sweeps: SweepCommands, gr
     assert document["paid_usd"] >= 0.00002
     assert "running" not in document["counts"]
     assert "superworkflow sweep resume poor" in stopped.err
-    assert not stages_at(sweeps.store)
-    rich = sweeps("resume", "poor", "--no-tracking", "--json").document
+    assert not stages_at(alone.store)
+    rich = alone("resume", "poor", "--no-tracking", "--json").document
     assert rich["counts"] == {"complete": 2}
     assert [trial["params"] for trial in rich["trials"]] == [{"walk.p": p} for p in (0.7, 0.8)]
     assert rich["paid_usd"] > document["paid_usd"]
@@ -238,16 +245,16 @@ SUPERWORKFLOW = Superworkflow(
 
 
 @pytest.mark.slow
-def test_a_metric_that_is_no_number_fails_its_trial_alone(sweeps: SweepCommands, tmp_path: Path) -> None:
+def test_a_metric_that_is_no_number_fails_its_trial_alone(alone: SweepCommands, tmp_path: Path) -> None:
     file = tmp_path / "scores.py"
     file.write_text(SCORES)
-    space = sweeps.space('given_score: {value: ["nan", "1", "inf", "-inf", "2"]}')
-    begun = sweeps(
-        str(file), "--edges", str(sweeps.edges), "--space", space, "--sampler", "grid", "--trials", "2", "--study",
+    space = alone.space('given_score: {value: ["nan", "1", "inf", "-inf", "2"]}')
+    begun = alone(
+        str(file), "--edges", str(alone.edges), "--space", space, "--sampler", "grid", "--trials", "2", "--study",
         "scores", "--no-tracking", "--json",
     )  # fmt: skip
     assert begun.document["counts"] == {"complete": 1, "failed": 1}
-    document = sweeps("resume", "scores", "--code", str(file), "--trials", "5", "--no-tracking", "--json").document
+    document = alone("resume", "scores", "--code", str(file), "--trials", "5", "--no-tracking", "--json").document
     ended = [(trial["params"]["given_score.value"], trial["state"], trial["reason"]) for trial in document["trials"]]
     reason = "given_score.value: the metric is NaN or infinite."
     assert ended == [

@@ -94,8 +94,7 @@ def _contour(first: Study, pair: Sequence[str], name: str) -> Chart:
     plot = optuna.visualization.plot_contour
     made = _optunas(lambda: plot(first, params=list(pair), target_name=name), 380)
     for axis in (made["layout"]["xaxis"], made["layout"]["yaxis"]):
-        if axis.get("type") == "log" and "range" in axis:
-            ticks = _log_ticks(*axis["range"])
+        if axis.get("type") == "log" and "range" in axis and len(ticks := _log_ticks(*axis["range"])) > 1:
             axis |= {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
     return made
 

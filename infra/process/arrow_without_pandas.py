@@ -6,6 +6,7 @@ once; if it finds no pandas, it works without. As soon as something else imports
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.util
 import sys
@@ -37,7 +38,8 @@ class _Finder(importlib.abc.MetaPathFinder):
                 import pyarrow as pa
 
                 execute(module)
-                pa.table({}).to_pandas()  # a missing value of pandas is a null of Arrow from now on
+                with contextlib.suppress(ImportError):  # too old for Arrow, which does without it
+                    pa.table({}).to_pandas()  # a missing value of pandas is a null of Arrow from now on
 
             spec.loader.exec_module = execute_and_show  # type: ignore[method-assign]
         return spec

@@ -41,7 +41,7 @@ def ask(method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Resp
         try:
             answer = httpx.request(method, url, json=body, timeout=60)
         except httpx.TimeoutException:
-            if method != "GET" and not url.endswith("/filter"):
+            if method not in ("GET", "PATCH") and not url.endswith("/filter"):
                 raise
             continue
         if answer.status_code != 503:

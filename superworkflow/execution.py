@@ -136,13 +136,8 @@ def _tracker(request: Request, tracked: bool) -> tuple[Tracker, str | None]:
     """The tracker of a run, and the URI at which people look for it."""
     if not tracked:
         return Tracker(), None
-    from superworkflow.infra.tracking.sqlite_tracker import SqliteTracker
+    from superworkflow.infra.tracking.sqlite_tracker import open_tracker
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
     uri = default_tracking_uri(request.store.root)
-    if (tracker := SqliteTracker.open(uri)) is not None:
-        return tracker, uri
-    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
-
-    made = MlflowTracker(uri)
-    return SqliteTracker.open(uri) or made, uri  # it may have made the database just now
+    return open_tracker(uri), uri

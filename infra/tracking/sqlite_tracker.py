@@ -74,6 +74,24 @@ ORDER BY start_time DESC LIMIT 1
 """
 
 
+def open_tracker(uri: str, parent: str | None = None) -> RunTracker:
+    """The tracker of a tracking URI: without MLflow where its database allows that.
+
+    Args:
+        uri: of the tracking.
+        parent: see `RunTracker`.
+
+    Raises:
+        UserError: the database or server cannot be reached, or does not fit.
+    """
+    if (found := SqliteTracker.open(uri, parent)) is not None:
+        return found
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
+
+    made = MlflowTracker(uri, parent=parent)
+    return SqliteTracker.open(uri, parent) or made  # it may have made the database just now
+
+
 class SqliteTracker(RunTracker):
     """Records in a database that `open` found fit.
 

@@ -14,7 +14,7 @@ from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 from superworkflow.infra.tracking.run_tracker import author_tags, page_of_run
-from superworkflow.infra.tracking.sqlite_tracker import SqliteTracker
+from superworkflow.infra.tracking.sqlite_tracker import open_tracker
 from superworkflow.infra.tracking.tags import ERROR_TAG
 
 SWEEP_TAG = "superworkflow.sweep"
@@ -80,7 +80,7 @@ class MlflowSweepRecord(SweepRecord):
 
     def trial(self) -> Tracker:
         """A tracker below the sweep's run; see `SweepRecord`."""
-        return SqliteTracker.open(self.uri, self.run_id) or MlflowTracker(self.uri, parent=self.run_id)
+        return open_tracker(self.uri, self.run_id)
 
     def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Add figures and tags; see `SweepRecord`."""

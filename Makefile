@@ -9,6 +9,9 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
+# Python keeps what it compiles, also where the environment forbids it: every process would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run wheel test test-here test-cluster test-kernels test-checked test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project

@@ -20,10 +20,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FORMAT = 1
 MOST_POINTS = 100_000
@@ -102,8 +103,10 @@ class Colouring:
 
 def packed(values: Any) -> dict[str, str]:
     """An array in binary form, which Plotly reads in the place of a list: a quarter of its text."""
+    import numpy as np  # commands declare panels, and draw none
+
     array = np.asarray(values)
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "iub" or array.size == 0:
         kind = "i4" if array.size == 0 or np.abs(array).max() < 2**31 else "f8"
     else:
         kind = "f8" if array.dtype == np.float64 and array.size < 10_000 else "f4"
@@ -136,7 +139,7 @@ def points(
 ) -> Part:
     """Named points in the plane: to zoom, to search by name, with their neighbours."""
     content: dict[str, Any] = {
-        "x": packed(np.asarray(x, np.float32)), "y": packed(np.asarray(y, np.float32)), "names": list(names),
+        "x": packed(x.astype("f4")), "y": packed(y.astype("f4")), "names": list(names),
         "colourings": [_colouring(each) for each in colourings],
     }  # fmt: skip
     if links is not None:
@@ -146,9 +149,9 @@ def points(
 
 def _colouring(given: Colouring) -> dict[str, Any]:
     if given.values is not None:
-        return {"name": given.name, "values": packed(np.asarray(given.values, np.float32))}
-    codes = given.codes if given.codes is not None else np.zeros(0, np.int64)
-    return {"name": given.name, "kinds": list(given.kinds), "codes": packed(codes)}
+        return {"name": given.name, "values": packed(given.values.astype("f4"))}
+    codes = packed(() if given.codes is None else given.codes)
+    return {"name": given.name, "kinds": list(given.kinds), "codes": codes}
 
 
 def panel_document(panel: Panel, parts: Sequence[Part]) -> dict[str, Any]:

@@ -16,9 +16,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from superworkflow.infra.base.errors import DataFileGone, DatasetDamaged, UserError
 from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256, open_stream
@@ -42,6 +39,7 @@ from superworkflow.infra.storage.upload import complete, upload
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 _FEW, _SMALL = 64, 16 << 20
@@ -213,6 +211,8 @@ class Dataset:
 
     def array(self, name: str, *, mmap: bool = True) -> NDArray[Any]:
         """One `.npy` file, memory-mapped read-only unless `mmap` is false."""
+        import numpy as np  # a third of the start of commands that read no array
+
         path = self.local(name)
         with _ONE_HEADER:
             result: NDArray[Any] = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
@@ -269,6 +269,8 @@ class FileWriter(ABC):
 
     def array(self, name: str, values: NDArray[Any]) -> None:
         """Write one array as `.npy` (no pickle)."""
+        import numpy as np
+
         with self.file(name) as path, path.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
 

@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
     DRAWN_TAG,
+    EXPERIMENT_KIND,
     INPUTS_TAG,
     LAST_TAG,
     OUTCOME_TAG,
@@ -39,7 +40,7 @@ from superworkflow.infra.tracking.tags import (
     read_datasets,
     with_short,
 )
-from superworkflow.infra.tracking.uris import EXPERIMENT, sqlite_path
+from superworkflow.infra.tracking.uris import EXPERIMENT, artifact_folder, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -61,8 +62,6 @@ from superworkflow.infra.tracking.entities import as_inputs, as_metrics
 for _name in ("mlflow.store.db.utils", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag by which MLflow lists an experiment as one of model training."""
 _BATCH = 1000
 """Most metrics of one call."""
 
@@ -221,14 +220,14 @@ class MlflowTracker(RunTracker):
         found = self._client.get_experiment_by_name(self.experiment)
         if found is not None:
             check_experiment(found, self.uri)
-            if not _KIND.keys() & found.tags.keys():  # made by an earlier version
-                for key, value in _KIND.items():
+            if not EXPERIMENT_KIND.keys() & found.tags.keys():  # made by an earlier version
+                for key, value in EXPERIMENT_KIND.items():
                     among_rivals(functools.partial(self._client.set_experiment_tag, found.experiment_id, key, value))
             return str(found.experiment_id)
         path = sqlite_path(self.uri)
-        artifacts = None if path is None else (path.parent / "artifacts").as_uri()
+        artifacts = None if path is None else artifact_folder(path)
         try:
-            made = self._client.create_experiment(self.experiment, artifact_location=artifacts, tags=_KIND)
+            made = self._client.create_experiment(self.experiment, artifact_location=artifacts, tags=EXPERIMENT_KIND)
             return str(made)
         except MlflowException:  # another run made it between the two calls
             found = self._client.get_experiment_by_name(self.experiment)

@@ -29,7 +29,7 @@ SELECT runs.run_uuid, name, status, start_time, end_time, experiment_id
 FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
 WHERE key = ? AND value != '' AND lifecycle_stage = 'active'
   AND experiment_id IN (SELECT experiment_id FROM experiments WHERE name = ? AND workspace = 'default')
-ORDER BY start_time DESC, runs.run_uuid
+ORDER BY start_time DESC, runs.run_uuid LIMIT ?
 """
 _OPEN = """
 SELECT tags.run_uuid, key, value FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
@@ -102,7 +102,8 @@ def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
     size = _PAGE if which else min(limit, _PAGE)
     with _open(database) as connection:
         # At once: while a query has further rows, nobody can write.
-        rows = connection.execute(_RUNS, (SUPERWORKFLOW_TAG, EXPERIMENT)).fetchall()
+        given = (SUPERWORKFLOW_TAG, EXPERIMENT, -1 if which else limit)
+        rows = connection.execute(_RUNS, given).fetchall()
         for begin in range(0, len(rows), size):
             page = rows[begin : begin + size]
             tags = _by_run(connection, _TAGS, [row[0] for row in page])

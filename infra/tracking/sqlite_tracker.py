@@ -1,7 +1,7 @@
 """Runs recorded in MLflow's SQLite database without MLflow, whose import takes longer than many a run.
 
-Writes the rows that MLflow would write, into the schema that it was written for; all other databases, those that do not
-exist yet and those whose artifacts are elsewhere are left to `infra.tracking.mlflow_tracker`.
+Writes the rows that MLflow would write, into the schema that it was written for; all other databases, those whose
+artifacts are elsewhere and the first one on a machine are left to `infra.tracking.mlflow_tracker`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.registry import local_folder
 from superworkflow.infra.tracking.run_columns import new_view, view_tag
 from superworkflow.infra.tracking.run_tracker import Attached, Figure, RunTracker, cut, dataset_columns
 from superworkflow.infra.tracking.sqlite_runs import PATIENCE_S, has_dead, has_schema
+from superworkflow.infra.tracking.tables import copy_database
 from superworkflow.infra.tracking.tags import AUTHOR_TAG, DRAWN_TAG, ERROR_TAG, NAME_TAG, ROLE_TAG
 from superworkflow.infra.tracking.uris import EXPERIMENT, sqlite_path
 
@@ -84,7 +85,10 @@ def open_tracker(uri: str, parent: str | None = None) -> RunTracker:
     Raises:
         UserError: the database or server cannot be reached, or does not fit.
     """
-    if (found := SqliteTracker.open(uri, parent)) is not None:
+    found = SqliteTracker.open(uri, parent)
+    if found is None and copy_database(uri):
+        found = SqliteTracker.open(uri, parent)
+    if found is not None:
         return found
     from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 

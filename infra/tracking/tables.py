@@ -2,6 +2,7 @@
 
 It makes them by all migrations since its first version: two CPU seconds for each new store. The tables of a new SQLite
 database are copied instead from one that the same version of MLflow has made before; it is kept in the user's cache.
+With the experiments that MLflow and its tracker would make, such a database needs no import of MLflow at all.
 """
 
 from __future__ import annotations
@@ -11,16 +12,46 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 from superworkflow.infra.storage.checksum_cache import cache_folder, is_ours
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
-from superworkflow.infra.tracking.uris import sqlite_path
+from superworkflow.infra.tracking.sqlite_runs import has_schema
+from superworkflow.infra.tracking.tags import EXPERIMENT_KIND
+from superworkflow.infra.tracking.uris import EXPERIMENT, artifact_folder, sqlite_path
+
+_EXPERIMENTS = """
+INSERT INTO experiments
+(experiment_id, name, artifact_location, lifecycle_stage, creation_time, last_update_time, workspace)
+VALUES (?, ?, ?, 'active', ?, ?, 'default')
+"""
+
+
+def copy_database(uri: str) -> bool:
+    """Make the SQLite database of a tracking URI from kept tables, without MLflow.
+
+    Args:
+        uri: tracking URI.
+
+    Returns:
+        False if MLflow has to make it: no tables are kept, or it is no SQLite database that is missing.
+    """
+    database = sqlite_path(uri)
+    if database is None or database.exists():
+        return False
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive(Location.of(database)):
+            return database.exists() or _copy_tables(database)
+    except OSError:  # MLflow says what is wrong
+        return False
 
 
 @contextmanager
@@ -64,10 +95,8 @@ def _file_lock(uri: str) -> Iterator[None]:
 
 def _kept_tables() -> Path | None:
     """The file with the tables of this version of MLflow; None for a user without a cache."""
-    from mlflow.version import VERSION
-
     folder = cache_folder()
-    return None if folder is None else folder / "tables" / f"mlflow-{VERSION}.db"
+    return None if folder is None else folder / "tables" / f"mlflow-{version('mlflow')}.db"
 
 
 def _copy_tables(database: Path) -> bool:
@@ -81,12 +110,24 @@ def _copy_tables(database: Path) -> bool:
         shutil.copyfile(kept, partial, follow_symlinks=False)
         with contextlib.closing(sqlite3.connect(partial)) as copy:
             whole = copy.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+            if whole and has_schema(copy):
+                _add_experiments(copy, database)
         if whole:
             partial.replace(database)
     except (OSError, sqlite3.Error):
         whole = False
     partial.unlink(missing_ok=True)
     return whole
+
+
+def _add_experiments(copy: sqlite3.Connection, database: Path) -> None:
+    """Add MLflow's own first experiment, whose files it keeps in the working folder, and that of all runs."""
+    now = int(time.time() * 1000)
+    rows = [(0, "Default", str(Path("mlruns", "0").absolute())), (1, EXPERIMENT, artifact_folder(database))]
+    with copy:
+        copy.executemany(_EXPERIMENTS, [(*row, now, now) for row in rows])
+        tags = [(key, value, 1) for key, value in EXPERIMENT_KIND.items()]
+        copy.executemany("INSERT INTO experiment_tags (key, value, experiment_id) VALUES (?, ?, ?)", tags)
 
 
 def _keep_tables(database: Path) -> None:

@@ -15,6 +15,8 @@ SUPERWORKFLOW_TAG, STAGE_TAG = "superworkflow.name", "superworkflow.stage"
 PARENT_TAG, NAME_TAG, DESCRIPTION_TAG = "mlflow.parentRunId", "mlflow.runName", "mlflow.note.content"
 AUTHOR_TAG, SOURCE_TAG, ROLE_TAG = "mlflow.user", "mlflow.source.name", "mlflow.data.context"
 """Tags of MLflow's own: of runs, and the last one of data that a run has read."""
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag by which MLflow lists an experiment as one of model training."""
 
 
 ERROR_TAG = "superworkflow.error"

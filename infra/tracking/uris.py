@@ -25,6 +25,11 @@ def sqlite_path(uri: str) -> Path | None:
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
+def artifact_folder(database: Path) -> str:
+    """URI of the folder of artifacts of an SQLite database of MLflow that this project makes: next to it."""
+    return (database.absolute().parent / "artifacts").as_uri()
+
+
 def check_recorded(uri: str) -> None:
     """Refuse an SQLite tracking URI whose database does not exist.
 

@@ -3,17 +3,20 @@
 One process runs a small superworkflow again and again: once with a parameter that no run had before, for which its fork
 server starts one stage, and once with every stage cached. A dashboard in a process of its own shows four pages after
 each round. With `--worker` a Prefect server and a worker of a deployment instead, whose runs are started by the server.
-Prints memory, descriptors, threads and children of each process after a fifth of the rounds and at the end.
+Prints memory, descriptors, threads and children of each process after a fifth of the rounds and at the end; of the
+process of the runs and of the worker also the memory that is left when the C library has given back what was freed.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +56,13 @@ SUPERWORKFLOW = Superworkflow(
 '''
 PAGES = ("/", "/compare", "/models", "/run/{}")
 MIB = 1 << 20
+WORKER = """
+import ctypes, signal
+from superworkflow.worker import main
+signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None).malloc_trim(0))
+main()
+"""
+"""A worker that gives memory back at a signal."""
 
 
 def main() -> None:
@@ -102,6 +112,9 @@ def _of_runs(pipeline: Pipeline, rounds: int, folder: Path) -> None:
             for page in PAGES:
                 httpx.get(address + page.format(made.record.run_id), timeout=60).raise_for_status()
             _print(watched, number, rounds)
+            if _is_shown(number, rounds):
+                ctypes.CDLL(None).malloc_trim(0)
+                _print({"trimmed": os.getpid()}, number, rounds)
     finally:
         dashboard.send_signal(signal.SIGINT)
         dashboard.wait(60)
@@ -116,7 +129,7 @@ def _of_worker(pipeline: Pipeline, rounds: int, folder: Path) -> None:
         made = sw.deploy(pipeline.code, "nightly", edges=pipeline.edges, store=pipeline.store, pool="leaks")
         with (folder / "log").open("w") as log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "superworkflow.worker", "leaks"], stdout=log, stderr=log,
+                [sys.executable, "-c", WORKER, "leaks"], stdout=log, stderr=log,
                 env=os.environ | {"PREFECT_HOME": str(homes[1])},
             )  # fmt: skip
         try:
@@ -124,15 +137,23 @@ def _of_worker(pipeline: Pipeline, rounds: int, folder: Path) -> None:
                 run = start_run(api, str(made.id), {"degrees": {"minimum": number + 1}})
                 wait_for_state(api, run, "Completed")
                 _print({"worker": worker.pid}, number, rounds)
+                if _is_shown(number, rounds):
+                    worker.send_signal(signal.SIGUSR2)
+                    time.sleep(5)
+                    _print({"trimmed": worker.pid}, number, rounds)
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.wait(60)
 
 
 def _print(watched: dict[str, int], number: int, rounds: int) -> None:
-    if number in (max(1, rounds // 5), rounds):
+    if _is_shown(number, rounds):
         for name, pid in watched.items():
             print(f"{number:>4} {name:<12} {_state(psutil.Process(pid))}", flush=True)  # noqa: T201
+
+
+def _is_shown(number: int, rounds: int) -> bool:
+    return number in (max(1, rounds // 5), rounds)
 
 
 def _state(process: psutil.Process) -> str:

@@ -114,3 +114,30 @@ def test_tables_are_copied_from_a_database_that_this_mlflow_has_made(
         kept.chmod(mode)
         assert (tables._copy_tables(other), other.exists()) == (taken, taken)
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_new_database_needs_no_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made of kept tables it is what MLflow makes."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    missing = f"sqlite:///{tmp_path}/none/mlflow.db"
+    assert not tables.copy_database(missing)  # no tables are kept yet
+    made = _recorded(tmp_path / "made")
+    new = f"sqlite:///{tmp_path}/new/mlflow/mlflow.db"
+    code = f"import sys; from superworkflow.infra.tracking.sqlite_tracker import open_tracker; open_tracker({new!r})"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'mlflow' not in sys.modules"], check=True)
+    assert not tables.copy_database(new)
+    assert not tables.copy_database("http://127.0.0.1:1")
+    (tmp_path / "file").touch()
+    assert not tables.copy_database(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+    def experiments(uri: str) -> list[tuple[object, ...]]:
+        found = sorted(open_client(uri).search_experiments(), key=lambda each: each.experiment_id)
+        return [(each.experiment_id, each.name, each.lifecycle_stage, each.tags) for each in found]
+
+    def folders(uri: str, store: str) -> list[str]:
+        return sorted(each.artifact_location.replace(store, "") for each in open_client(uri).search_experiments())
+
+    assert experiments(new) == experiments(made)
+    assert len(experiments(new)) == 2
+    assert folders(new, "/new/") == folders(made, "/made/")

@@ -127,7 +127,7 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
             assert job.resources.workers is not None
             most = job.resources.workers[TENSOR].largest
             transport = Members(stack.enter_context(worker_group(job)), TENSOR, compute_call, prepare, example)
-        calls = Calls(transport, job.progress.log, "tensor worker; without one the graph server does their tasks")
+        calls = Calls(transport, job.progress.log, "tensor worker", "the graph server does their tasks")
         stack.enter_context(calls.running())
         yield WorkerPool(calls, PoolSize(intervals, most))
         if endpoint is not None:

@@ -159,10 +159,11 @@ class Calls:
         transport: way to those who execute them.
         log: takes what people should know.
         name: of those who execute them, for the log.
+        instead: what happens without them, for the log.
     """
 
-    def __init__(self, transport: Transport, log: Callable[[str], None], name: str):
-        self._transport, self._log, self._name = transport, log, name
+    def __init__(self, transport: Transport, log: Callable[[str], None], name: str, instead: str):
+        self._transport, self._log, self._name, self._instead = transport, log, name, instead
         self._new: deque[_Call | int] = deque()
         self._open: list[_Call] = []
         self._free, self._closing, self._moved = 0, False, time.monotonic()
@@ -217,7 +218,8 @@ class Calls:
                 self._look()
                 if self.available != there:
                     there = self.available
-                    self._log(f"{'there is' if there else 'there is no'} {self._name}")
+                    without = f"there is no {self._name}; without one {self._instead}"
+                    self._log(f"a {self._name} has joined" if there else without)
         except Exception as error:  # the caller continues without
             self._log(f"no {self._name} any more: {type(error).__name__}: {error}")
         finally:

@@ -1,0 +1,66 @@
+"""Full-graph training whose dense algebra is calls to tensor pods, against the same training in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks import load_stage
+from tests.cluster.conftest import Cluster, Settings
+from tests.tasks.gnn_graphs import one_kind
+from tests.tasks.index_helpers import run_stage
+
+GIVEN = {"hidden": 16, "intervals": 8, "epochs": 250, "layers": 3}
+SAME = ("model.safetensors", "network.json", "splits.npy", "history.parquet")
+
+
+def test_tensor_pods_change_no_bit_though_one_is_deleted(
+    cluster: Cluster, settings: Settings, shared_folder: Path
+) -> None:
+    """The pod is deleted once it has answered; another takes its place."""
+    folder = shared_folder / "full"
+    graph = one_kind(folder / "graph")
+    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": graph.uri}, folder / "sums")
+    inputs, output = {"graph": graph.uri, "sums": sums.uri}, f"{folder}/store/train_full/{'1' * 32}"
+    placed = Placement(resources=Resources(cpu=1))
+    here = StageCall("train_full", "train_full", GIVEN, inputs, output, placed, {"flow-run": "tests"}, "torch")
+    ProcessLauncher().launch(here, lambda event: None)
+    subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)  # pods are another user's
+    tensor = {"count": 2, "most": 2, "cpu": 0.2, "memory": "192Mi"}
+    resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "workers": {"tensor": tensor}})
+    there = replace(here, output=f"{output[:-1]}2", placement=Placement(engine="workers", resources=resources))
+    deleted: list[str] = []
+    log: list[str] = []
+
+    def on_event(event: Event) -> None:
+        log.append(str(event.get("message")))
+        if event["event"] != "progress" or deleted:
+            return
+        pods = cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=tensor"))
+        ready = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+        if len(ready) == 2:
+            deleted.append(ready[0])
+            cluster.do(lambda api: api.delete(f"{api.pods}/{ready[0]}", gracePeriodSeconds="0"))
+
+    command = [sys.executable, "-P", "-m", "superworkflow"]
+    launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
+    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    other.verify()
+    assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
+    assert deleted
+    assert "a tensor worker has joined" in log
+    assert int(str(other.stats["tensor.calls"])) > 100
+    assert {name: launched.figures[name] for name in ("tensors", "tensors_lost")} == {"tensors": 3, "tensors_lost": 1}
+    assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
+    (attempt,) = launched.attempts
+    assert len([each for each in attempt.holdings if each.role == "tensor"]) == 3

@@ -210,5 +210,5 @@ PROGRAM = VertexProgram(
         "model": Sync(statistics, finalize=draw_model, length=_sums, size=lambda sizes: _sums(sizes) - 2),
         "rmse": Sync(squared_error, finalize=rmse),
     },
-    help="factors of users and items from ratings, by Bayesian factorization: predictions are averages of draws",
+    help="factors of users and items from ratings, by Bayesian factorization",
 )  # fmt: skip

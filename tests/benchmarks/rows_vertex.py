@@ -25,6 +25,8 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
     "triangles": {"igraph": 2},
 }
 """Least ratio by work and peer."""
+LABELS = 5
+"""Labels of the volume."""
 PARAMS: Mapping[str, Mapping[str, Any]] = {"pagerank": {"tolerance": 1e-6}, "sssp": {"source": "0"}}
 
 
@@ -131,13 +133,10 @@ def _grid_model(side: int) -> str:
 def changed_volume(setting: Setting) -> list[Row]:
     """Updates of `bp` where 0.1% of the voxels of a volume have changed: from the earlier run, and from nothing."""
     side = 30 if setting.quick else 100
-    folder, rng = setting.data / "volume", np.random.default_rng(0)
+    folder = setting.data / "volume"
     folder.mkdir(exist_ok=True)
-    smooth = ndimage.gaussian_filter(rng.normal(size=(side,) * 3), side / 12)
-    labels = np.digitize(smooth, np.quantile(smooth, [0.2, 0.4, 0.6, 0.8]))
-    _some_random(labels, 0.3, rng)
-    volumes = {"before": labels.copy(), "now": labels}
-    _some_random(labels, 0.001, rng)
+    _, noisy = noisy_volume(side)
+    volumes = {"before": noisy, "now": _some_random(noisy, 0.001, np.random.default_rng(1))}
     places: dict[str, dict[str, Path]] = {}
     for name, values in volumes.items():
         np.save(folder / f"{name}.npy", values.astype(np.int32))
@@ -155,9 +154,16 @@ def changed_volume(setting: Setting) -> list[Row]:
     )]  # fmt: skip
 
 
-def _some_random(labels: NDArray[np.int64], share: float, rng: np.random.Generator) -> None:
-    chosen = rng.random(labels.shape) < share
-    labels[chosen] = rng.integers(0, 5, int(chosen.sum()))
+def noisy_volume(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Labels of a volume, blurred noise cut at quantiles, and the same with 30% of the voxels random."""
+    rng = np.random.default_rng(0)
+    smooth = ndimage.gaussian_filter(rng.normal(size=(side,) * 3), side / 12)
+    labels = np.digitize(smooth, np.quantile(smooth, np.arange(1, LABELS) / LABELS))
+    return labels, _some_random(labels, 0.3, rng)
+
+
+def _some_random(labels: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.where(rng.random(labels.shape) < share, rng.integers(0, LABELS, labels.shape), labels)
 
 
 ROWS: dict[str, Callable[[Setting], list[Row]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.kcore.program import KcoreParams
+from superworkflow.tasks.lib.vertex.cluster.on_workers import run_on_workers
 from superworkflow.tasks.lib.vertex.colours import by_colour
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
+from superworkflow.tasks.lib.vertex.verify import HEADER
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
 from tests.tasks.lib.vertex.test_edge_fields import PROGRAM as NOTES
 from tests.tasks.lib.vertex.test_engine import PROGRAMS, start, value_of
@@ -84,6 +87,27 @@ def _around(graph: Coloured, vertex: int, distance: int) -> set[int]:
     return found
 
 
+@pytest.mark.parametrize("program", [NOTES, program_of("full")])
+def test_marks_stay_within_their_array(program: VertexProgram) -> None:
+    """All of them are used, and none next to them."""
+    graph = coloured(graph_of([(n, (n * 7 + 3) % 30) for n in range(30)], 30), DISTANCES[program.consistency])
+    engine = ChromaticEngine(program, params_of(), graph)
+    verification = engine._verification
+    assert verification is not None
+    size = len(verification.checks)
+    around = np.full(size + 2000, -7, np.int64)
+    around[1000:-1000] = verification.checks
+    verification.checks = around[1000:-1000]
+    engine.run()
+    assert (around[:1000] == -7).all()
+    assert (around[-1000:] == -7).all()
+    used = verification.checks[HEADER:].reshape(-1, 2).any(axis=1)
+    unused = (
+        len(engine.edges["visits"]) if program is NOTES else 0
+    )  # a field of an edge is in the even one of two slots
+    assert (~used).sum() == unused
+
+
 def test_words() -> None:
     chain = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
     with pytest.raises(UserError, match=r"vertex 0 reads value, which vertex 1 may write"):
@@ -121,6 +145,13 @@ def test_blocks() -> None:
     wrong = dataclasses.replace(graph, bounds=graph.bounds[[0, -1]])
     with pytest.raises(UserError, match="two updates of one colour conflict"):
         ChromaticEngine(program_of("edge"), params_of(), wrong).run()
+
+
+def test_workers_do_not_verify() -> None:
+    graph = SimpleNamespace(stats={"vertices": 9})
+    job: Any = SimpleNamespace(inputs={"graph": graph}, params=params_of(), resources=SimpleNamespace(workers=None))
+    with pytest.raises(UserError, match=r"edge\.verify: a run is verified in process alone"):
+        run_on_workers(program_of("edge"), job)
 
 
 def test_a_verified_run_has_a_dataset_of_its_own() -> None:

@@ -2,59 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from superworkflow.flows.ratings import ratings_superworkflow
+from superworkflow.tasks.als import STAGE
+from superworkflow.tasks.als.program import PROGRAM
 
-from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.metrics import Metric
-from superworkflow.infra.contract.outcomes import Model
-from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import als, colour, index, publish_latent_factors, score_ratings
-from superworkflow.tasks.als.program import AlsParams
-from superworkflow.tasks.index.two_sets import RatingsParams
-from superworkflow.tasks.lib import panels
-from superworkflow.tasks.lib.formats import IN_MEMORY
-
-READ = replace(index.STAGE, params=RatingsParams)
-
-
-def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
-    """Index, colour, als, publish_latent_factors; score_ratings if ratings are held out."""
-    graph = flow.stage(READ, edges=edges)
-    values = flow.stage(als.STAGE, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
-    flow.stage(publish_latent_factors.STAGE, graph=graph, values=values)
-    if test is not None:
-        flow.stage(score_ratings.STAGE, graph=graph, values=values, test=test)
-
-
-SUPERWORKFLOW = Superworkflow(
-    name="als",
-    help="factors of users and items from ratings, by alternating least squares",
-    stages=(READ, colour.STAGE, als.STAGE, publish_latent_factors.STAGE, score_ratings.STAGE),
-    sources={
-        "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally gzipped; "
-        "or a folder of part files",
-        "test": "held-out ratings in the form of the others, to judge the predictions",
-    },
-    optional=frozenset({"test"}),
-    diagram=diagram,
-    options=AlsParams,
-    in_memory=IN_MEMORY,
-    outputs={
-        "users": ("publish_latent_factors", "users.parquet"),
-        "items": ("publish_latent_factors", "items.parquet"),
-        "trace": ("als", "trace.parquet"),
-    },
-    outcomes=(
-        Metric(
-            "score_ratings", "rmse@test", "minimize", headline=True, source="test", optional=True,
-            baselines="score_ratings",
-        ),
-        Metric("score_ratings", "mae@test", "minimize", source="test", optional=True, baselines="score_ratings"),
-        panels.GRAPH,
-        Model(
-            "publish_latent_factors", code="superworkflow.tasks.publish.serving",
-            card="superworkflow.tasks.publish_latent_factors.model:card", name="als-ratings",
-        ),
-    ),
-)  # fmt: skip
+SUPERWORKFLOW = ratings_superworkflow(PROGRAM, STAGE)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from superworkflow.tasks.als.normal_equations import add_ratings, decompose, solve_lower, solve_upper
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
 
 
@@ -48,37 +49,19 @@ def init(scope: Any, params: Any) -> None:
 
 
 def update(scope: Any, params: Any) -> float:
-    """Solve the normal equations of the vertex's own ratings, which are added up four by four."""
+    """Solve the normal equations of the vertex's own ratings."""
     factor, size = scope.factor, len(scope.factor)
-    gram, right, near = np.zeros((size, size)), np.zeros(size), np.empty((4, size))
-    for first in range(0, scope.degree, 4):
-        near[:] = 0.0
-        for i in range(first, min(first + 4, scope.degree)):
-            other, rating = scope.neighbour(i).factor, scope.weight(i)
-            for a in range(size):
-                near[i - first, a] = other[a]
-                right[a] += rating * np.float64(other[a])
-        for a in range(size):
-            w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
-            for b in range(a + 1):
-                gram[a, b] += w * near[0, b] + x * near[1, b] + y * near[2, b] + z * near[3, b]
-    for a in range(size if scope.degree > 0 else 0):
+    if scope.degree == 0:
+        return 0.0
+    gram, right = np.zeros((size, size)), np.zeros(size)
+    add_ratings(scope, gram, right, 0.0, 1.0)
+    for a in range(size):
         gram[a, a] += params.regularization * scope.degree
-        for b in range(a + 1):
-            total = gram[a, b]
-            for k in range(b):
-                total -= gram[a, k] * gram[b, k]
-            gram[a, b] = math.sqrt(total) if a == b else total / gram[b, b]
-        total = right[a]
-        for k in range(a):
-            total -= gram[a, k] * right[k]
-        right[a] = total / gram[a, a]
+    decompose(gram)
+    solve_lower(gram, right)
+    solve_upper(gram, right)
     change = 0.0
-    for a in range(size - 1, -1 if scope.degree > 0 else size - 1, -1):
-        total = right[a]
-        for k in range(a + 1, size):
-            total -= gram[k, a] * right[k]
-        right[a] = total / gram[a, a]
+    for a in range(size - 1, -1, -1):
         change += abs(right[a] - factor[a])
         factor[a] = right[a]
     return change
@@ -103,5 +86,6 @@ def rmse(total: float, vertices: int, arcs: int) -> float:
 PROGRAM = VertexProgram(
     name="als", fields={"side": "int32", "factor": ("float32", "factors")}, init=init, update=update, params=AlsParams,
     graph_fields=("side",), finish=lambda fields, params: {"factor": fields["factor"]},
-    syncs={"rmse": Sync(squared_error, finalize=rmse)}, help="factors of users and items from ratings",
+    syncs={"rmse": Sync(squared_error, finalize=rmse)},
+    help="factors of users and items from ratings, by alternating least squares",
 )  # fmt: skip

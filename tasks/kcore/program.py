@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
 
@@ -24,6 +24,12 @@ class KcoreParams(ProgramParams):
         description="One process peels vertices off, lowest degree first; trace.parquet has a row for each coreness. "
         "The others run the vertex program, on workers too, with the same values: see pagerank.",
     )
+
+    @model_validator(mode="after")
+    def _check_verified(self) -> KcoreParams:
+        if self.verify and self.execution == PEELING:
+            raise ValueError("peeling has no updates that could be verified; set execution=consistent too")
+        return self
 
 
 def init(scope: Any, params: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from superworkflow.tasks.lib.kernels.ceilings import measure_machine, processor_name
 
-LOWER_IS_BETTER = ("s", "CPU s", "bytes")
+LOWER_IS_BETTER = ("s", "CPU s", "bytes", "updates")
 """Units of cost; all others are rates."""
 _OURS = ("numpy", "numba", "duckdb", "torch")
 _PEERS = ("ensmallen", "pecanpy", "gensim", "pyspark", "networkx", "numba", "numpy")

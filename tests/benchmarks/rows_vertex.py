@@ -1,9 +1,14 @@
-"""Vertex programs against networkit, igraph, scikit-learn and implicit: CPU seconds of one thread on the same data."""
+"""Vertex programs against networkit, igraph, scikit-learn, implicit and pgmpy: CPU seconds of one thread, same data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
 
 from tests.benchmarks.graphs import GraphFiles, power_law
 from tests.benchmarks.measure import PeerFailed, Worker, alternate, median
@@ -20,6 +25,8 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
     "triangles": {"igraph": 2},
 }
 """Least ratio by work and peer."""
+LABELS = 5
+"""Labels of the volume."""
 PARAMS: Mapping[str, Mapping[str, Any]] = {"pagerank": {"tolerance": 1e-6}, "sssp": {"source": "0"}}
 
 
@@ -80,7 +87,88 @@ def als(setting: Setting) -> list[Row]:
     return rows
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"vertex-programs": programs, "lasso": lasso, "als": als}
+def gibbs(setting: Setting) -> list[Row]:
+    """Draws of variables of a grid whose neighbours tend to be in one of 3 states; each alone prefers the first.
+
+    pgmpy makes a table of all states of all other variables for each, so that its grid has 3² variables.
+    """
+    sides, draws = (10, 3) if setting.quick else (100, 3), (100, 100) if setting.quick else (200, 2_000)
+    row = Row(f"gibbs, 3 states, draws of a variable, grid of {sides[0]}², pgmpy's of {sides[1]}²", "pgmpy",
+              "draws/CPU s", setting.target(100))  # fmt: skip
+    models = [setting.data / f"grid-{side}.uai" for side in sides]
+    graph, colours = setting.data / "grid-factors", setting.data / "grid-colours"
+    for model, side in zip(models, sides, strict=True):
+        model.write_text(_grid_model(side))
+    run_stage(setting, "factor_graph", {"factors": models[0]}, graph)
+    run_stage(setting, "colour", {"graph": graph}, colours)
+    try:
+        with (
+            setting.own("gibbs", graph, colours) as own,
+            setting.peer("pgmpy_gibbs", models[1], python=setting.set_up_apart("pgmpy")) as peer,
+        ):
+            requests = {"own": lambda: own.ask(threads=1, draws=draws[0]), "peer": lambda: peer.ask(draws=draws[1])}
+            results = alternate(requests, setting.rounds)
+            rates = [
+                side**2 * count / median([each["cpu_s"] for each in results[name]])
+                for name, side, count in zip(results, sides, draws, strict=True)
+            ]
+            means = " and ".join(f"{results[name][-1]['answer']:.3f}" for name in results)
+            setting.say(f"{row.name}: {rates[0]:.3g} draws a CPU second, pgmpy {rates[1]:.3g}")
+            return [Row(row.name, row.peer_name, row.unit, row.target, *rates, note=f"mean state: {means}")]
+    except PeerFailed as error:
+        return [Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}")]
+
+
+def _grid_model(side: int) -> str:
+    """A model in the UAI format: tables of single variables, then of pairs of neighbours."""
+    cells = np.arange(side * side).reshape(side, side)
+    pairs = np.concatenate([np.stack([cells[:, :-1], cells[:, 1:]], -1).reshape(-1, 2),
+                            np.stack([cells[:-1], cells[1:]], -1).reshape(-1, 2)])  # fmt: skip
+    scopes = [f"1 {cell}" for cell in cells.ravel()] + [f"2 {one} {other}" for one, other in pairs]
+    alone, together = "3 1.5 1 0.8", "9 2 1 1 1 2 1 1 1 2"
+    tables = [alone] * cells.size + [together] * len(pairs)
+    return "\n".join(["MARKOV", str(cells.size), " ".join(["3"] * cells.size), str(len(scopes)), *scopes, *tables])
+
+
+def changed_volume(setting: Setting) -> list[Row]:
+    """Updates of `bp` where 0.1% of the voxels of a volume have changed: from the earlier run, and from nothing."""
+    side = 30 if setting.quick else 100
+    folder = setting.data / "volume"
+    folder.mkdir(exist_ok=True)
+    _, noisy = noisy_volume(side)
+    volumes = {"before": noisy, "now": _some_random(noisy, 0.001, np.random.default_rng(1))}
+    places: dict[str, dict[str, Path]] = {}
+    for name, values in volumes.items():
+        np.save(folder / f"{name}.npy", values.astype(np.int32))
+        places[name] = {"graph": folder / f"grid-{name}", "colours": folder / f"colours-{name}"}
+        run_stage(setting, "grid", {"lattice": folder / f"{name}.npy"}, places[name]["graph"])
+        run_stage(setting, "colour", {"graph": places[name]["graph"]}, places[name]["colours"])
+    earlier = run_stage(setting, "bp", places["before"], folder / "earlier")
+    cold = run_stage(setting, "bp", places["now"], folder / "cold")
+    inputs = {**places["now"], "initial": earlier.output, "before": places["before"]["graph"]}
+    warm = run_stage(setting, "bp", inputs, folder / "warm")
+    seconds = " and ".join(f"{each.measured.cpu_s:.1f}" for each in (warm, cold))
+    return [Row(
+        f"bp, volume of {side}³, 0.1% of the voxels changed", "a cold run", "updates", setting.target(100),
+        float(warm.stats["updates"]), float(cold.stats["updates"]), note=f"CPU seconds of the stages: {seconds}",
+    )]  # fmt: skip
+
+
+def noisy_volume(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Labels of a volume, blurred noise cut at quantiles, and the same with 30% of the voxels random."""
+    rng = np.random.default_rng(0)
+    smooth = ndimage.gaussian_filter(rng.normal(size=(side,) * 3), side / 12)
+    labels = np.digitize(smooth, np.quantile(smooth, np.arange(1, LABELS) / LABELS))
+    return labels, _some_random(labels, 0.3, rng)
+
+
+def _some_random(labels: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.where(rng.random(labels.shape) < share, rng.integers(0, LABELS, labels.shape), labels)
+
+
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {
+    "vertex-programs": programs, "gibbs": gibbs, "changed-volume": changed_volume, "lasso": lasso, "als": als,
+}  # fmt: skip
 
 
 def _against(

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.flows.als import READ
+from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location

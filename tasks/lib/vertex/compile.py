@@ -20,7 +20,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
 from superworkflow.tasks.lib.kernels import atomic, random
 from superworkflow.tasks.lib.vertex.helpers import files_of
-from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram
+from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram, length_of
 from superworkflow.tasks.lib.vertex.scope import Schema
 
 _FOLDER = Path(__file__).parent
@@ -53,8 +53,18 @@ def schema_of(
         raise UserError("two fields have one name", where=f"program {program.name}", value=taken,
                         remedy="Give each a name of its own")  # fmt: skip
     lengths_of = tuple(sync.sizes_of(lengths)[1] for sync in program.syncs.values())
+    checked = params.execution if params.verify else ""
     return Schema(
-        fields, tuple(program.syncs), program.consistency, directed, weighted, edges, messages, rows, lengths_of
+        fields,
+        tuple(program.syncs),
+        program.consistency,
+        directed,
+        weighted,
+        edges,
+        messages,
+        rows,
+        lengths_of,
+        checked,
     )
 
 
@@ -63,7 +73,7 @@ def _field(program: VertexProgram, name: str, kind: FieldKind, sizes: Mapping[st
     dtype, length = kind if isinstance(kind, tuple) else (kind, 0)
     where = f"program {program.name}: field {name}"
     if isinstance(length, str):
-        if not isinstance(found := sizes.get(length), int) or found < 1:
+        if not (found := length_of(length, sizes)):
             raise UserError("its length is neither a parameter nor a fact of the graph", where=where, value=length,
                             remedy="Name an integer parameter from 1 on, or give a graph that has it")  # fmt: skip
         length = found

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from llvmlite import ir
@@ -23,6 +24,7 @@ from superworkflow.tasks.lib.vertex.scope import (
     proxy_of,
     store_field,
 )
+from superworkflow.tasks.lib.vertex.verify import record_access
 
 _INT = ir.IntType(64)
 
@@ -51,7 +53,8 @@ class ScopeEdgeType(types.Type):
 @register_model(ScopeEdgeType)
 class _EdgeModel(models.StructModel):
     def __init__(self, manager: Any, kind: ScopeEdgeType):
-        super().__init__(manager, kind, [("slot", types.int64), *field_pointers(kind.schema)])
+        checks = [("checks", types.CPointer(types.int64))]
+        super().__init__(manager, kind, [("slot", types.int64), *checks, *field_pointers(kind.schema)])
 
 
 @infer_getattr
@@ -70,10 +73,24 @@ def _place(builder: Any, edge: Any, member: str) -> Any:
     return edge.slot if member.startswith("messages") else builder.xor(edge.slot, _INT(1))
 
 
+def _record(context: Any, builder: Any, schema: Schema, edge: Any, member: str, writes: bool) -> None:
+    """Record an access to a field, unless it is to a copy: that of an edge is in the slot of even number."""
+    if not schema.checked or (member.startswith("received") and schema.checked != "consistent"):
+        return
+    number, slot = int(re.sub(r"\D", "", member)), _place(builder, edge, member)
+    if member.startswith("edges"):
+        slot = builder.shl(slot, _INT(1))
+    else:
+        number += len(schema.edges)
+    width = len(schema.edges) + len(schema.messages)
+    record_access(context, builder, edge.checks, slot, number, width, writes, of_edge=True)
+
+
 @lower_getattr_generic(ScopeEdgeType)
 def _get(context: Any, builder: Any, kind: ScopeEdgeType, value: Any, name: str) -> Any:
     edge = proxy_of(context, builder, kind, value)
     field, member, writes = kind.find(name)
+    _record(context, builder, kind.schema, edge, member, writes and bool(field[2]))
     return load_field(context, builder, field, getattr(edge, member), _place(builder, edge, member), writes)
 
 
@@ -84,6 +101,7 @@ def _set(context: Any, builder: Any, signature: Any, args: Any, name: str) -> No
     if not writes or field[2]:
         raise TypingError(f"this edge may not write {name}")
     edge = proxy_of(context, builder, kind, args[0])
+    _record(context, builder, kind.schema, edge, member, True)
     address = getattr(edge, member), [_place(builder, edge, member)]
     store_field(context, builder, field, address, args[1], given)
 
@@ -114,6 +132,7 @@ def _edge_of(typing: Any, scope: Any, i: Any) -> Any:
             made.slot = builder.load(place)
         else:
             made.slot = slot(own.indptr, own.slots, args[1])
+        made.checks = own.checks
         for name, _ in field_pointers(schema):
             setattr(made, name, getattr(own, name))
         return made._getvalue()

@@ -10,7 +10,7 @@ from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the typ
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scope import scope_maker
 
-_scope_of = scope_maker(SCHEMA)  # noqa: F821
+_scope_of = scope_maker(SCHEMA._replace(checked=""))  # noqa: F821
 _compiled = nb.njit(forceinline=True, error_model="numpy")
 _fold = _compiled(with_helpers(FOLD, _compiled))  # noqa: F821
 _length, _largest = max(1, LENGTH), LARGEST  # noqa: F821

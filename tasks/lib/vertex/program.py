@@ -45,7 +45,8 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.lib.vertex.gather_apply import update_of
 
 FieldKind = str | tuple[str, int | str]
-"""NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph."""
+"""NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph, or the
+product of two, `draws*factors`."""
 Consistency = Literal["vertex", "edge", "full"]
 _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
 CLASSES = "classes.json"
@@ -82,6 +83,16 @@ class ProgramParams(StageParams):
         "20th of the time at most.",
         json_schema_extra={"affects_result": False},
     )  # fmt: skip
+    verify: bool = Field(
+        default=False,
+        description="Record what each update reads and writes, and refuse two that conflict in one colour; slower, in "
+        "one thread.",
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """As of every stage; with `verify` a run has a dataset of its own, since one that exists was not verified."""
+        values = super().identity()
+        return values if self.verify else {name: value for name, value in values.items() if name != "verify"}
 
 
 AT_REST = -1
@@ -135,6 +146,21 @@ class Sync:
         return self.length(sizes), (self.size or self.length)(sizes)
 
 
+def length_of(names: str, sizes: Mapping[str, Any], default: int = 0) -> int:
+    """Length of a vector by the name of a size, or the product of two.
+
+    Args:
+        names: such as `labels`, or `draws*factors`.
+        sizes: by name.
+        default: for a size that is no integer from 1 on.
+    """
+    found = 1
+    for name in names.split("*"):
+        size = sizes.get(name)
+        found *= size if isinstance(size, int) and size > 0 else default
+    return found
+
+
 def keep_fields(values: Mapping[str, Any], earlier: Any) -> None:
     """A `restart` by which vertices begin with all that the earlier run has left of them."""
     earlier.keep(values, *earlier.fields)
@@ -152,7 +178,7 @@ class VertexProgram:
         name: lower-case word, also the name of its stage and superworkflow.
         fields: NumPy type of each field by name, such as float32; a vector is a pair of type and length, which may be
             the name of a parameter, of a fact of the graph such as `labels` of a lattice, or of a field in `classes`,
-            for as many as there are classes.
+            for as many as there are classes; or the product of two such names, `draws*factors`.
         update: compiled `update(scope, params)`.
         init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0.
         params: parameter model.

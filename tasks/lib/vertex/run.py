@@ -26,6 +26,7 @@ from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
 from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
+from superworkflow.tasks.lib.vertex.verify import Verification
 
 _END = -1
 """Step of the syncs that are computed at the end alone."""
@@ -122,6 +123,9 @@ class ChromaticEngine:
         self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
         self._everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         self._compiled = False
+        self._verification = (
+            Verification(program.name, self.fields, self.edges, self.messages) if params.verify else None
+        )
         self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
         if self._splash is not None and params.execution == "synchronous":
             raise UserError("blocks need consistent execution: their updates see each other",
@@ -372,6 +376,7 @@ class ChromaticEngine:
         # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
         block = self._functions.steps.BLOCK if self._splash is None else 1
         threads = self._threads if int(np.diff(queue.starts).max(initial=0)) > block and self._compiled else 1
+        threads = 1 if self._verification is not None else threads
         self._compiled = True
 
         def share(row: int) -> None:
@@ -392,6 +397,8 @@ class ChromaticEngine:
             share(0)
         else:
             list(self._pool.map(share, range(threads)))
+        if self._verification is not None:
+            self._verification.check(int(state.step), self._numbers, self._bounds)
         return sums
 
     def _state(self, step: int, copied: bool = False) -> State:
@@ -402,6 +409,7 @@ class ChromaticEngine:
         )
         return State._make([
             *self._arcs, *self._slots, self._numbers, self._signals, self._largest, self.globals,
+            np.empty(0, np.int64) if self._verification is None else self._verification.checks,
             np.uint64(self._params.seed), np.int64(step), np.int64(self._vertices), own, seen, edges, messages,
             received, tuple(values for _, values in self._rows),
             tuple(starts for starts, _ in self._rows),

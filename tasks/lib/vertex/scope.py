@@ -22,6 +22,7 @@ from numba.extending import intrinsic, overload_method, register_model
 from numba.np.arrayobj import populate_array
 
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
+from superworkflow.tasks.lib.vertex.verify import record_access
 
 
 class State(NamedTuple):
@@ -40,6 +41,7 @@ class State(NamedTuple):
         signals: int32 [vertices], bits of the float32 priority of each vertex; 0 for none.
         largest: int32 [vertices / 64, rounded up], the largest signal of each 64 places.
         globals: float64 [syncs], values of the whole graph.
+        checks: int64, marks of accesses, see `verify`; [0] if none are recorded.
         seed: of random numbers, uint64.
         step: number of the step, int64.
         vertices: of the whole graph, int64.
@@ -64,6 +66,7 @@ class State(NamedTuple):
     signals: Any
     largest: Any
     globals: Any
+    checks: Any
     seed: Any
     step: Any
     vertices: Any
@@ -89,6 +92,7 @@ class Schema(NamedTuple):
         messages: fields of the directions of edges, as `fields`.
         rows: read-only rows of vertices, as `fields`; each is as long as the graph says.
         sizes: lengths of the syncs' values, 0 of single numbers.
+        checked: the execution whose accesses are recorded; empty if none are.
     """
 
     fields: tuple[tuple[str, str, int], ...]
@@ -100,6 +104,7 @@ class Schema(NamedTuple):
     messages: tuple[tuple[str, str, int], ...] = ()
     rows: tuple[tuple[str, str, int], ...] = ()
     sizes: tuple[int, ...] = ()
+    checked: str = ""
 
     def sync(self, name: str) -> tuple[int, int]:
         """Place at which a sync's value begins in `State.globals`, and its length, 0 of a single number."""
@@ -115,7 +120,7 @@ class Schema(NamedTuple):
     def of_init(self) -> Schema:
         """Names in `init`, which one thread calls for vertex after vertex: it sets fields of edges in any case."""
         vertex = self.consistency == "vertex" and (self.edges or self.messages)
-        return self._replace(consistency="edge") if vertex else self
+        return self._replace(consistency="edge" if vertex else self.consistency, checked="")
 
     def field(self, name: str) -> int:
         """Number of a field; -1 if there is none of this name."""
@@ -130,6 +135,7 @@ _POINTERS = {
     "indptr": types.int64, "indices": types.int32, "weights": types.float32, "in_indptr": types.int64,
     "in_indices": types.int32, "in_weights": types.float32, "slots": types.uint32, "in_slots": types.uint32,
     "numbers": types.int32, "signals": types.int32, "largest": types.int32, "globals": types.float64,
+    "checks": types.int64,
 }  # fmt: skip
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
@@ -239,6 +245,9 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
         return _array_at(context, builder, _row_type(schema, name), begin, _degree(builder, scope, f"starts{row}"))
     number = schema.field(name)
     pointer = getattr(scope, f"{'fields' if kind.writes else 'seen'}{number}")
+    if schema.checked and (kind.writes or schema.checked == "consistent"):
+        may_write = kind.writes and bool(schema.fields[number][2])
+        record_access(context, builder, scope.checks, scope.vertex, number, len(schema.fields), may_write)
     return load_field(context, builder, schema.fields[number], pointer, scope.vertex, kind.writes)
 
 
@@ -278,6 +287,8 @@ def _set(context: Any, builder: Any, signature: Any, args: Any, name: str) -> No
         raise TypingError(f"this scope may not write {name}")
     scope = proxy_of(context, builder, kind, args[0])
     address = getattr(scope, f"fields{number}"), [scope.vertex]
+    if kind.schema.checked:
+        record_access(context, builder, scope.checks, scope.vertex, number, len(kind.schema.fields), True)
     store_field(context, builder, kind.schema.fields[number], address, args[1], given)
 
 

@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.vertex.program import (
     FieldKind,
     ProgramParams,
     VertexProgram,
+    length_of,
 )
 
 if TYPE_CHECKING:
@@ -388,6 +389,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         for group in (program.fields, program.edge_fields, program.messages)
     )
     both = 2 if graph.get("directed") else 1
+    marks = vertices * len(program.fields) + both * arcs * (len(program.edge_fields) + len(program.messages))
     twice = 2 if params.execution == "synchronous" else 1
     steps = min(params.max_steps, _STEPS)
     return Estimate(
@@ -395,7 +397,8 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         + 2 * both * (4 + 4 * bool(graph.get("weighted"))) * arcs
         + (28 + 8 * both + twice * wide) * vertices
         + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
-        + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0)),
+        + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0))
+        + 16 * params.verify * marks,
         cpu_s=_START_S + steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
         stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
@@ -418,4 +421,4 @@ def _estimate_on_workers(
 def _width(kind: FieldKind, sizes: Mapping[str, Any]) -> int:
     """Bytes of a field of one vertex or edge."""
     dtype, length = kind if isinstance(kind, tuple) else (kind, 1)
-    return np.dtype(dtype).itemsize * (int(sizes.get(length) or _CLASSES) if isinstance(length, str) else length)
+    return np.dtype(dtype).itemsize * (length_of(length, sizes, _CLASSES) if isinstance(length, str) else length)

@@ -24,6 +24,7 @@ _first_scope_of = scope_maker(SCHEMA.of_init)  # noqa: F821
 _compiled = nb.njit(forceinline=True, error_model="numpy")
 _update = _compiled(with_helpers(PROGRAM.update, _compiled))  # noqa: F821
 _init = _compiled(with_helpers(PROGRAM.init or (lambda scope, params: None), _compiled))  # noqa: F821
+CHECKED = bool(SCHEMA.checked)  # noqa: F821
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
@@ -37,6 +38,18 @@ def _overload_note(sums, row, value):
         return lambda sums, row, value: None
 
     return lambda sums, row, value: add_exactly(sums, row, np.float64(value))
+
+
+@_compiled
+def _begin(state, first, colour):
+    """Stamp of the updates of a vertex or block, where accesses are recorded; of another colour than the last if so."""
+    if CHECKED:
+        state.checks[0] = (((state.checks[0] >> 32) + colour) << 32) | first
+
+
+@_compiled
+def _conflicts(state):
+    return CHECKED and state.checks[1] != 0
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -57,12 +70,16 @@ def run_share(state, queue, starts, params, sums, row, claims, arrived, threads)
     for colour in range(len(starts) - 1):
         low, high = starts[colour], starts[colour + 1]
         blocks = (high - low + BLOCK - 1) // BLOCK
+        _begin(state, 0, 1)
         while True:
             block = fetch_add(claims, colour, 1)
             if block >= blocks:
                 break
             for place in range(low + block * BLOCK, min(low + (block + 1) * BLOCK, high)):
+                _begin(state, queue[place], 0)
                 _note(sums, row, _update(_scope_of(state, np.int64(queue[place])), params))
+                if _conflicts(state):
+                    return
         if threads > 1:
             fetch_add(arrived, colour, 1)
             while load_acquire(arrived, colour) < threads:
@@ -125,16 +142,20 @@ def run_splashes(state, queue, starts, blocks, path, seen, params, sums, row, cl
         threads: how many call this.
     """
     for colour in range(len(starts) - 1):
+        _begin(state, 0, 1)
         while True:
             number = starts[colour] + fetch_add(claims, colour, 1)
             if number >= starts[colour + 1]:
                 break
             low, high = blocks[queue[number]], blocks[queue[number] + 1]
             _tree(state, low, high, path, seen)
+            _begin(state, low, 0)
             for turn in range(2 * (high - low) - 1):
                 vertex = path[high - 1 - turn if turn < high - low else turn - (high - low) + 1 + low]
                 state.signals[vertex] = 0
                 _note(sums, row, _update(_scope_of(state, np.int64(vertex)), params))
+                if _conflicts(state):
+                    return
         if threads > 1:
             fetch_add(arrived, colour, 1)
             while load_acquire(arrived, colour) < threads:

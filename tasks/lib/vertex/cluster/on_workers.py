@@ -57,6 +57,9 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     if "initial" in job.inputs:
         raise UserError("a run that starts from an earlier one is computed in process alone", where="initial",
                         value=job.inputs["initial"].uri, remedy="Set the engine to in-process")  # fmt: skip
+    if job.params.verify:
+        raise UserError("a run is verified in process alone", where=f"{program.name}.verify", value=True,
+                        remedy="Set it to false, or the engine to in-process")  # fmt: skip
     params = with_defaults(program, job.params)
     slots = 2 * int(graph.stats.get("directed_edges") or graph.stats.get("edges") or 0)
     rows = dict.fromkeys(_written(program, params), vertices)

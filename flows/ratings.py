@@ -1,0 +1,69 @@
+"""The superworkflow of a vertex program that learns factors from ratings: one function makes it of any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Model
+from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import colour, index, publish_latent_factors, score_ratings
+from superworkflow.tasks.index.two_sets import RatingsParams
+from superworkflow.tasks.lib import panels
+from superworkflow.tasks.lib.formats import IN_MEMORY
+from superworkflow.tasks.lib.vertex.program import VertexProgram
+
+READ = replace(index.STAGE, params=RatingsParams)
+
+
+def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
+    """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out.
+
+    Args:
+        program: what runs; its `factor` of users and items has their ratings as products.
+        stage: its stage.
+    """
+
+    def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
+        """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out."""
+        graph = flow.stage(READ, edges=edges)
+        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
+        flow.stage(publish_latent_factors.STAGE, graph=graph, values=values)
+        if test is not None:
+            flow.stage(score_ratings.STAGE, graph=graph, values=values, test=test)
+
+    return Superworkflow(
+        name=program.name,
+        help=program.help,
+        stages=(READ, colour.STAGE, stage, publish_latent_factors.STAGE, score_ratings.STAGE),
+        sources={
+            "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally "
+            "gzipped; or a folder of part files",
+            "test": "held-out ratings in the form of the others, to judge the predictions",
+        },
+        optional=frozenset({"test"}),
+        diagram=diagram,
+        options=program.params,
+        in_memory=IN_MEMORY,
+        outputs={
+            "users": ("publish_latent_factors", "users.parquet"),
+            "items": ("publish_latent_factors", "items.parquet"),
+            "trace": (program.name, "trace.parquet"),
+        },
+        outcomes=(
+            Metric(
+                "score_ratings", "rmse@test", "minimize", headline=True, source="test", optional=True,
+                baselines="score_ratings",
+            ),
+            Metric("score_ratings", "mae@test", "minimize", source="test", optional=True, baselines="score_ratings"),
+            panels.GRAPH,
+            Model(
+                "publish_latent_factors", code="superworkflow.tasks.publish.serving",
+                card="superworkflow.tasks.publish_latent_factors.model:card", name=f"{program.name}-ratings",
+            ),
+        ),
+    )  # fmt: skip

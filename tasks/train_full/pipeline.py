@@ -294,12 +294,14 @@ class Pipeline:
         """Continue with a task that a tensor worker has done, or do it here if none has."""
         task, course, lead, result = arrival
         interval, state = self._network.graph.intervals[course.interval], course.state
+        weights = self._weights.weights(course.version)
         if result is None:
-            weights = self._weights.weights(course.version)
             begin, end = self._unlocked(lambda: self._network.execute(task, interval, course.epoch, weights, state))
         else:
             thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
-            self._unlocked(lambda: self._network.take_results(task, interval, state, result.arrays))
+            self._unlocked(
+                lambda: self._network.take_results(task, interval, weights[task.layer], state, result.arrays)
+            )
         self._note(task, course, thread, lead, course.epoch, begin, end)
 
     def _note(self, task: Task, course: _Course, thread: int, lead: int, oldest: int, begin: float, end: float) -> None:

@@ -29,6 +29,8 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import (
     arrays_of,
     compute,
 )
+from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, WholeLayer
@@ -132,9 +134,10 @@ class WholeNetwork:
             state.rows, found = layer.combine_back(tables, interval, own, arcs, kept)
             state.gradients.setdefault(number, {}).update(found)
         elif task.gathers:
-            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), state)
+            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), own[layer.bias], state)
         else:
-            self.take_results(task, interval, state, compute(*self.tensor_call(task, interval, epoch, own, state)))
+            results = compute(*self.tensor_call(task, interval, epoch, own, state))
+            self.take_results(task, interval, own, state, results)
 
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
@@ -161,9 +164,10 @@ class WholeNetwork:
         return facts, weights, [*arrays_of(values), *([state.rows] if back else [])]
 
     def take_results(
-        self, task: Task, interval: Interval, state: IntervalState, results: Sequence[NDArray[Any]]
+        self, task: Task, interval: Interval, weights: LayerWeights, state: IntervalState,
+        results: Sequence[NDArray[Any]],
     ) -> None:  # fmt: skip
-        """Take what `tensor_tasks.compute` returned for an `AV`."""
+        """Take what `tensor_tasks.compute` returned for an `AV` with these weights."""
         number, layer, found = task.layer, self._layers[task.layer], list(results)
         if task.way == BACK:
             gradients = state.gradients.setdefault(number, {})
@@ -180,7 +184,7 @@ class WholeNetwork:
         if layer.gathers:
             state.rows = found[0]
         else:
-            self._end_layer(task, interval, found[0], state)
+            self._end_layer(task, interval, found[0], weights[layer.bias], state)
 
     def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
         if number:
@@ -189,12 +193,16 @@ class WholeNetwork:
             return self._inputs.rows(interval.first, interval.last)
         return np.asarray(self._inputs[interval.first : interval.last], np.float32)
 
-    def _end_layer(self, task: Task, interval: Interval, made: Rows, state: IntervalState) -> None:
+    def _end_layer(self, task: Task, interval: Interval, made: Rows, bias: Rows, state: IntervalState) -> None:
         """Activate a layer's result, or compute the loss of the last one."""
+        if not made.flags.writeable:  # of a tensor worker
+            made = made.copy()
         if task.layer < len(self._layers) - 1:
-            negative = np.expm1(np.minimum(made, 0)) if self._elu else np.float32(0)
-            state.values[task.layer + 1] = np.where(made > 0, made, negative).astype(np.float32, copy=False)
-        elif task.way == VALIDATION:
+            activate(made, read_only(bias), self._elu)
+            state.values[task.layer + 1] = made
+            return
+        made += bias
+        if task.way == VALIDATION:
             self.scores[interval.number] = made
             state.values.clear()
         else:

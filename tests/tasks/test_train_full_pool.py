@@ -186,12 +186,15 @@ def test_an_http_endpoint(inputs, alone, tmp_path, monkeypatch):
     assert "403" in log
 
 
-def test_other_roles_are_refused(inputs, tmp_path):
+def test_other_roles_are_refused(inputs, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"workers of one role alone.*'graph'"):
         trained(inputs, tmp_path, "gcn", workers={"graph": {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}})
     small = {"tensor": {"count": 1, "most": 2, "cpu": 1, "memory": "144Mi"}}
     with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
         trained(inputs, tmp_path, "gcn", workers=small)
+    monkeypatch.setitem(GIVEN, "clock", "virtual")
+    with pytest.raises(UserError, match="virtual clock has no tensor workers"):
+        trained(inputs, tmp_path, "gcn", count=1)
 
 
 def test_the_size_of_the_pool_follows_the_queue_and_settles():

@@ -113,12 +113,12 @@ def plus_scaled(typing_context: Any, total: Any, factors: Any, begin: Any, step:
     each `GROUP` times a factor, those at `begin`, `begin` + `step`, … of a flat float32 array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        before, weights, at, stride, array, place = arguments
+        before, weights, position, stride, array, place = arguments
         values, many = _loaded(context, builder, flat, array, place, total.count), None
         for group in range(total.count // GROUP):
             if group:
-                at = builder.add(at, stride)
-            pointer = _place(context, builder, factors, weights, at, 1)
+                position = builder.add(position, stride)
+            pointer = _place(context, builder, factors, weights, position, 1)
             one = _spread(builder, builder.load(pointer), GROUP * max(1, group))
             if many is None:
                 many = one

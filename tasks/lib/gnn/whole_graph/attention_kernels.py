@@ -212,9 +212,9 @@ def _add(
     for k in range(count):
         if ahead + k < len(ends):
             bring_row(zeros, flat, np.uint64(ends[np.uint64(ahead + k)]) * np.uint64(width) + start)
-        place, at = ids[k] * np.uint64(width) + start, np.uint64(k * stride) + begin
-        total = plus_scaled(total, one, at, np.uint64(step), flat, place)
-        more = plus_scaled(more, other, at, np.uint64(step), flat, place)
+        place, factor = ids[k] * np.uint64(width) + start, np.uint64(k * stride) + begin
+        total = plus_scaled(total, one, factor, np.uint64(step), flat, place)
+        more = plus_scaled(more, other, factor, np.uint64(step), flat, place)
     put_row(total, _ONE, sums[0], places[0])
     put_row(more, _ONE, sums[1], places[1])
 

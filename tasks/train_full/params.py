@@ -88,6 +88,11 @@ class TrainFullParams(SplitParams):
         description="real: tasks run on the threads of the stage. virtual: one by one, in the order that simulated "
         "threads would have, so that asynchronous runs repeat; times of tasks are simulated then.",
     )
+    fusion: bool = Field(
+        default=True,
+        description="Products that follow each other without a gather, those of gcn's first two layers, are one call "
+        "of a tensor worker, forwards as backwards. No bit of the result depends on it.",
+    )
     virtual_threads: int = Field(default=4, ge=1, le=64, description="Threads of the virtual clock, 1 to 64.")
     target_accuracy: float = Field(
         default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",

@@ -79,7 +79,8 @@ def _draw(tables: Mapping[str, pa.Table], path: str | Path, pool: pa.Table | Non
         _bars(upper, each.rows, "interval", each.begin, colours)
         _bars(lower, each.rows, "thread", each.begin, colours)
         upper.set_yticks([-1, 0, each.intervals - 1], ["all", "1", str(each.intervals)])
-        lower.set_yticks(each.threads, [f"tensor {-i}" if i < 0 else str(i + 1) for i in each.threads])
+        own = "graph " if each.threads[0] < 0 else ""
+        lower.set_yticks(each.threads, [f"tensor {-i}" if i < 0 else f"{own}{i + 1}" for i in each.threads])
         upper.set_ylabel("interval", color=FAINT)
         lower.set_ylabel("thread", color=FAINT)
         upper.set_title(f"{title}{', epochs' if title else 'Epochs'} {each.epochs}: tasks over time", loc="left",

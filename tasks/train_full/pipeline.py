@@ -97,9 +97,10 @@ class _Course:
 
 
 class _Arrival(NamedTuple):
-    """A task that was sent to a tensor worker, and its result."""
+    """A task that was sent to a tensor worker, the one that went with it, and the result."""
 
     task: Task
+    following: Task | None
     course: _Course
     lead: int
     result: CallResult | None
@@ -117,14 +118,15 @@ class Pipeline:
         staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
         threads: number of threads, or a clock that simulates them.
         pool: tensor workers, if any.
+        fuses: they do two tasks in one call where no gather is between them.
     """
 
     def __init__(
         self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
-        staleness: int | None, threads: int | VirtualClock, pool: TensorPool | None = None,
+        staleness: int | None, threads: int | VirtualClock, pool: TensorPool | None = None, fuses: bool = True,
     ):  # fmt: skip
         self._pool, self._sent, self._arrived = pool, 0, deque[_Arrival]()
-        self._queued, self._looks = 0, 0
+        self._queued, self._looks, self._fuses = 0, 0, fuses
         self._network, self._weights, self._epochs = network, weights, epochs
         self._first, self._last, self._staleness, self._threads = first, last, staleness, threads
         count = len(network.graph.intervals)
@@ -283,38 +285,48 @@ class Pipeline:
         """The work of having a tensor worker do a task; `_take` continues with it."""
         weights = self._weights.weights(course.version)
         interval, versions = self._network.graph.intervals[course.interval], self._weights.all()
+        following = self._network.following(task) if self._fuses else None
         self._sent += 1
 
         def arrive(result: CallResult | None) -> None:
             with self._changed:
                 self._sent -= 1
-                self._arrived.append(_Arrival(task, course, lead, result))
+                self._arrived.append(_Arrival(task, following, course, lead, result))
                 self._changed.notify()
 
         def send() -> None:
             facts, _, arrays = self._network.tensor_call(
-                task, interval, course.epoch, weights[task.layer], course.state
-            )  # fmt: skip
+                task, interval, course.epoch, weights[task.layer], course.state, following
+            )
             pool.submit(facts, versions, course.version, arrays, arrive)
 
         return Work(send, task, course.interval)
 
     def _take(self, arrival: _Arrival, thread: int) -> Job:
         """Continue with a task that a tensor worker has done, or do it here if none has."""
-        task, course, lead, result = arrival
+        task, following, course, lead, result = arrival
         interval, state = self._network.graph.intervals[course.interval], course.state
         weights = self._weights.weights(course.version)
         if result is None:
             begin, end = yield Work(
                 lambda: self._network.execute(task, interval, course.epoch, weights, state), task, course.interval
             )
-        else:
-            thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
+            self._note(task, course, thread, lead, course.epoch, begin, end)
+            return
+        thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
+        if following is None:
             yield Work(
                 lambda: self._network.take_results(task, interval, weights[task.layer], state, result.arrays), task,
                 course.interval,
             )  # fmt: skip
+            self._note(task, course, thread, lead, course.epoch, begin, end)
+            return
+        yield Work(
+            lambda: self._network.take_both(task, following, interval, weights, state, result.arrays), task,
+            course.interval,
+        )  # fmt: skip
         self._note(task, course, thread, lead, course.epoch, begin, end)
+        self._note(following, course, thread, lead, course.epoch, end, end)
 
     def _note(self, task: Task, course: _Course, thread: int, lead: int, oldest: int, begin: float, end: float) -> None:
         """A task of an interval is done."""

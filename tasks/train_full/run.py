@@ -195,7 +195,7 @@ def train(
     if options.clock != REAL:
         shapes = [layer[MATRIX].shape for layer in trainer.weights()]
         used = VirtualClock(options.virtual_threads, NominalSeconds(executed.graph, shapes))
-    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, used, pool)
+    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, used, pool, options.fusion)
     pipeline.run()
     if trainer.best.network:
         trainer.network.load_arrays(trainer.best.network)

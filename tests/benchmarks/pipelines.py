@@ -7,6 +7,7 @@ default; the graph stays in the folder.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,12 +24,13 @@ from superworkflow.tasks.train_full.timeline import TIMELINE_FILE
 from tests.benchmarks.measure import ROOT
 
 VERTICES, EDGES, CLASSES, WIDTH = 24_000, 400_000, 20, 100
-PARAMS = {"layers": 3, "hidden": 128, "intervals": 8, "epochs": 4}
+PARAMS = {"layers": 3, "hidden": 128, "intervals": 8, "epochs": 8}
 SIDES = {"sync": "synchronous: train_full.staleness=sync", "0": "bounded: train_full.staleness=0"}
 
 
 def staged(name: str, params: dict[str, object], inputs: dict[str, str], output: Path, tensor: int = 0) -> Dataset:
-    """The dataset of a stage on two threads, and on tensor workers if it has some."""
+    """The dataset of a stage on two threads, and on tensor workers if it has some; made anew."""
+    shutil.rmtree(output, ignore_errors=True)
     workers = {"tensor": {"count": tensor, "most": tensor, "cpu": 0.5, "memory": "192Mi"}} if tensor else None
     given = Resources.model_validate({"cpu": 2, "memory": "4Gi", "workers": workers})
     engine = "workers" if tensor else "in-process"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
-from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import back_through
+from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate, back_through
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import drop_rows
 from superworkflow.tasks.lib.gnn.whole_graph.sparse_kernels import drop_entries, multiply_rows, multiply_transposed
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -66,6 +66,7 @@ class TensorFacts(TypedDict):
         back: gradients are made.
         inner: the gradient of the rows is one of them.
         elu: rows were activated by ELU, else by ReLU.
+        then: facts of the task that follows at once on what this one made, if there is one; see `compute_call`.
     """
 
     layer: int
@@ -78,6 +79,7 @@ class TensorFacts(TypedDict):
     back: bool
     inner: bool
     elu: bool
+    then: TensorFacts | None
 
 
 def arrays_of(values: Inputs) -> list[NDArray[Any]]:
@@ -190,7 +192,7 @@ def prepare(worker: Any, facts: TensorFacts) -> None:
     }  # fmt: skip
     sparse = SparseRows(np.arange(3), np.zeros(2, np.int32), np.ones(2, np.float32), 4)
     for values in (rows, sparse) if facts["sparse"] else (rows,):
-        given: TensorFacts = {**facts, "sparse": 4 if values is sparse else 0, "inner": values is rows}
+        given: TensorFacts = {**facts, "then": None, "sparse": 4 if values is sparse else 0, "inner": values is rows}
         for back in (False, True):
             given["back"] = back
             more = [np.ones((2, heads), np.float32)] if back else []
@@ -200,14 +202,26 @@ def prepare(worker: Any, facts: TensorFacts) -> None:
 def compute_call(
     facts: Mapping[str, Any], shared: Sequence[NDArray[Any]], arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:  # fmt: skip
-    """Execute a task as a tensor worker does.
+    """Execute a task as a tensor worker does, and the one that follows it without a gather between them.
 
     Args:
         facts: `TensorFacts`, and `weights`, names of all `shared` arrays, a list for each layer.
         shared: weights of all layers.
-        arrays: see `compute`.
+        arrays: see `compute`; backwards, then the rows that the task that follows reads.
+
+    Returns:
+        As `compute`. If another follows, forwards the rows that it read and what it returned; backwards the gradient
+        of the matrix, and what it returned.
     """
-    names = facts["weights"]
-    skipped = sum(map(len, names[: facts["layer"]]))
-    own = names[facts["layer"]]
-    return compute(facts, dict(zip(own, shared[skipped : skipped + len(own)], strict=True)), arrays)  # type: ignore[arg-type]
+    names, given = facts["weights"], iter(shared)
+    layers = [{name: next(given) for name in each} for each in names]
+    own, then = layers[facts["layer"]], facts["then"]
+    if then is None:
+        return compute(facts, own, arrays)  # type: ignore[arg-type]
+    further = layers[then["layer"]]
+    if facts["back"]:
+        matrix, change = compute(facts, own, arrays[:2])  # type: ignore[arg-type]
+        return [matrix, *compute(then, further, [*arrays[2:], change])]
+    (made,) = compute(facts, own, arrays)  # type: ignore[arg-type]
+    activate(made, read_only(own[LINEAR_BIAS]), facts["elu"])
+    return [made, *compute(then, further, [made])]

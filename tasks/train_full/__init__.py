@@ -22,7 +22,7 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 
 STAGE = Stage(
     name="train_full",
-    version="1",
+    version="2",
     params=TrainFullParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -11,6 +11,7 @@ from superworkflow.tasks.train.defaults import AUTO
 from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 
 SYNC: Literal["sync"] = "sync"
+REAL: Literal["real"] = "real"
 TENSOR = "tensor"
 """Role of those who execute `AV` for the graph server, the stage's own process."""
 _USUAL: dict[str, dict[str, Any]] = {
@@ -82,6 +83,17 @@ class TrainFullParams(SplitParams):
         "neighbour's last value serves, all intervals within one epoch. 1 to 16: an interval may also be this "
         "number of epochs ahead of the slowest.",
     )
+    clock: Literal["real", "virtual"] = Field(
+        default=REAL,
+        description="real: tasks run on the threads of the stage. virtual: one by one, in the order that simulated "
+        "threads would have, so that asynchronous runs repeat; times of tasks are simulated then.",
+    )
+    fusion: bool = Field(
+        default=True,
+        description="Products that follow each other without a gather, those of gcn's first two layers, are one call "
+        "of a tensor worker, forwards as backwards. No bit of the result depends on it.",
+    )
+    virtual_threads: int = Field(default=4, ge=1, le=64, description="Threads of the virtual clock, 1 to 64.")
     target_accuracy: float = Field(
         default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",
     )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ from matplotlib.patches import Patch
 
 from superworkflow.infra.base.plot_style import COLOURS, DPI, FAINT, GREY, INK, layout, save
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.train_full.params import REAL
 from superworkflow.tasks.train_full.timeline import POOL_FILE, TIMELINE_FILE
 from superworkflow.tasks.train_full.whole_network import AE, AV, BACK, GA, SC, VALIDATION, WU
 
@@ -29,52 +32,91 @@ def draw(training: Dataset, path: Path) -> None:
     table = pq.read_table(training.local(TIMELINE_FILE))
     if len(table):
         has_pool = POOL_FILE in training.files()
-        timeline_picture(table, path, pq.read_table(training.local(POOL_FILE)) if has_pool else None)
+        pool = pq.read_table(training.local(POOL_FILE)) if has_pool else None
+        timeline_picture(table, path, pool, training.stats.get("clock", REAL) != REAL)
 
 
-def timeline_picture(table: pa.Table, path: str | Path, pool: pa.Table | None = None) -> None:
+def timeline_picture(
+    table: pa.Table, path: str | Path, pool: pa.Table | None = None, is_simulated: bool = False
+) -> None:  # fmt: skip
     """Draw the tasks of two epochs.
 
     Args:
         table: rows of `timeline.TimelineRow`.
         path: PNG to write.
         pool: rows of `tensor_pool.PoolRow`, which are drawn below, of all epochs.
+        is_simulated: times are those of the virtual clock.
     """
-    epochs = np.unique(table["epoch"].to_numpy())
-    middle = len(epochs) // 2
-    chosen = epochs[max(0, min(middle, len(epochs) - _SHOWN)) :][:_SHOWN]
-    shown = table.filter(pc.is_in(table["epoch"], pa.array(chosen)))
-    intervals, threads = int(pc.max(table["interval"]).as_py()) + 1, int(pc.max(shown["thread"]).as_py()) + 1
-    workers = max(0, -int(pc.min(shown["thread"]).as_py()))
-    heights = [intervals + 1, max(2, threads + workers), *([3] if pool is not None else [])]
-    figure = Figure(figsize=(10, 2.2 + 0.24 * sum(heights)), dpi=DPI, layout=layout(), facecolor="white")
-    upper, lower, *below = figure.subplots(len(heights), 1, gridspec_kw={"height_ratios": heights})
-    upper.sharex(lower)
-    upper.tick_params(labelbottom=False)
+    _draw({"": table}, path, pool, "milliseconds, simulated" if is_simulated else "milliseconds")
+
+
+def timelines_picture(tables: Mapping[str, pa.Table], path: str | Path) -> None:
+    """Draw the tasks of two epochs of several runs, below one another with one scale.
+
+    Args:
+        tables: rows of `timeline.TimelineRow` by the run's title.
+        path: PNG to write.
+    """
+    _draw(tables, path, None, "milliseconds")
+
+
+def _draw(tables: Mapping[str, pa.Table], path: str | Path, pool: pa.Table | None, unit: str) -> None:
+    shown = {title: _middle(table) for title, table in tables.items()}
+    heights = [size for each in shown.values() for size in (each.intervals + 1, max(2, len(each.threads)))]
+    heights += [3] if pool is not None else []
+    figure = Figure(
+        figsize=(10, 1.4 + 0.8 * len(shown) + 0.24 * sum(heights)), dpi=DPI, layout=layout(), facecolor="white"
+    )
+    every = list(figure.subplots(len(heights), 1, gridspec_kw={"height_ratios": heights}))
     if pool is not None:
-        _pool(below[0], pool)
-    begin = float(pc.min(shown["begin_s"]).as_py())
-    kinds = [kind for kind in _NAMES if pc.any(pc.equal(shown["kind"], kind)).as_py()]
+        _pool(every.pop(), pool)
+    kinds = [
+        kind for kind in _NAMES if any(pc.any(pc.equal(each.rows["kind"], kind)).as_py() for each in shown.values())
+    ]
     colours = dict(zip(kinds, COLOURS, strict=False))
-    _bars(upper, shown, "interval", begin, colours)
-    _bars(lower, shown, "thread", begin, colours)
-    upper.set_yticks([-1, 0, intervals - 1], ["all", "1", str(intervals)])
-    names = [f"tensor {-each}" if each < 0 else str(each + 1) for each in range(-workers, threads)]
-    lower.set_yticks(range(-workers, threads), names)
-    upper.set_ylabel("interval", color=FAINT)
-    lower.set_ylabel("thread", color=FAINT)
-    lower.set_xlabel("milliseconds", color=FAINT)
-    for axes in (upper, lower):
+    for number, (title, each) in enumerate(shown.items()):
+        upper, lower = every[2 * number : 2 * number + 2]
+        _bars(upper, each.rows, "interval", each.begin, colours)
+        _bars(lower, each.rows, "thread", each.begin, colours)
+        upper.set_yticks([-1, 0, each.intervals - 1], ["all", "1", str(each.intervals)])
+        own = "graph " if each.threads[0] < 0 else ""
+        lower.set_yticks(each.threads, [f"tensor {-i}" if i < 0 else f"{own}{i + 1}" for i in each.threads])
+        upper.set_ylabel("interval", color=FAINT)
+        lower.set_ylabel("thread", color=FAINT)
+        upper.set_title(f"{title}{', epochs' if title else 'Epochs'} {each.epochs}: tasks over time", loc="left",
+                        fontsize=13, fontweight="bold", color=INK)  # fmt: skip
+    for axes in every:
+        axes.sharex(every[0]) if axes is not every[0] else None
+        axes.tick_params(colors=FAINT, length=0, labelbottom=axes is every[-1])
         axes.invert_yaxis()
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(colors=FAINT, length=0)
-    title = f"Epochs {chosen[0]} and {chosen[-1]}" if len(chosen) > 1 else f"Epoch {chosen[0]}"
-    upper.set_title(f"{title}: tasks over time", loc="left", fontsize=13, fontweight="bold", color=INK)
+    every[-1].set_xlabel(unit, color=FAINT)
     keys = [Patch(color=colours[kind], label=_NAMES[kind]) for kind in kinds]
     keys += [Patch(facecolor=GREY, alpha=0.5, hatch="////", label="hatched: backwards")]
     keys += [Patch(facecolor=GREY, alpha=0.35, label="pale: validation")]
     figure.legend(handles=keys, ncols=4, loc="outside lower left", frameon=False, fontsize=8.5)
     save(figure, path)
+
+
+class _Shown(NamedTuple):
+    """Rows of the epochs that are drawn, and what they are of."""
+
+    rows: pa.Table
+    epochs: str
+    begin: float
+    intervals: int
+    threads: Sequence[int]
+
+
+def _middle(table: pa.Table) -> _Shown:
+    """The epochs after the middle."""
+    epochs = np.unique(table["epoch"].to_numpy())
+    middle = len(epochs) // 2
+    chosen = epochs[max(0, min(middle, len(epochs) - _SHOWN)) :][:_SHOWN]
+    rows = table.filter(pc.is_in(table["epoch"], pa.array(chosen)))
+    first, last = (int(each(rows["thread"]).as_py()) for each in (pc.min, pc.max))
+    intervals, begin = int(pc.max(table["interval"]).as_py()) + 1, float(pc.min(rows["begin_s"]).as_py())
+    return _Shown(rows, " and ".join(map(str, chosen)), begin, intervals, range(min(0, first), last + 1))
 
 
 def _pool(axes: Axes, pool: pa.Table) -> None:

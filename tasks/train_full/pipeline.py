@@ -1,6 +1,7 @@
 """The scheduler: tasks of intervals run as soon as what they read is there, on threads of one process.
 
-Where there is a pool of tensor workers, `AV` is executed there while the thread does other tasks.
+What it has a thread do is a job, a generator of work that needs no lock; threads, or those that `virtual_clock`
+simulates, do it. Where there is a pool of tensor workers, `AV` is executed there while the thread does other tasks.
 
 Every interval has its tasks in order. With `sync` a gather waits for the intervals that it reads, of the same epoch,
 and an epoch begins when the one before has ended. With a staleness a gather reads what neighbours published last, so
@@ -14,14 +15,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
+from superworkflow.tasks.train_full.virtual_clock import Job, VirtualClock, Work
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_network import (
     AV,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
 
 TRAINING = "training"
-T = TypeVar("T")
 
 
 class Verdict(NamedTuple):
@@ -95,9 +97,10 @@ class _Course:
 
 
 class _Arrival(NamedTuple):
-    """A task that was sent to a tensor worker, and its result."""
+    """A task that was sent to a tensor worker, the one that went with it, and the result."""
 
     task: Task
+    following: Task | None
     course: _Course
     lead: int
     result: CallResult | None
@@ -113,16 +116,17 @@ class Pipeline:
         first: number of the first epoch, from 0.
         last: number of epochs in all.
         staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
-        threads: number of threads.
+        threads: number of threads, or a clock that simulates them.
         pool: tensor workers, if any.
+        fuses: they do two tasks in one call where no gather is between them.
     """
 
     def __init__(
         self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
-        staleness: int | None, threads: int, pool: TensorPool | None = None,
+        staleness: int | None, threads: int | VirtualClock, pool: TensorPool | None = None, fuses: bool = True,
     ):  # fmt: skip
         self._pool, self._sent, self._arrived = pool, 0, deque[_Arrival]()
-        self._queued, self._looks = 0, 0
+        self._queued, self._looks, self._fuses = 0, 0, fuses
         self._network, self._weights, self._epochs = network, weights, epochs
         self._first, self._last, self._staleness, self._threads = first, last, staleness, threads
         count = len(network.graph.intervals)
@@ -144,6 +148,10 @@ class Pipeline:
 
     def run(self) -> None:
         """Run all epochs; what a task raises is raised here."""
+        if isinstance(self._threads, VirtualClock):
+            with _wide_numbers():
+                self._threads.run(self._next, lambda: self._over)
+            return
         others = [threading.Thread(target=self._work, args=(number,)) for number in range(1, self._threads)]
         for each in others:
             each.start()
@@ -165,36 +173,49 @@ class Pipeline:
                     continue
                 self._running += 1
                 try:
-                    job()
+                    self._drive(job)
                 except BaseException as error:  # raised by `run`
                     self._error, self._over = self._error or error, True
                 self._running -= 1
                 self._changed.notify_all()
             self._changed.notify_all()
 
-    def _next(self, thread: int) -> Callable[[], None] | None:
-        """The next job, which leaves the lock while it works."""
+    def _drive(self, job: Job) -> None:
+        """Do a job, its work without the lock."""
+        with suppress(StopIteration):
+            work = next(job)
+            while True:
+                begin = time.monotonic() - self._began
+                self._changed.release()
+                try:
+                    with _wide_numbers():
+                        work.do()
+                    span = begin, time.monotonic() - self._began
+                finally:
+                    self._changed.acquire()
+                work = job.send(span)
+
+    def _next(self, thread: int) -> Job | None:
+        """The next job of a thread."""
         if self._arrived:
-            arrival = self._arrived.popleft()
-            return lambda: self._take(arrival, thread)
+            return self._take(self._arrived.popleft(), thread)
         if (
             not self._ending
             and self._updated > self._judged
             and all(each.epoch > self._judged for each in self._validated)
         ):
-            return self._end_epoch
+            return self._end_epoch()
         if (
             not self._ending
             and self._updated == self._judged
             and len(self._done.get(self._updated, ())) == len(self._trained)
         ):
-            return lambda: self._update(thread)
+            return self._update(thread)
         ready = [each for each in self._courses if not each.busy and self._is_ready(each)]
         self._queued, self._looks = self._queued + len(ready), self._looks + 1
         if not ready:
             return None
-        course = min(ready, key=self._rank)
-        return lambda: self._execute(course, thread)
+        return self._execute(min(ready, key=self._rank), thread)
 
     def _rank(self, course: _Course) -> tuple[bool, int, int, int]:
         """Validation first, then the earliest epoch; there all intervals side by side, or without waits each by itself,
@@ -230,7 +251,7 @@ class Pipeline:
         published = self._published[task.table]
         return all(published[each] >= course.epoch for each in reads[course.interval].nonzero()[0])
 
-    def _execute(self, course: _Course, thread: int) -> None:
+    def _execute(self, course: _Course, thread: int) -> Job:
         task = self._programs[course.purpose][course.place]
         if not course.place:
             course.version, course.state = self._weights.acquire(), IntervalState()
@@ -248,59 +269,64 @@ class Pipeline:
         course.busy = True
         interval = self._network.graph.intervals[course.interval]
         if task.kind == AV and self._pool is not None and self._pool.available:
-            self._send(self._pool, task, course, lead)
+            yield self._send(self._pool, task, course, lead)
             return
-        begin, end = self._unlocked(
-            lambda: self._network.execute(task, interval, course.epoch, weights, course.state)
-        )  # fmt: skip
+        epoch, state = course.epoch, course.state
+        begin, end = yield Work(
+            lambda: self._network.execute(task, interval, epoch, weights, state), task, course.interval
+        )
         if counted is not None:
             counted[task.table] -= 1
         if task.kind == SC:
             self._published[task.table][course.interval] = course.epoch
         self._note(task, course, thread, lead, oldest, begin, end)
 
-    def _unlocked(self, work: Callable[[], None]) -> tuple[float, float]:
-        """Do work without the lock; its begin and end."""
-        begin = self._now()
-        self._changed.release()
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is refused
-                work()
-            return begin, self._now()
-        finally:
-            self._changed.acquire()
-
-    def _send(self, pool: TensorPool, task: Task, course: _Course, lead: int) -> None:
-        """Have a tensor worker do a task; `_take` continues with it."""
+    def _send(self, pool: TensorPool, task: Task, course: _Course, lead: int) -> Work:
+        """The work of having a tensor worker do a task; `_take` continues with it."""
         weights = self._weights.weights(course.version)
         interval, versions = self._network.graph.intervals[course.interval], self._weights.all()
+        following = self._network.following(task) if self._fuses else None
         self._sent += 1
 
         def arrive(result: CallResult | None) -> None:
             with self._changed:
                 self._sent -= 1
-                self._arrived.append(_Arrival(task, course, lead, result))
+                self._arrived.append(_Arrival(task, following, course, lead, result))
                 self._changed.notify()
 
         def send() -> None:
             facts, _, arrays = self._network.tensor_call(
-                task, interval, course.epoch, weights[task.layer], course.state
-            )  # fmt: skip
+                task, interval, course.epoch, weights[task.layer], course.state, following
+            )
             pool.submit(facts, versions, course.version, arrays, arrive)
 
-        self._unlocked(send)
+        return Work(send, task, course.interval)
 
-    def _take(self, arrival: _Arrival, thread: int) -> None:
+    def _take(self, arrival: _Arrival, thread: int) -> Job:
         """Continue with a task that a tensor worker has done, or do it here if none has."""
-        task, course, lead, result = arrival
+        task, following, course, lead, result = arrival
         interval, state = self._network.graph.intervals[course.interval], course.state
+        weights = self._weights.weights(course.version)
         if result is None:
-            weights = self._weights.weights(course.version)
-            begin, end = self._unlocked(lambda: self._network.execute(task, interval, course.epoch, weights, state))
-        else:
-            thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
-            self._unlocked(lambda: self._network.take_results(task, interval, state, result.arrays))
+            begin, end = yield Work(
+                lambda: self._network.execute(task, interval, course.epoch, weights, state), task, course.interval
+            )
+            self._note(task, course, thread, lead, course.epoch, begin, end)
+            return
+        thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
+        if following is None:
+            yield Work(
+                lambda: self._network.take_results(task, interval, weights[task.layer], state, result.arrays), task,
+                course.interval,
+            )  # fmt: skip
+            self._note(task, course, thread, lead, course.epoch, begin, end)
+            return
+        yield Work(
+            lambda: self._network.take_both(task, following, interval, weights, state, result.arrays), task,
+            course.interval,
+        )  # fmt: skip
         self._note(task, course, thread, lead, course.epoch, begin, end)
+        self._note(following, course, thread, lead, course.epoch, end, end)
 
     def _note(self, task: Task, course: _Course, thread: int, lead: int, oldest: int, begin: float, end: float) -> None:
         """A task of an interval is done."""
@@ -319,20 +345,23 @@ class Pipeline:
             self._done.setdefault(course.epoch, {})[course.interval] = course.state
         course.epoch, course.place = course.epoch + 1, 0
 
-    def _update(self, thread: int) -> None:
-        epoch = self._updated
+    def _update(self, thread: int) -> Job:
+        epoch, version, made = self._updated, self._weights.latest, list[NetworkWeights]()
         states = [state for _, state in sorted(self._done.pop(epoch).items())]
-        version, begin = self._weights.latest, self._now()
         gradients = [[each.gradients[layer] for layer in sorted(each.gradients)] for each in states]
-        made = self._apart(lambda: self._epochs.update(epoch, [each.loss for each in states], gradients))
-        self._weights.add(made)
+        losses, self._ending = [each.loss for each in states], True
+        begin, end = yield Work(lambda: made.append(self._epochs.update(epoch, losses, gradients)), is_update=True)
+        self._ending = False
+        self._weights.add(made[0])
         self.timeline.append(
-            TimelineRow(epoch + 1, BACK, WU, -1, ALL_INTERVALS, thread, version, 0, epoch + 1, begin, self._now())
+            TimelineRow(epoch + 1, BACK, WU, -1, ALL_INTERVALS, thread, version, 0, epoch + 1, begin, end)
         )
         self._updated += 1
 
-    def _end_epoch(self) -> None:
-        verdict = self._apart(lambda: self._epochs.end(self._judged))
+    def _end_epoch(self) -> Job:
+        epoch, verdicts, self._ending = self._judged, list[Verdict](), True
+        yield Work(lambda: verdicts.append(self._epochs.end(epoch)))
+        (verdict,), self._ending = verdicts, False
         if self._pool is not None:
             self._pool.end_epoch(self._judged + 1, self._queued / max(1, self._looks))
             self._queued = self._looks = 0
@@ -342,15 +371,7 @@ class Pipeline:
             self._sync_from = min(self._sync_from, begun + 1)
         self._over = self._over or verdict.is_over or self._judged >= self._last
 
-    def _apart(self, work: Callable[[], T]) -> T:
-        """Do work at the end of an epoch, one at a time, without the lock."""
-        self._ending = True
-        self._changed.release()
-        try:
-            return work()
-        finally:
-            self._changed.acquire()
-            self._ending = False
 
-    def _now(self) -> float:
-        return time.monotonic() - self._began
+def _wide_numbers() -> AbstractContextManager[None]:
+    """Numbers may overflow within: a loss that is not finite is refused."""
+    return np.errstate(over="ignore", invalid="ignore")

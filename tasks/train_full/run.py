@@ -29,7 +29,7 @@ from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weight
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
-from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
+from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, TensorFacts
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -39,11 +39,12 @@ from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.params import SYNC, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.params import REAL, SYNC, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
+from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
@@ -164,6 +165,9 @@ def tensor_pool(
     if not endpoints and not (workers and workers[TENSOR].count):
         yield None
         return
+    if job.params.clock != REAL:
+        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
+                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
     memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
     needed = min(_CALL_BYTES, memory - _WORKER_BYTES) // _COPIES
     if call_bytes > needed:
@@ -187,7 +191,11 @@ def train(
         last = first
     staleness = None if options.staleness == SYNC else int(options.staleness)
     versions = WeightVersions(trainer.weights(), first)
-    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, threads, pool)
+    used: int | VirtualClock = threads
+    if options.clock != REAL:
+        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
+        used = VirtualClock(options.virtual_threads, NominalSeconds(executed.graph, shapes))
+    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, used, pool, options.fusion)
     pipeline.run()
     if trainer.best.network:
         trainer.network.load_arrays(trainer.best.network)
@@ -212,7 +220,8 @@ def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[
     seconds = max((row.end_s for row in timeline), default=0.0) - min((row.begin_s for row in timeline), default=0.0)
     epochs = len({row.epoch for row in timeline})
     return {
-        "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
+        "task": shape.head.task, "clock": trainer.options.clock,
+        "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
         "best_epoch": position.best or len(position.epochs), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()), "tasks": len(timeline),
         "most_lead": max((row.lead for row in timeline), default=0),

@@ -13,11 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.tensor_tasks import BIAS, LINEAR_BIAS, OF_RECEIVERS, OF_SENDERS, LayerWeights, Rows
-from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, attend_back
+from superworkflow.tasks.lib.gnn.tensor_tasks import (
+    BIAS,
+    LINEAR_BIAS,
+    OF_RECEIVERS,
+    OF_SENDERS,
+    LayerWeights,
+    Rows,
+    by_head,
+)
+from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
+    attend,
+    attend_back,
+    head_products,
+    lanes_of,
+    padded_width,
+)
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
-from superworkflow.tasks.lib.kernels.lanes import table_of
+from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 
@@ -29,9 +43,10 @@ class LayerTables:
     """Tables of a layer, to which intervals publish.
 
     Args:
-        rows: products of all vertices, float32 or the bits of bfloat16 [n, width], of GCN as `lanes.table_of` pads it.
-        sending: GAT's scores of the senders [n, heads].
+        rows: products of all vertices, float32 or the bits of bfloat16 [n, width], of GCN as `lanes.table_of` pads it,
+            of GAT heads x `attention_kernels.padded_width`.
         back: gradients of what was gathered [n, width], as `rows`; [0, width] where there is no way back.
+        sending: GAT's scores of the senders [n, `attention_kernels.lanes_of` its heads].
         facts, states: see `attention_kernels.attend_back`.
     """
 
@@ -49,12 +64,13 @@ Kept = dict[str, Any]
 class WholeLayer(Protocol):
     """A layer; rows and gradients are those of an interval, float32.
 
-    `gathers` is false if its input is summed over neighbours already; `heads` are GAT's, 0 of GCN. The products, and
-    their gradients, are those of `lib.gnn.tensor_tasks`.
+    `gathers` is false if its input is summed over neighbours already; `heads` are GAT's, 0 of GCN; `bias` is its name
+    among the weights. The products, and their gradients, are those of `lib.gnn.tensor_tasks`.
     """
 
     gathers: bool
     heads: int
+    bias: str
 
     def tables(self, training: bool) -> LayerTables:
         """Room for what intervals publish; for the way back too if `training`."""
@@ -65,7 +81,7 @@ class WholeLayer(Protocol):
     def combine(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> Rows:
-        """Gather: the layer's result, before its activation."""
+        """Gather: the layer's result, before its bias and activation."""
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
         """Publish the gradient of the result."""
@@ -86,6 +102,8 @@ class WholeGcn:
         gathers: see `WholeLayer`.
     """
 
+    bias = LINEAR_BIAS
+
     def __init__(self, graph: WholeGraph, width: int, precision: str, gathers: bool):
         self._graph, self._width, self._dtype = graph, width, DTYPES[precision]
         self.gathers, self.heads = gathers, 0
@@ -102,7 +120,6 @@ class WholeGcn:
     ) -> Rows:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
         gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, interval.first, out)
-        out += weights[LINEAR_BIAS]
         return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
@@ -127,72 +144,90 @@ class WholeGat:
         precision: of published rows, one of `bfloat16.DTYPES`.
     """
 
-    gathers = True
+    gathers, bias = True, BIAS
 
     def __init__(self, graph: WholeGraph, heads: int, width: int, precision: str):
-        self._graph, self.heads, self._width, self._dtype = graph, heads, width, DTYPES[precision]
+        self._graph, self.heads, self._width, self._dtype = graph, heads, width // heads, DTYPES[precision]
+        self._padded, self._lanes = padded_width(self._width), lanes_of(heads)
 
     def tables(self, training: bool) -> LayerTables:
-        count = self._graph.count
-        there = count if training else 0
-        return LayerTables(
-            np.zeros((count, self._width), self._dtype), np.zeros((there, self._width), self._dtype),
-            np.zeros((count, self.heads), np.float32), np.zeros((there, 3 * self.heads), np.float32),
-            np.zeros(count, np.uint64),
-        )  # fmt: skip
+        count, there = self._graph.count, self._graph.count if training else 0
+        rows, back = (table_of(each, self.heads * self._padded, self._dtype, GROUP) for each in (count, there))
+        sending, facts = np.zeros((count, self._lanes), np.float32), np.zeros((there, 3, self._lanes), np.float32)
+        return LayerTables(rows, back, sending, facts, np.zeros(count, np.uint64))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
-        publish_rows(made, _UNSCALED, interval.first, tables.rows)
-        tables.sending[interval.first : interval.last] = kept["sending"]
+        self._publish(made, interval, tables.rows)
+        tables.sending[interval.first : interval.last, : self.heads] = kept.pop("sending")
 
     def combine(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> Rows:
         rows = interval.last - interval.first
-        training = bool(len(tables.back))
-        out, also = (np.empty((each, self._width), np.float32) for each in (rows, rows if training else 0))
-        slopes, logs = np.empty((rows, self.heads), np.float32), np.empty((rows, self.heads), np.float32)
+        training, receiving = bool(len(tables.back)), np.zeros((rows, self._lanes), np.float32)
+        receiving[:, : self.heads] = kept.pop("receiving")
+        out, also = (np.empty((each, tables.rows.shape[1]), np.float32) for each in (rows, rows if training else 0))
+        slopes, logs = np.empty((rows, self._lanes), np.float32), np.empty((rows, self._lanes), np.float32)
         states = dropout.states(interval)
         attend(
-            tables.rows, tables.sending, kept["receiving"], *self._graph.arcs, interval.first, dropout.share, states,
-            out, also, slopes, logs,
+            tables.rows, tables.sending, receiving, self.heads, *self._graph.arcs, interval.first, dropout.share,
+            states, out, also, slopes, logs,
         )  # fmt: skip
+        out = self._bare(out)
         if training:
-            kept |= {"out": out, "also": also, "slopes": slopes, "logs": logs, "states": states}
-        return out + weights[BIAS]
+            facts, slopes = np.stack([receiving, logs, logs], 1), slopes[:, : self.heads]
+            kept |= {"out": out.copy(), "also": self._bare(also), "slopes": slopes, "facts": facts, "states": states}
+        return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
-        own = slice(interval.first, interval.last)
-        products = self._by_head(gradient * kept.pop("out")).sum(-1)
-        publish_rows(gradient, _UNSCALED, interval.first, tables.back)
-        tables.facts[own] = np.concatenate([kept["receiving"], kept.pop("logs"), products], 1)
-        tables.states[own] = kept.pop("states")
-        kept["scores"] = self._by_head(gradient * kept.pop("also")).sum(-1) - products * kept.pop("slopes")
+        own, facts = slice(interval.first, interval.last), kept.pop("facts")
+        self._publish(gradient, interval, tables.back)
+        facts[:, 2, : self.heads] = products = self._products(gradient, kept.pop("out"))
+        tables.facts[own], tables.states[own] = facts, kept.pop("states")
+        kept["scores"] = self._products(gradient, kept.pop("also")) - products * kept.pop("slopes")
         kept["bias"] = gradient.sum(0)
 
     def combine_back(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> tuple[Rows, LayerWeights]:
-        values = tables.rows[interval.first : interval.last]
+        own = slice(interval.first, interval.last)
+        values, sending = tables.rows[own], tables.sending[own]
         if values.dtype != np.float32:
             values = (values.astype(np.uint32) << 16).view(np.float32)
-        out, scores = np.empty(values.shape, np.float32), np.empty((len(values), self.heads), np.float32)
+        values = self._bare(values)
+        out, also = (np.empty((len(values), tables.back.shape[1]), np.float32) for _ in range(2))
+        less = np.empty((len(values), self._lanes), np.float32)
         attend_back(
-            tables.back, tables.facts, tables.states, *self._graph.back, values, kept["sending"], interval.first,
-            dropout.share, out, scores,
+            tables.back, tables.facts.reshape(len(tables.facts), -1), self.heads, tables.states, *self._graph.back,
+            sending, interval.first, dropout.share, out, also, less,
         )  # fmt: skip
-        by_head, of_receivers = self._by_head(values), kept.pop("scores")
-        change = self._by_head(out)
-        change += scores[:, :, None] * weights[OF_SENDERS] + of_receivers[:, :, None] * weights[OF_RECEIVERS]
-        return out, {
-            BIAS: kept["bias"],
-            OF_SENDERS: (scores[:, :, None] * by_head).sum(0),
-            OF_RECEIVERS: (of_receivers[:, :, None] * by_head).sum(0),
+        changes = {
+            OF_SENDERS: self._products(values, self._bare(also)) - less[:, : self.heads],
+            OF_RECEIVERS: kept.pop("scores"),
         }
+        out, gradients = self._bare(out), {BIAS: kept["bias"]}
+        for name, change in changes.items():
+            out += change @ by_head(weights[name]).T
+            each = (change.T @ values).reshape(self.heads, self.heads, -1)
+            gradients[name] = np.ascontiguousarray(each[range(self.heads), range(self.heads)])
+        return out, gradients
 
-    def _by_head(self, rows: Rows) -> Rows:
-        """A view [rows, heads, width of a head]."""
-        return rows.reshape(len(rows), self.heads, -1)
+    def _publish(self, rows: Rows, interval: Interval, table: NDArray[Any]) -> None:
+        """Rows of heads [r x heads, width] into a table of as many."""
+        by_width, padded = rows.reshape(-1, self._width), table.reshape(-1, self._padded)
+        publish_rows(by_width, _UNSCALED, interval.first * self.heads, padded)
+
+    def _bare(self, rows: Rows) -> Rows:
+        """Rows without the columns that pad heads."""
+        if self._padded == self._width:
+            return rows
+        return rows.reshape(len(rows), self.heads, -1)[:, :, : self._width].reshape(len(rows), -1)
+
+    def _products(self, one: Rows, other: Rows) -> Rows:
+        """Products of rows by head."""
+        out = np.empty((len(one), self.heads), np.float32)
+        head_products(one, other, out)
+        return out
 
 
 def layers_of(shape: NetworkConfig, whole: WholeGraph, precision: str) -> list[WholeLayer]:

@@ -10,6 +10,7 @@ entries of what it reads, on the way back again: what is dropped is not kept.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +30,8 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import (
     arrays_of,
     compute,
 )
+from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
 from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, WholeLayer
@@ -132,38 +135,69 @@ class WholeNetwork:
             state.rows, found = layer.combine_back(tables, interval, own, arcs, kept)
             state.gradients.setdefault(number, {}).update(found)
         elif task.gathers:
-            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), state)
+            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), own[layer.bias], state)
         else:
-            self.take_results(task, interval, state, compute(*self.tensor_call(task, interval, epoch, own, state)))
+            results = compute(*self.tensor_call(task, interval, epoch, own, state))
+            self.take_results(task, interval, own, state, results)
 
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
         return self.tensor_call(self.training[0], self.graph.intervals[0], 0, {}, IntervalState())[0]
 
+    def following(self, task: Task) -> Task | None:
+        """The `AV` that comes right after one, so that a tensor worker may do both in one call."""
+        programs = self.training, self.validation
+        pairs = {one: other for program in programs for one, other in itertools.pairwise(program)}
+        found = pairs.get(task)
+        return found if found is not None and (task.kind, found.kind, found.way) == (AV, AV, task.way) else None
+
     def call_bytes(self, weights: NetworkWeights) -> int:
-        """Most bytes of an `AV`: its rows, the gradient of its products, and all weights; dense."""
+        """Most bytes of a call of one `AV` or two: rows, the gradient of products, and all weights; dense."""
         rows = max(each.last - each.first for each in self.graph.intervals)
-        widths = [sum(layer[MATRIX].shape) for layer in weights]
-        return 4 * rows * max(widths) + sum(each.nbytes for layer in weights for each in layer.values())
+        shapes = [layer[MATRIX].shape for layer in weights]
+        both = [sum(shapes[1]) + shapes[0][1]] if not self._layers[0].gathers and len(shapes) > 1 else []
+        widest: int = max([*map(sum, shapes), *both])
+        return 4 * rows * widest + sum(each.nbytes for layer in weights for each in layer.values())
 
     def tensor_call(
-        self, task: Task, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState
-    ) -> tuple[TensorFacts, LayerWeights, list[NDArray[Any]]]:
-        """Arguments of `tensor_tasks.compute` for an `AV`."""
+        self, task: Task, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState,
+        following: Task | None = None,
+    ) -> tuple[TensorFacts, LayerWeights, list[NDArray[Any]]]:  # fmt: skip
+        """Arguments of `tensor_tasks.compute` for an `AV`; with the one that follows, of `compute_call`."""
+        facts, back = self._facts(task, interval, epoch), task.way == BACK
+        arrays = [*arrays_of(self._read(task.layer, interval, state)), *([state.rows] if back else [])]
+        if following is not None:
+            facts["then"] = self._facts(following, interval, epoch)
+            arrays += arrays_of(self._read(following.layer, interval, state)) if back else []
+        return facts, weights, arrays
+
+    def _facts(self, task: Task, interval: Interval, epoch: int) -> TensorFacts:
         layer, number, back = self._layers[task.layer], task.layer, task.way == BACK
-        values = self._read(number, interval, state)
         dropout = self._dropout.rows(epoch, number) if task.way != VALIDATION else NOTHING
-        facts: TensorFacts = {
+        sparse = self._inputs.width if not number and isinstance(self._inputs, SparseRows) else 0
+        return {
             "layer": number, "first": interval.first, "heads": layer.heads, "gathers": layer.gathers,
             "share": dropout.share, "state": dropout.state, "back": back, "inner": back and number > 0,
-            "sparse": values.width if isinstance(values, SparseRows) else 0, "elu": self._elu,
+            "sparse": sparse, "elu": self._elu, "then": None,
         }  # fmt: skip
-        return facts, weights, [*arrays_of(values), *([state.rows] if back else [])]
+
+    def take_both(
+        self, task: Task, following: Task, interval: Interval, weights: NetworkWeights, state: IntervalState,
+        results: Sequence[NDArray[Any]],
+    ) -> None:  # fmt: skip
+        """Take what `tensor_tasks.compute_call` returned for an `AV` and the one that follows."""
+        first, *others = results
+        if task.way == BACK:
+            self.take_results(task, interval, weights[task.layer], state, [first, state.rows])
+        else:
+            state.values[following.layer] = first if first.flags.writeable else first.copy()
+        self.take_results(following, interval, weights[following.layer], state, others)
 
     def take_results(
-        self, task: Task, interval: Interval, state: IntervalState, results: Sequence[NDArray[Any]]
+        self, task: Task, interval: Interval, weights: LayerWeights, state: IntervalState,
+        results: Sequence[NDArray[Any]],
     ) -> None:  # fmt: skip
-        """Take what `tensor_tasks.compute` returned for an `AV`."""
+        """Take what `tensor_tasks.compute` returned for an `AV` with these weights."""
         number, layer, found = task.layer, self._layers[task.layer], list(results)
         if task.way == BACK:
             gradients = state.gradients.setdefault(number, {})
@@ -180,7 +214,7 @@ class WholeNetwork:
         if layer.gathers:
             state.rows = found[0]
         else:
-            self._end_layer(task, interval, found[0], state)
+            self._end_layer(task, interval, found[0], weights[layer.bias], state)
 
     def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
         if number:
@@ -189,12 +223,16 @@ class WholeNetwork:
             return self._inputs.rows(interval.first, interval.last)
         return np.asarray(self._inputs[interval.first : interval.last], np.float32)
 
-    def _end_layer(self, task: Task, interval: Interval, made: Rows, state: IntervalState) -> None:
+    def _end_layer(self, task: Task, interval: Interval, made: Rows, bias: Rows, state: IntervalState) -> None:
         """Activate a layer's result, or compute the loss of the last one."""
+        if not made.flags.writeable:  # of a tensor worker
+            made = made.copy()
         if task.layer < len(self._layers) - 1:
-            negative = np.expm1(np.minimum(made, 0)) if self._elu else np.float32(0)
-            state.values[task.layer + 1] = np.where(made > 0, made, negative).astype(np.float32, copy=False)
-        elif task.way == VALIDATION:
+            activate(made, read_only(bias), self._elu)
+            state.values[task.layer + 1] = made
+            return
+        made += bias
+        if task.way == VALIDATION:
             self.scores[interval.number] = made
             state.values.clear()
         else:

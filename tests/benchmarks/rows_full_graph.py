@@ -1,4 +1,5 @@
-"""Work of training on whole graphs against that of libraries, in CPU seconds of one thread; see `own/gathers.py`."""
+"""Work of training on whole graphs against that of libraries, in CPU seconds of one thread; see `own/gathers.py` and
+`own/full_graph_epochs.py`."""
 
 from __future__ import annotations
 
@@ -36,4 +37,29 @@ def gather(setting: Setting) -> list[Row]:
     ]  # fmt: skip
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"full-graph-gather": gather}
+EPOCHS = {"gcn": (60_000, 5_900_000, 0.5, 15.0), "gat": (60_000, 2_000_000, 0.6, 25.0)}
+"""Vertices, arcs, dropout and target by network."""
+SMALL_EPOCHS = {"gcn": (2_000, 60_000, 0.5, 15.0), "gat": (2_000, 60_000, 0.6, 25.0)}
+
+
+def epochs(setting: Setting) -> list[Row]:
+    """Epochs of training with dropout, without validation, against PyG's layers."""
+    python, rows = setting.set_up_apart("pyg"), []
+    for model, (vertices, arcs, share, target) in (SMALL_EPOCHS if setting.quick else EPOCHS).items():
+        given = model, vertices, arcs, share
+        with setting.own("full_graph_epochs", *given) as own, setting.peer("pyg_epochs", *given, python=python) as peer:
+            sides = {name: lambda name=name: own.ask(side=name)["cpu_s"] for name in OURS}  # type: ignore[misc]
+            sides["pyg"] = lambda peer=peer: peer.ask(side="pyg")["cpu_s"]  # type: ignore[misc]
+            seconds = {name: median(found) for name, found in alternate(sides, setting.rounds).items()}
+        setting.say(", ".join(f"{name} {each:.3f} s" for name, each in seconds.items()))
+        rows += [
+            Row(
+                f"{model} epoch, {short(vertices)} vertices, {short(arcs)} arcs, {name}", "PyG", "CPU s",
+                setting.target(target), seconds[name], seconds["pyg"],
+            )
+            for name in OURS
+        ]  # fmt: skip
+    return rows
+
+
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {"full-graph-gather": gather, "full-graph-epochs": epochs}

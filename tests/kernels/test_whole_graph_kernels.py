@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks.lib.gnn.model.mean_kernels import transpose
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
-from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import SLOPE, attend, attend_back
+from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate, back_through
+from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
+    SLOPE,
+    attend,
+    attend_back,
+    head_products,
+    lanes_of,
+    padded_width,
+)
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import (
     drop_rows,
     gather_rows,
@@ -140,7 +148,44 @@ def keep_of(states: np.ndarray, nodes: int, heads: int, dropped: int) -> np.ndar
 
 
 @given(
-    **GRAPHS, heads=st.sampled_from([1, 3, 8]), width=st.sampled_from([1, 8]), dropped=st.sampled_from([0, 30000]),
+    rows=st.integers(0, 5), width=st.sampled_from([1, 4, 33]), first=st.integers(0, 70), seed=st.integers(0, 2**20),
+    elu=st.booleans(), dropped=st.sampled_from([0, 30000]), biased=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None, print_blob=True)
+def test_activation_and_its_gradient(rows, width, first, seed, elu, dropped, biased):
+    rng = np.random.default_rng(seed)
+    given_rows, bias = (rng.normal(size=each).astype(np.float32) * 3 for each in ((rows, width), width * biased))
+    activate(made := given_rows.copy(), read_only(bias), elu)
+    total = given_rows + bias if biased else given_rows
+    wanted = np.where(total > 0, total, np.expm1(np.minimum(total, 0, dtype=np.float64)) if elu else 0)
+    assert made == pytest.approx(wanted, abs=2e-7)
+    changes, words = rng.normal(size=made.shape).astype(np.float32), np.empty((width + 3) >> 2, np.uint64)
+    masks = np.ones_like(made)
+    if dropped:
+        fill_masks(np.arange(first, first + rows), dropped, np.uint64(seed), masks)
+    found = changes.copy()
+    back_through(found, read_only(made), elu, first, dropped, np.uint64(seed), words)
+    assert found == pytest.approx(changes * masks * np.where(made > 0, 1, made + 1 if elu else 0), abs=1e-6)
+
+
+def in_table(rows: np.ndarray, heads: int, precision: str) -> np.ndarray:
+    """Rows as `attend` reads them: published, each head in columns of its own."""
+    width = rows.shape[1] // heads
+    table = table_of(len(rows), heads * padded_width(width), DTYPES[precision], 8)
+    publish_rows(rows.reshape(-1, width), np.empty(0, np.float32), 0, table.reshape(-1, padded_width(width)))
+    return read_only(table)
+
+
+def bare(rows: np.ndarray, heads: int, width: int) -> np.ndarray:
+    """Rows without the columns that pad heads, which are 0."""
+    by_head = rows.reshape(len(rows), heads, -1)
+    assert not by_head[:, :, width:].any()
+    return by_head[:, :, :width].reshape(len(rows), -1)
+
+
+@given(
+    nodes=st.integers(1, 9), most=st.sampled_from([0, 3, 40, 200]), seed=st.integers(0, 2**20),
+    heads=st.sampled_from([1, 3, 8, 11]), width=st.sampled_from([1, 8, 41]), dropped=st.sampled_from([0, 30000]),
     precision=st.sampled_from(list(DTYPES)), spread=st.sampled_from([1.0, 40.0]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
@@ -150,19 +195,27 @@ def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, p
     starts, senders, counts = arcs_of(rng, nodes, most)
     arcs = counts + np.eye(nodes)
     given_rows = rng.normal(size=(nodes, heads * width)).astype(np.float32)
-    table = np.empty(given_rows.shape, DTYPES[precision])
-    publish_rows(given_rows, np.empty(0, np.float32), 0, table)
+    table, lanes = in_table(given_rows, heads, precision), lanes_of(heads)
     rows = given_rows if precision == "float32" else bfloat16(given_rows).astype(np.float32)
-    sending, receiving = (rng.normal(size=(nodes, heads)).astype(np.float32) * np.float32(spread) for _ in range(2))
+    sending, receiving = (np.zeros((nodes, lanes), np.float32) for _ in range(2))
+    for each in (sending, receiving):
+        each[:, :heads] = rng.normal(size=(nodes, heads)) * spread
     states = rng.integers(0, 2**63, nodes).astype(np.uint64)
-    out, also = np.empty_like(rows), np.empty_like(rows)
-    slopes, logs = np.empty((nodes, heads), np.float32), np.empty((nodes, heads), np.float32)
+    out, also = np.empty(table.shape, np.float32), np.empty(table.shape, np.float32)
+    slopes, logs = np.empty((nodes, lanes), np.float32), np.empty((nodes, lanes), np.float32)
     first = int(rng.integers(0, nodes))
     for low, high in ((0, first), (first, nodes)):
         attend(
-            read_only(table), sending, receiving[low:high], starts, senders, low, dropped, states[low:high],
+            table, sending, receiving[low:high], heads, starts, senders, low, dropped, states[low:high],
             out[low:high], also[low:high], slopes[low:high], logs[low:high],
         )  # fmt: skip
+    again = np.empty_like(out)
+    attend(
+        table, sending, receiving, heads, starts, senders, 0, dropped, states, again, also[:0], np.empty_like(slopes),
+        np.empty_like(logs),
+    )  # fmt: skip
+    assert (again == out).all()
+    out, also = bare(out, heads, width), bare(also, heads, width)
     keep = keep_of(states, nodes, heads, dropped).astype(np.float64)
 
     def dense(rows: np.ndarray, sending: np.ndarray, receiving: np.ndarray) -> np.ndarray:
@@ -171,31 +224,31 @@ def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, p
         by_head = rows.astype(np.float64).reshape(nodes, heads, width)
         return np.einsum("ijh,jhd->ihd", shares, by_head).reshape(nodes, -1)
 
-    assert out == pytest.approx(dense(rows, sending, receiving), abs=2e-4 * spread)
-    bare = np.empty_like(out)
-    attend(
-        read_only(table), sending, receiving, starts, senders, 0, dropped, states, bare, also[:0],
-        np.empty_like(slopes), np.empty_like(logs),
-    )  # fmt: skip
-    assert (bare == out).all()
-
+    scored = sending[:, :heads], receiving[:, :heads]
+    assert out == pytest.approx(dense(rows, *scored), abs=2e-4 * spread)
     gradient = rng.normal(size=rows.shape).astype(np.float32)
     if precision == "bfloat16":
         gradient = bfloat16(gradient).astype(np.float32)
-    published = np.empty(rows.shape, DTYPES[precision])
-    publish_rows(gradient, np.empty(0, np.float32), 0, published)
-    by_head = (nodes, heads, width)
-    products = (gradient * out).reshape(by_head).sum(2)
-    facts = np.concatenate([receiving, logs, products], 1)
-    back, scores = np.empty_like(rows), np.empty((nodes, heads), np.float32)
+    published = in_table(gradient, heads, precision)
+    products, tilted = np.empty((nodes, heads), np.float32), np.empty((nodes, heads), np.float32)
+    head_products(gradient, out, products)
+    head_products(gradient, also, tilted)
+    assert products == pytest.approx((gradient * out).reshape(nodes, heads, width).sum(2), abs=1e-4)
+    facts = np.zeros((nodes, 3, lanes), np.float32)
+    facts[:, 0], facts[:, 1], facts[:, 2, :heads] = receiving, logs, products
+    back, sums = np.empty(table.shape, np.float32), np.empty(table.shape, np.float32)
+    less = np.empty((nodes, lanes), np.float32)
     for low, high in ((0, first), (first, nodes)):
         attend_back(
-            read_only(published), facts, states, *turned(starts, senders), rows[low:high], sending[low:high], low,
-            dropped, back[low:high], scores[low:high],
+            published, facts.reshape(nodes, -1), heads, states, *turned(starts, senders), sending[low:high], low,
+            dropped, back[low:high], sums[low:high], less[low:high],
         )  # fmt: skip
-    of_receivers = (gradient * also).reshape(by_head).sum(2) - products * slopes
+    back, scores = bare(back, heads, width), np.empty((nodes, heads), np.float32)
+    head_products(rows, bare(sums, heads, width), scores)
+    scores -= less[:, :heads]
+    of_receivers = tilted - products * slopes[:, :heads]
     step = 1e-6
-    given_to = [rows.astype(np.float64), sending.astype(np.float64), receiving.astype(np.float64)]
+    given_to = [each.astype(np.float64) for each in (rows, *scored)]
     for place, found in enumerate((back, scores, of_receivers)):
         direction = rng.normal(size=found.shape)
         ahead, behind = list(given_to), list(given_to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,36 @@ def test_asynchrony_keeps_its_bounds(graph, sums, tmp_path, model, staleness):
     history = history_of(found)
     assert history["loss"][-1] < history["loss"][0]
     assert history["validation_accuracy"][-1] > 0.5
+
+
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
+def test_asynchrony_on_a_virtual_clock_repeats(graph, sums, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 12, "staleness": staleness, "clock": "virtual", "virtual_threads": 3}
+    one = trained(graph, sums, tmp_path / "one", **given)
+    again = trained(graph, sums, tmp_path / "again", cpu=3, **given)
+    for name in ("model.safetensors", "history.parquet", "timeline.parquet"):
+        assert one.local(name).read_bytes() == again.local(name).read_bytes()
+    rows = timeline_of(one)
+    assert not faults(rows, staleness)
+    assert max(row.epoch - row.oldest for row in rows) >= 1
+    assert {row.thread for row in rows} == {0, 1, 2}
+    for thread in range(3):
+        own = [row for row in rows if row.thread == thread]
+        assert all(a.end_s <= b.begin_s for a, b in itertools.pairwise(own))
+    fewer = trained(graph, sums, tmp_path / "fewer", **given | {"virtual_threads": 1})
+    assert max(row.end_s for row in timeline_of(fewer)) > max(row.end_s for row in rows)
+    assert weights_differ(fewer, one)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_synchronous_weights_are_the_same_on_a_virtual_clock(graph, sums, tmp_path, model):
+    real = trained(graph, sums, tmp_path / "real", epochs=4, model=model)
+    virtual = trained(graph, sums, tmp_path / "virtual", epochs=4, model=model, clock="virtual")
+    assert not weights_differ(real, virtual)
+
+
+def weights_differ(one: Dataset, other: Dataset) -> bool:
+    return one.local("model.safetensors").read_bytes() != other.local("model.safetensors").read_bytes()
 
 
 def test_asynchrony_ends_at_an_accuracy(graph, sums, tmp_path):

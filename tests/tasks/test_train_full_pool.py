@@ -22,9 +22,11 @@ from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.gnn import tensor_tasks
 from superworkflow.tasks.train_full import tensor_pool
 from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pool_size import PoolSize
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from tests.infra.engines.test_workers import members_of
 from tests.tasks import faulty_tensor_worker
@@ -99,7 +101,7 @@ def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu
     assert same(found, alone[model])
     assert not faults([TimelineRow(**row) for row in pq.read_table(found.local("timeline.parquet")).to_pylist()], 0)
     stats, rows = found.stats, pq.read_table(found.local("pool.parquet"))
-    tasks = GIVEN["epochs"] * GIVEN["intervals"] * 3 * 3
+    tasks = GIVEN["epochs"] * GIVEN["intervals"] * 3 * (3 if model == "gat" else 2)
     assert (stats["tensor.calls"], stats["tensor.undone"]) == (tasks, 0), log
     assert sum(rows["calls"].to_pylist()) == tasks
     assert rows["epoch"].to_pylist() == list(range(1, GIVEN["epochs"] + 1))
@@ -107,6 +109,43 @@ def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu
     assert not members_of(os.getpid())
     timeline_picture(pq.read_table(found.local("timeline.parquet")), tmp_path / "a.png", rows)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_two_products_in_one_call_are_those_of_two(is_sparse):
+    rng = np.random.default_rng(5)
+    dense = (rng.normal(size=(7, 12)) * (rng.random((7, 12)) < (0.03 if is_sparse else 1))).astype(np.float32)
+    inputs = tensor_tasks.arrays_of(as_inputs(dense) if is_sparse else dense)
+    shapes = {"linear.weight": (5, 12), "linear.bias": (5,)}, {"linear.weight": (3, 5), "linear.bias": (3,)}
+    first, second = ({name: rng.normal(size=size).astype(np.float32) for name, size in own.items()} for own in shapes)
+    shared, names = [*first.values(), *second.values()], [[*first], [*second]]
+
+    def facts(layer: int, back: bool, then: Any = None) -> Any:
+        return {
+            "layer": layer, "first": 3, "heads": 0, "gathers": layer > 0, "share": 20000, "state": 9 + layer,
+            "sparse": 12 if is_sparse and not layer else 0, "back": back, "inner": back and layer > 0, "elu": False,
+            "then": then, "weights": names,
+        }  # fmt: skip
+
+    forward = facts(0, False, facts(1, False))
+    rows, products = tensor_tasks.compute_call(forward, shared, inputs)
+    (made,) = tensor_tasks.compute(facts(0, False), first, inputs)
+    assert (rows == np.maximum(made + first["linear.bias"], 0)).all()
+    assert (products == tensor_tasks.compute(facts(1, False), second, [rows])[0]).all()
+    gradient = rng.normal(size=(7, 3)).astype(np.float32)
+    found = tensor_tasks.compute_call(facts(1, True, facts(0, True)), shared, [rows, gradient, *inputs])
+    matrix, change = tensor_tasks.compute(facts(1, True), second, [rows, gradient])
+    wanted = [matrix, *tensor_tasks.compute(facts(0, True), first, [*inputs, change])]
+    assert all((one == other).all() for one, other in zip(found, wanted, strict=True))
+
+
+@pytest.mark.usefixtures("patient")
+def test_fusion_changes_no_bit(inputs, alone, tmp_path, monkeypatch):
+    """Without it each product is a call of its own."""
+    monkeypatch.setitem(GIVEN, "fusion", False)
+    found, log = trained(inputs, tmp_path, "gcn", 2, 1)
+    assert same(found, alone["gcn"])
+    assert (found.stats["tensor.calls"], found.stats["tensor.undone"]) == (6 * 5 * 3 * 3, 0), log
 
 
 def test_a_worker_that_is_killed(inputs, alone, tmp_path, monkeypatch):
@@ -186,12 +225,15 @@ def test_an_http_endpoint(inputs, alone, tmp_path, monkeypatch):
     assert "403" in log
 
 
-def test_other_roles_are_refused(inputs, tmp_path):
+def test_other_roles_are_refused(inputs, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"workers of one role alone.*'graph'"):
         trained(inputs, tmp_path, "gcn", workers={"graph": {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}})
     small = {"tensor": {"count": 1, "most": 2, "cpu": 1, "memory": "144Mi"}}
     with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
         trained(inputs, tmp_path, "gcn", workers=small)
+    monkeypatch.setitem(GIVEN, "clock", "virtual")
+    with pytest.raises(UserError, match="virtual clock has no tensor workers"):
+        trained(inputs, tmp_path, "gcn", count=1)
 
 
 def test_the_size_of_the_pool_follows_the_queue_and_settles():

@@ -6,15 +6,17 @@ process with it is small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
+from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate, back_through
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import drop_rows
 from superworkflow.tasks.lib.gnn.whole_graph.sparse_kernels import drop_entries, multiply_rows, multiply_transposed
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -23,6 +25,8 @@ LayerWeights = Mapping[str, Rows]
 """Weights, or their gradients, by name within the layer."""
 MATRIX, BIAS, OF_SENDERS, OF_RECEIVERS = "linear.weight", "bias", "of_senders", "of_receivers"
 LINEAR_BIAS = "linear.bias"
+_BLOCK = 512
+"""Rows that are dropped and multiplied at a time."""
 
 
 class SparseRows(NamedTuple):
@@ -56,12 +60,13 @@ class TensorFacts(TypedDict):
         layer: number of the layer.
         first: vertex of the first row.
         heads: of GAT, 0 for GCN.
-        gathers: the result is gathered over neighbours afterwards; else the layer's bias is added to it.
+        gathers: the result is gathered over neighbours afterwards; else the gradient of the layer's bias is made.
         share, state: dropout of the rows that are read, see `RowDropout`.
         sparse: columns of the rows that are read, if they are sparse; else 0.
         back: gradients are made.
         inner: the gradient of the rows is one of them.
         elu: rows were activated by ELU, else by ReLU.
+        then: facts of the task that follows at once on what this one made, if there is one; see `compute_call`.
     """
 
     layer: int
@@ -74,6 +79,7 @@ class TensorFacts(TypedDict):
     back: bool
     inner: bool
     elu: bool
+    then: TensorFacts | None
 
 
 def arrays_of(values: Inputs) -> list[NDArray[Any]]:
@@ -97,30 +103,33 @@ def compute(facts: TensorFacts, weights: LayerWeights, arrays: Sequence[NDArray[
     if facts["sparse"]:
         values = SparseRows(arrays[0], arrays[1], arrays[2], facts["sparse"])
     dropout, first = RowDropout(facts["share"], facts["state"]), facts["first"]
-    dropped = drop_inputs(values, first, dropout)
     if not facts["back"]:
-        made = product(dropped, weights[MATRIX])
-        if not facts["gathers"]:
-            made = made + weights[LINEAR_BIAS]
+        made = dropped_product(values, first, dropout, weights[MATRIX])
         if not facts["heads"]:
             return [made]
-        by_head = made.reshape(len(made), facts["heads"], -1)
-        return [made, *((by_head * weights[name]).sum(-1) for name in (OF_SENDERS, OF_RECEIVERS))]
+        return [made, *(made @ by_head(weights[name]) for name in (OF_SENDERS, OF_RECEIVERS))]
     gradient = arrays[-1]
-    found = [matrix_gradient(gradient, dropped)]
+    found = [matrix_gradient(gradient, values, first, dropout)]
     if not facts["gathers"]:
         found.append(gradient.sum(0))
     if facts["inner"]:
         assert not isinstance(values, SparseRows)
-        change = drop_dense(gradient @ weights[MATRIX], first, dropout)
-        found.append(change * np.where(values > 0, np.float32(1), values + 1 if facts["elu"] else np.float32(0)))
+        change, words = gradient @ weights[MATRIX], _words(values)
+        back_through(change, read_only(values), facts["elu"], first, dropout.share, dropout.word, words)
+        found.append(change)
     return found
 
 
-def drop_inputs(values: Inputs, first: int, dropout: RowDropout) -> Inputs:
-    """Rows after dropout, a function of (state, vertex, column), whether they are sparse or not."""
-    if not isinstance(values, SparseRows):
-        return drop_dense(values, first, dropout)
+def by_head(vectors: Rows) -> Rows:
+    """A matrix [heads x d, heads] with a vector of each head [heads, d] in its own rows and column."""
+    heads, width = vectors.shape
+    found = np.zeros((heads, width, heads), np.float32)
+    found[range(heads), :, range(heads)] = vectors
+    return found.reshape(heads * width, heads)
+
+
+def drop_sparse(values: SparseRows, first: int, dropout: RowDropout) -> SparseRows:
+    """Sparse rows after the dropout that dense ones have."""
     if not dropout.share:
         return values
     out = np.empty(len(values.values), np.float32)
@@ -129,29 +138,45 @@ def drop_inputs(values: Inputs, first: int, dropout: RowDropout) -> Inputs:
 
 
 def drop_dense(values: NDArray[Any], first: int, dropout: RowDropout) -> Rows:
-    """Dense rows after dropout, or their gradients; a copy if something is dropped."""
+    """Dense rows after dropout; a copy if something is dropped."""
     if not dropout.share:
         return np.asarray(values, np.float32)
-    out, words = np.empty(values.shape, np.float32), np.empty((values.shape[1] + 3) >> 2, np.uint64)
-    drop_rows(as_read(values), first, dropout.share, dropout.word, words, out)
+    out = np.empty(values.shape, np.float32)
+    drop_rows(as_read(values), first, dropout.share, dropout.word, _words(values), out)
     return out
 
 
-def product(values: Inputs, matrix: Rows) -> Rows:
-    """Rows times the transpose of a matrix [width of the result, width of the rows]."""
+def _words(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Room for the random words of a row."""
+    return np.empty((values.shape[1] + 3) >> 2, np.uint64)
+
+
+def _blocks(values: NDArray[Any]) -> Iterator[slice]:
+    """Parts of rows that are still in a cache when they are multiplied after dropout."""
+    return (slice(begin, begin + _BLOCK) for begin in range(0, len(values), _BLOCK))
+
+
+def dropped_product(values: Inputs, first: int, dropout: RowDropout, matrix: Rows) -> Rows:
+    """Rows after dropout times the transpose of a matrix [width of the result, width of the rows]."""
     if not isinstance(values, SparseRows):
-        made: Rows = values @ matrix.T
+        made, turned = np.empty((len(values), len(matrix)), np.float32), np.ascontiguousarray(matrix.T)
+        for own in _blocks(values):
+            np.matmul(drop_dense(values[own], first + own.start, dropout), turned, out=made[own])
         return made
+    values = drop_sparse(values, first, dropout)
     out = np.empty((len(values.starts) - 1, len(matrix)), np.float32)
     multiply_rows(values.starts, values.columns, values.values, np.ascontiguousarray(matrix.T), out)
     return out
 
 
-def matrix_gradient(gradient: Rows, values: Inputs) -> Rows:
-    """Gradient of the matrix of `product` by that of its result."""
+def matrix_gradient(gradient: Rows, values: Inputs, first: int, dropout: RowDropout) -> Rows:
+    """Gradient of the matrix of `dropped_product` by that of its result."""
     if not isinstance(values, SparseRows):
-        made: Rows = gradient.T @ values
+        made = np.zeros((gradient.shape[1], values.shape[1]), np.float32)
+        for own in _blocks(values):
+            made += gradient[own].T @ drop_dense(values[own], first + own.start, dropout)
         return made
+    values = drop_sparse(values, first, dropout)
     out = np.empty((values.width, gradient.shape[1]), np.float32)
     multiply_transposed(values.starts, values.columns, values.values, np.ascontiguousarray(gradient), out)
     return np.ascontiguousarray(out.T)
@@ -167,7 +192,7 @@ def prepare(worker: Any, facts: TensorFacts) -> None:
     }  # fmt: skip
     sparse = SparseRows(np.arange(3), np.zeros(2, np.int32), np.ones(2, np.float32), 4)
     for values in (rows, sparse) if facts["sparse"] else (rows,):
-        given: TensorFacts = {**facts, "sparse": 4 if values is sparse else 0, "inner": values is rows}
+        given: TensorFacts = {**facts, "then": None, "sparse": 4 if values is sparse else 0, "inner": values is rows}
         for back in (False, True):
             given["back"] = back
             more = [np.ones((2, heads), np.float32)] if back else []
@@ -177,14 +202,26 @@ def prepare(worker: Any, facts: TensorFacts) -> None:
 def compute_call(
     facts: Mapping[str, Any], shared: Sequence[NDArray[Any]], arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:  # fmt: skip
-    """Execute a task as a tensor worker does.
+    """Execute a task as a tensor worker does, and the one that follows it without a gather between them.
 
     Args:
         facts: `TensorFacts`, and `weights`, names of all `shared` arrays, a list for each layer.
         shared: weights of all layers.
-        arrays: see `compute`.
+        arrays: see `compute`; backwards, then the rows that the task that follows reads.
+
+    Returns:
+        As `compute`. If another follows, forwards the rows that it read and what it returned; backwards the gradient
+        of the matrix, and what it returned.
     """
-    names = facts["weights"]
-    skipped = sum(map(len, names[: facts["layer"]]))
-    own = names[facts["layer"]]
-    return compute(facts, dict(zip(own, shared[skipped : skipped + len(own)], strict=True)), arrays)  # type: ignore[arg-type]
+    names, given = facts["weights"], iter(shared)
+    layers = [{name: next(given) for name in each} for each in names]
+    own, then = layers[facts["layer"]], facts["then"]
+    if then is None:
+        return compute(facts, own, arrays)  # type: ignore[arg-type]
+    further = layers[then["layer"]]
+    if facts["back"]:
+        matrix, change = compute(facts, own, arrays[:2])  # type: ignore[arg-type]
+        return [matrix, *compute(then, further, [*arrays[2:], change])]
+    (made,) = compute(facts, own, arrays)  # type: ignore[arg-type]
+    activate(made, read_only(own[LINEAR_BIAS]), facts["elu"])
+    return [made, *compute(then, further, [made])]

@@ -1,4 +1,4 @@
-"""Sums of 16, 32 or 64 float32 side by side, which a kernel holds in registers over a loop.
+"""Sums of 8, 16, 32 or 64 float32 side by side, which a kernel holds in registers over a loop.
 
 LLVM keeps the row of an array that a loop adds to in memory, and reads and writes it again for each arc. These values
 are vectors: it splits them into as many registers as the processor needs. Additions are in the order in which they are
@@ -19,7 +19,9 @@ from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 from superworkflow.tasks.lib.kernels.prefetch import SECOND, hint
 
 LEAST = 16
-"""Columns of the narrowest sum: rows that are read have a multiple of it."""
+"""Columns of the narrowest sum of rows: rows that are read have a multiple of it."""
+GROUP = 8
+"""Columns that `plus_scaled` multiplies with one factor."""
 _LINE_BYTES = 64
 _SHORT, _WORD = ir.IntType(16), ir.IntType(32)
 _check: Any = cgutils.do_boundscheck
@@ -49,7 +51,7 @@ def _zeros(count: int) -> Any:
     return kernel_intrinsic(typed)
 
 
-zeros16, zeros32, zeros64 = _zeros(16), _zeros(32), _zeros(64)
+zeros8, zeros16, zeros32, zeros64 = _zeros(8), _zeros(16), _zeros(32), _zeros(64)
 
 
 def _place(context: Any, builder: Any, flat_type: Any, flat: Any, first: Any, count: int) -> Any:
@@ -63,6 +65,23 @@ def _place(context: Any, builder: Any, flat_type: Any, flat: Any, first: Any, co
     return builder.gep(view.data, [first])
 
 
+def _loaded(context: Any, builder: Any, flat_type: Any, flat: Any, first: Any, count: int) -> Any:
+    """The `count` numbers of a flat array from the first on, float32 or the bits of bfloat16."""
+    pointer, vector = _place(context, builder, flat_type, flat, first, count), ir.VectorType(ir.FloatType(), count)
+    if not isinstance(flat_type.dtype, types.Integer):
+        return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
+    shorts, words = ir.VectorType(_SHORT, count), ir.VectorType(_WORD, count)
+    bits = builder.zext(builder.load(builder.bitcast(pointer, shorts.as_pointer()), align=2), words)
+    return builder.bitcast(builder.shl(bits, ir.Constant(words, [16] * count)), vector)
+
+
+def _spread(builder: Any, value: Any, count: int) -> Any:
+    """A number in each of `count` lanes."""
+    undefined = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
+    one = builder.insert_element(undefined, value, _WORD(0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_WORD, count), [0] * count))
+
+
 @kernel_intrinsic
 def plus_row(typing_context: Any, total: Any, flat: Any, first: Any) -> Any:
     """``plus_row(total, flat, first)``: total + the numbers of a flat array from `first` on, float32 or the bits of
@@ -70,15 +89,56 @@ def plus_row(typing_context: Any, total: Any, flat: Any, first: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         before, array, place = arguments
-        vector, count = before.type, total.count
-        pointer = _place(context, builder, flat, array, place, count)
-        if not isinstance(flat.dtype, types.Integer):
-            values = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
-        else:
-            shorts, words = ir.VectorType(_SHORT, count), ir.VectorType(_WORD, count)
-            bits = builder.zext(builder.load(builder.bitcast(pointer, shorts.as_pointer()), align=2), words)
-            values = builder.bitcast(builder.shl(bits, ir.Constant(words, [16] * count)), vector)
-        return builder.fadd(before, values)
+        return builder.fadd(before, _loaded(context, builder, flat, array, place, total.count))
+
+    return total(total, flat, types.uint64), generate
+
+
+@kernel_intrinsic
+def plus_product(typing_context: Any, total: Any, one: Any, first: Any, other: Any, place: Any) -> Any:
+    """``plus_product(total, one, first, other, place)``: total + the product of the numbers of two flat arrays."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        before, left, left_place, right, right_place = arguments
+        values = _loaded(context, builder, one, left, left_place, total.count)
+        others = _loaded(context, builder, other, right, right_place, total.count)
+        return builder.fadd(before, builder.fmul(values, others))
+
+    return total(total, one, types.uint64, other, types.uint64), generate
+
+
+@kernel_intrinsic
+def plus_scaled(typing_context: Any, total: Any, factors: Any, begin: Any, step: Any, flat: Any, first: Any) -> Any:
+    """``plus_scaled(total, factors, begin, step, flat, first)``: total + the numbers of a flat array from `first` on,
+    each `GROUP` times a factor, those at `begin`, `begin` + `step`, … of a flat float32 array."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        before, weights, position, stride, array, place = arguments
+        values, many = _loaded(context, builder, flat, array, place, total.count), None
+        for group in range(total.count // GROUP):
+            if group:
+                position = builder.add(position, stride)
+            pointer = _place(context, builder, factors, weights, position, 1)
+            one = _spread(builder, builder.load(pointer), GROUP * max(1, group))
+            if many is None:
+                many = one
+                continue
+            lanes = ir.Constant(ir.VectorType(_WORD, GROUP * (group + 1)), [*range(GROUP * (group + 1))])
+            many = builder.shuffle_vector(many, one, lanes)
+        return builder.fadd(before, builder.fmul(values, many))
+
+    return total(total, factors, types.uint64, types.uint64, flat, types.uint64), generate
+
+
+@kernel_intrinsic
+def highest(typing_context: Any, total: Any, flat: Any, first: Any) -> Any:
+    """``highest(total, flat, first)``: in each lane the higher of total and the number of a flat array; total where
+    that is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        before, array, place = arguments
+        values = _loaded(context, builder, flat, array, place, total.count)
+        return builder.select(builder.fcmp_ordered(">", values, before), values, before)
 
     return total(total, flat, types.uint64), generate
 
@@ -103,9 +163,7 @@ def put_row(typing_context: Any, total: Any, factor: Any, flat: Any, first: Any)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, factor, array, place = arguments
-        one = builder.insert_element(ir.Constant(value.type, ir.Undefined), factor, _WORD(0))
-        lanes = ir.Constant(ir.VectorType(_WORD, total.count), [0] * total.count)
-        factors = builder.shuffle_vector(one, ir.Constant(value.type, ir.Undefined), lanes)
+        factors = _spread(builder, factor, total.count)
         pointer = _place(context, builder, flat, array, place, total.count)
         builder.store(builder.fmul(value, factors), builder.bitcast(pointer, value.type.as_pointer()), align=4)
         return context.get_dummy_value()
@@ -113,10 +171,10 @@ def put_row(typing_context: Any, total: Any, factor: Any, flat: Any, first: Any)
     return types.void(total, types.float32, flat, types.uint64), generate
 
 
-def table_of(rows: int, width: int, dtype: Any) -> NDArray[Any]:
-    """A table of zeros [rows, width rounded up to a multiple of `LEAST`], whose rows begin at cache lines if they are
-    as long as some."""
-    padded, size = -(-width // LEAST) * LEAST, np.dtype(dtype).itemsize
+def table_of(rows: int, width: int, dtype: Any, multiple: int = LEAST) -> NDArray[Any]:
+    """A table of zeros [rows, width rounded up to this multiple], whose rows begin at cache lines if they are as long
+    as some."""
+    padded, size = -(-width // multiple) * multiple, np.dtype(dtype).itemsize
     room = np.zeros(rows * padded + _LINE_BYTES // size, dtype)
     first = -room.ctypes.data % _LINE_BYTES // size
     return room[first : first + rows * padded].reshape(rows, padded)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -24,6 +25,7 @@ from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.lib.vertex.program import Sync
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
 from superworkflow.tasks.score_ratings import STAGE as SCORE
 from tests.tasks.index_helpers import run_stage
@@ -155,9 +157,28 @@ def test_a_verified_run(tmp_path: Path) -> None:
 
 
 def test_equal_ratings(tmp_path: Path) -> None:
+    """They have no deviation by which they could be divided."""
     rows = [(str(u), str(i), 4.0) for u in range(20) for i in range(6)]
-    _, figures = scored(rows, rows[:9], tmp_path / "r", factors=2, max_steps=40, burn_in=10, draws=10)
-    assert figures.stats["metrics.rmse@test"] < 0.2
+    values, _ = scored(rows, rows[:9], tmp_path / "r", factors=2, max_steps=40, burn_in=10, draws=10)
+    factor = values.array("factor-00000.npy")
+    items = factor[:, 0] == 1
+    products = factor[~items] @ factor[items].T
+    assert products.shape == (20, 6)
+    np.testing.assert_allclose(products, 4, atol=0.5)
+
+
+def test_the_model_predicts_and_recommends(tmp_path: Path) -> None:
+    """Users like items of their own parity, which is what the model says of pairs that nobody has rated."""
+    rows = [(str(u), str(i), 5.0 - 4 * ((u + i) % 2)) for u in range(30) for i in range(20) if u != i]
+    scored(rows, rows[:9], tmp_path / "r", factors=2, max_steps=60, burn_in=20, draws=20)
+    model = load(tmp_path / "r" / "published")
+    questions = pd.DataFrame([{"user": "3", "item": "3"}, {"user": "3", "item": "8"}, {"user": "3", "item": "77"}])
+    found = model.predict(questions, {"task": "rating"})
+    assert found["rating"][0] > 4
+    assert found["rating"][1] < 2
+    assert "node '77' is not among" in found["error"][2]
+    best = model.predict(pd.DataFrame({"user": ["4"]}), {"task": "recommendations", "k": 1})
+    assert best["items"][0] == ["4"]
 
 
 def test_what_is_refused() -> None:

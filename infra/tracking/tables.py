@@ -49,7 +49,7 @@ def copy_database(uri: str) -> bool:
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(Location.of(database)):
-            return database.exists() or _copy_tables(database)
+            return database.exists() or _copy_tables(database, with_experiments=True)
     except OSError:  # MLflow says what is wrong
         return False
 
@@ -99,7 +99,7 @@ def _kept_tables() -> Path | None:
     return None if folder is None else folder / "tables" / f"mlflow-{version('mlflow')}.db"
 
 
-def _copy_tables(database: Path) -> bool:
+def _copy_tables(database: Path, with_experiments: bool = False) -> bool:
     """Begin a database with tables that were kept; False if there are none, or others may have written them."""
     kept, partial = _kept_tables(), database.with_name(f".{database.name}.partial")
     if kept is None:
@@ -110,7 +110,7 @@ def _copy_tables(database: Path) -> bool:
         shutil.copyfile(kept, partial, follow_symlinks=False)
         with contextlib.closing(sqlite3.connect(partial)) as copy:
             whole = copy.execute("PRAGMA quick_check").fetchall() == [("ok",)]
-            if whole and has_schema(copy):
+            if whole and with_experiments and (whole := has_schema(copy)):
                 _add_experiments(copy, database)
         if whole:
             partial.replace(database)

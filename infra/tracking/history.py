@@ -103,7 +103,7 @@ def recorded_runs(uri: str, limit: int = 50, which: RunFilter | None = None) -> 
     try:
         found: Iterator[RecordedRun]
         if database is not None and can_read(database) and not has_dead(database):
-            found = map(recorded_run, read_runs(database, limit, which))
+            found = map(recorded_run, read_runs(database, limit, which, limit))
         else:
             found = _read_by_mlflow(uri, limit, which)
         return list(islice(found, limit))

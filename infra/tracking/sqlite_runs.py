@@ -88,22 +88,23 @@ def has_dead(database: Path) -> bool:
     return any(BEAT in each and is_dead(each) for each in tags.values())
 
 
-def read_runs(database: Path, limit: int, which: RunFilter) -> Iterator[Any]:
+def read_runs(database: Path, first: int, which: RunFilter, most: int | None = None) -> Iterator[Any]:
     """Runs that pass the filter, newest first, with the attributes of MLflow's `Run` that `recorded_run` reads.
 
     Args:
         database: of a schema that `can_read`.
-        limit: the most that will be taken.
+        first: how many will be taken at first.
         which: only these.
+        most: how many will be taken in all; None for all that there are.
 
     Raises:
         sqlite3.Error: it cannot be read.
     """
-    size = _PAGE if which else min(limit, _PAGE)
+    size = _PAGE if which else min(first, _PAGE)
     with _open(database) as connection:
         # At once: while a query has further rows, nobody can write.
-        given = (SUPERWORKFLOW_TAG, EXPERIMENT, -1 if which else limit)
-        rows = connection.execute(_RUNS, given).fetchall()
+        newest = -1 if which or most is None else most
+        rows = connection.execute(_RUNS, (SUPERWORKFLOW_TAG, EXPERIMENT, newest)).fetchall()
         for begin in range(0, len(rows), size):
             page = rows[begin : begin + size]
             tags = _by_run(connection, _TAGS, [row[0] for row in page])

@@ -106,7 +106,7 @@ def packed(values: Any) -> dict[str, str]:
     import numpy as np  # commands declare panels, and draw none
 
     array = np.asarray(values)
-    if array.dtype.kind in "iub" or array.size == 0:
+    if array.dtype.kind in "iub":
         kind = "i4" if array.size == 0 or np.abs(array).max() < 2**31 else "f8"
     else:
         kind = "f8" if array.dtype == np.float64 and array.size < 10_000 else "f4"
@@ -138,8 +138,10 @@ def points(
     note: str = "",
 ) -> Part:
     """Named points in the plane: to zoom, to search by name, with their neighbours."""
+    import numpy as np
+
     content: dict[str, Any] = {
-        "x": packed(x.astype("f4")), "y": packed(y.astype("f4")), "names": list(names),
+        "x": packed(np.asarray(x, np.float32)), "y": packed(np.asarray(y, np.float32)), "names": list(names),
         "colourings": [_colouring(each) for each in colourings],
     }  # fmt: skip
     if links is not None:
@@ -148,10 +150,12 @@ def points(
 
 
 def _colouring(given: Colouring) -> dict[str, Any]:
+    import numpy as np
+
     if given.values is not None:
-        return {"name": given.name, "values": packed(given.values.astype("f4"))}
-    codes = packed(() if given.codes is None else given.codes)
-    return {"name": given.name, "kinds": list(given.kinds), "codes": codes}
+        return {"name": given.name, "values": packed(np.asarray(given.values, np.float32))}
+    codes = given.codes if given.codes is not None else np.zeros(0, np.int64)
+    return {"name": given.name, "kinds": list(given.kinds), "codes": packed(codes)}
 
 
 def panel_document(panel: Panel, parts: Sequence[Part]) -> dict[str, Any]:

@@ -85,10 +85,8 @@ def open_tracker(uri: str, parent: str | None = None) -> RunTracker:
     Raises:
         UserError: the database or server cannot be reached, or does not fit.
     """
-    found = SqliteTracker.open(uri, parent)
-    if found is None and copy_database(uri):
-        found = SqliteTracker.open(uri, parent)
-    if found is not None:
+    copy_database(uri)
+    if (found := SqliteTracker.open(uri, parent)) is not None:
         return found
     from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 

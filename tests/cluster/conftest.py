@@ -170,6 +170,11 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def open_to_pods(folder: Path | str) -> None:
+    """Let pods, whose user is another, write into the same folders."""
+    subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
+
+
 Settings = Callable[..., KubernetesSettings]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
@@ -26,7 +25,7 @@ from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.generators.mag import generate_mag
-from tests.cluster.conftest import Cluster, Settings
+from tests.cluster.conftest import Cluster, Settings, open_to_pods
 from tests.cluster.spark import placement, running
 from tests.infra.launch.kubernetes.pod_security import violations
 from tests.spark import needs_spark
@@ -61,13 +60,8 @@ def in_process(shared_folder: Path) -> dict[str, Dataset]:
         call = _real(stage, params, made, f"{store}/{stage}/{'1' * 32}")
         ProcessLauncher().launch(call, _ignore)
         made[stage] = Dataset.open(Location.of(call.output))
-    _open(store)
+    open_to_pods(store)
     return made
-
-
-def _open(folder: Path | str) -> None:
-    """Let pods, whose user is another, write into the same folders."""
-    subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
 
 
 _DIGITS = {"spark": "24", "dask": "56"}
@@ -141,7 +135,7 @@ def test_from_tables_to_records(engine: str, members: Members, shared_folder: Pa
         })  # fmt: skip
         here = replace(call, output=f"{there[:-1]}1", placement=Placement(resources=Resources(cpu=1)))
         ProcessLauncher().launch(here, _ignore)
-        _open(store)
+        open_to_pods(store)
         KubernetesLauncher(members(engine)).launch(call, _ignore)
         made[stage] = Dataset.open(Location.of(here.output))
         assert Dataset.open(Location.of(there)).manifest.files == made[stage].manifest.files
@@ -166,7 +160,7 @@ def test_files_survive_the_loss_of_an_executor(
         stage, params, in_process, f"{folder}/{_DIGITS[engine][1] * 32}", placement(memory="1Gi", engine=engine)
     )
     ProcessLauncher().launch(here, _ignore)
-    _open(folder)
+    open_to_pods(folder)
     shards = len(_shards(Path(here.output)))
     launched: list[Any] = []
     thread = threading.Thread(

@@ -85,7 +85,7 @@ def rmse(total: float, vertices: int, arcs: int) -> float:
 
 PROGRAM = VertexProgram(
     name="als", fields={"side": "int32", "factor": ("float32", "factors")}, init=init, update=update, params=AlsParams,
-    graph_fields=("side",), finish=lambda fields, params: {"factor": fields["factor"]},
+    graph_fields=("side",), signed=True, finish=lambda fields, params: {"factor": fields["factor"]},
     syncs={"rmse": Sync(squared_error, finalize=rmse)},
     help="factors of users and items from ratings, by alternating least squares",
 )  # fmt: skip

@@ -205,7 +205,7 @@ PROGRAM = VertexProgram(
         "side": "int32", "factor": ("float32", "factors"), "drawn": ("float32", "draws*factors"), "mean": "float64",
         "deviation": "float64",
     },
-    init=init, update=update, params=BptfParams, graph_fields=("side",), finish=finish,
+    init=init, update=update, params=BptfParams, graph_fields=("side",), signed=True, finish=finish,
     syncs={
         "model": Sync(statistics, finalize=draw_model, length=_sums, size=lambda sizes: _sums(sizes) - 2),
         "rmse": Sync(squared_error, finalize=rmse),

@@ -79,9 +79,10 @@ class IndexParams(StageParams):
         "file without a header has exactly three columns and the third holds numbers. Unix times and numbers with "
         "leading zeros are no weights.",
     )
-    negative: Literal["error", "drop", "absolute"] = Field(
+    negative: Literal["error", "drop", "absolute", "keep"] = Field(
         default="error",
-        description="Rows with negative weights: error refuses them, drop leaves them out, absolute drops the sign.",
+        description="Rows with negative weights: error refuses them, drop leaves them out, absolute drops the sign. "
+        "keep takes them and 0, as als and bptf do, whose weights are ratings; walks and other programs refuse them.",
     )
     missing: Literal["auto", "error", "drop", "keep"] = Field(
         default="auto",

@@ -198,7 +198,7 @@ def _suits_kernels(job: StageRun[IndexParams], files: Sequence[EdgeFile]) -> boo
 def _encode(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -> Encoder:
     size, before, dialect = _size(files), 0, files[0].dialect
     try:
-        plain = dialect.negative == "error" or not dialect.weighted
+        plain = dialect.negative in ("error", "keep") or not dialect.weighted
         if dialect.kind != "parquet" and plain and not dialect.reads_times:
             encoder = Encoder(job.threads, dialect.weighted)
             for path, each, name in files:
@@ -216,7 +216,8 @@ def _encode(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) -
     except NeedsReader:
         pass
     except (BadRow, pa.ArrowInvalid):
-        raise bad_row(files, where) from None
+        if dialect.negative != "keep":  # else the kernels know no number of either sign
+            raise bad_row(files, where) from None
     return _encode_parquet(job, files, where) if dialect.kind == "parquet" else _encode_rows(job, files, where)
 
 

@@ -18,9 +18,12 @@ class TwoSetsParams(IndexParams):
 
 
 class RatingsParams(TwoSetsParams):
-    """Parameters of the index stage for ratings: each row has one, and no user rates an item twice."""
+    """Parameters of the index stage for ratings: each row has one, of either sign, and no user rates an item twice."""
 
     weighted: Literal["auto"] | bool = Field(default=True, description=_FIELDS["weighted"].description)
     duplicates: Literal["sum", "max", "min", "error"] = Field(
         default="error", description=_FIELDS["duplicates"].description
+    )
+    negative: Literal["error", "drop", "absolute", "keep"] = Field(
+        default="keep", description=_FIELDS["negative"].description
     )

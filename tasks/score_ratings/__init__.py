@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
-from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.index.two_sets import RatingsParams
 
 METHODS = ("", "mean_", "item_mean_")
 _PROCESS_BYTES = 250 << 20
 _START_S = 0.8
 
 
-def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: RatingsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The held-out rows, the factors and the graph's nodes are in memory."""
     vertices, rows = (
         int(inputs.get("graph", {}).get("vertices") or 0),
@@ -38,7 +38,7 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="score_ratings",
-    params=IndexParams,
+    params=RatingsParams,
     params_of=("index",),
     inputs={
         "graph": Input("index dataset of ratings"),

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.index.two_sets import RatingsParams
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files, text_rows_of
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow
@@ -23,7 +23,7 @@ _BLOCK = 1 << 18
 """Rows that are predicted in one go."""
 
 
-def run(job: StageRun[IndexParams]) -> Output:
+def run(job: StageRun[RatingsParams]) -> Output:
     """Predict and compare; see `tasks.score_ratings`.
 
     Raises:
@@ -69,7 +69,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     return Output(rows=len(table), stats={"rows": len(table), "unknown_rows": unknown}, metrics=metrics)
 
 
-def _rows(job: StageRun[IndexParams]) -> Iterator[pa.Table]:
+def _rows(job: StageRun[RatingsParams]) -> Iterator[pa.Table]:
     """Held-out ratings with names as the graph has them."""
     source, stats = job.sources["test"], job.inputs["graph"].stats
     if not stats.get("weighted") or not stats.get("bipartite"):
@@ -88,7 +88,7 @@ def _rows(job: StageRun[IndexParams]) -> Iterator[pa.Table]:
         raise bad_row(files, source.uri, "" if isinstance(error, BadRow) else str(error)) from None
 
 
-def _parsed(job: StageRun[IndexParams], files: Any) -> Iterator[Any]:
+def _parsed(job: StageRun[RatingsParams], files: Any) -> Iterator[Any]:
     if files[0].dialect.kind != "parquet":
         yield from text_rows_of(files)
         return

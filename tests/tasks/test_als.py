@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.flows.ratings import READ
@@ -18,10 +21,12 @@ from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
 from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.pagerank import STAGE as PAGERANK
 from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
 from superworkflow.tasks.publish_latent_factors.model import card
 from superworkflow.tasks.score_ratings import STAGE as SCORE
+from superworkflow.tasks.walk import STAGE as WALK
 from tests.tasks.index_helpers import run_stage
 
 FACTORS, LAMBDA = 3, 0.07
@@ -138,9 +143,6 @@ def test_figures_on_held_out_ratings(
 def test_held_out_ratings_as_parquet(
     graph: tuple[Dataset, Dataset], values: Dataset, rows: Rows, tmp_path: Path
 ) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns = list(zip(*rows[:200], strict=True))
     pq.write_table(pa.table(list(map(pa.array, columns)), ["user", "item", "rating"]), tmp_path / "t.parquet")
     names = (str(tmp_path / "t.parquet"), write(rows[:200], tmp_path / "t.csv"))
@@ -149,6 +151,42 @@ def test_held_out_ratings_as_parquet(
         for i, name in enumerate(names)
     ]
     assert scored[0].stats["metrics.rmse@test"] == scored[1].stats["metrics.rmse@test"]
+
+
+def signed(rows: Rows) -> Rows:
+    """Ratings -2 to 3, so also 0, of the same order."""
+    return [(u, i, 2 * r - 4.0 if r < 2 else r - 2) for u, i, r in rows]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "relational"])
+@pytest.mark.parametrize("form", ["r.csv", "timed.csv", "r.parquet"])
+def test_ratings_of_either_sign(rows: Rows, tmp_path: Path, form: str, engine: str) -> None:
+    """They are weights as they are, whatever reads them; other programs and walks refuse them."""
+    given, path = signed(rows[:3_000]), tmp_path / form
+    table = pa.table(list(map(pa.array, zip(*given, strict=True))), ["user", "item", "rating"])
+    if form == "timed.csv":
+        table = table.append_column("time", pa.array(range(1_600_000_000, 1_600_000_000 + len(table))))
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        csv.write_csv(table, path)
+    params = {"engine": engine} | ({"from_time": "1600000000"} if form == "timed.csv" else {})
+    graph = run_stage(READ, params | {"negative": "keep"}, {"edges": str(path)}, tmp_path / "graph")
+    weights = np.sort(graph.array("weights.npy"))
+    np.testing.assert_array_equal(weights, np.sort(np.repeat(np.float32([r for *_, r in given]), 2)))
+    assert weights[0] < 0 < weights[-1]
+    assert (weights == 0).any()
+    coloured = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colours")
+    found = run_als((graph, coloured), tmp_path / "als", max_steps=2)
+    users, items = tables(graph, found, tmp_path / "p")
+    np.testing.assert_allclose(items, solved(given, users, 40, 1), atol=1e-5)
+    inputs = {"graph": graph.uri, "values": found.uri, "test": str(path)}
+    scored = run_stage(SCORE, {"negative": "keep"}, inputs, tmp_path / "score")
+    assert scored.stats["metrics.rmse@test"] < scored.stats["metrics.mean_rmse@test"]
+    with pytest.raises(UserError, match=r"weights\.npy.*positive and finite"):
+        run_stage(WALK, {}, {"graph": graph.uri}, tmp_path / "walks")
+    with pytest.raises(UserError, match=r"weights\.npy.*positive and finite"):
+        run_stage(PAGERANK, {}, {"graph": graph.uri, "colours": coloured.uri}, tmp_path / "ranks")
 
 
 def test_the_model_predicts_and_recommends(

@@ -173,12 +173,15 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
             "the weight is not a positive number", where=place, value=row[weight],
             remedy="Weights must be above 0 and finite; set index.weighted to false to ignore them, or index.negative "
             "to drop or absolute if they are negative",
+        ) if dialect.negative != "keep" else UserError(
+            "the rating is not a number", where=place, value=row[weight], remedy="Ratings must be finite: correct or "
+            "remove the row, or name the column of ratings with index.weight",
         )  # fmt: skip
     return None
 
 
 def _is_weight(value: Any, negative: str) -> bool:
-    if negative != "error" and re.match(r"[ \t]*-", str(value)):
+    if negative in ("drop", "absolute") and re.match(r"[ \t]*-", str(value)):
         if negative == "drop":
             return True
         value = value.replace("-", "", 1) if isinstance(value, str) else -value
@@ -189,7 +192,7 @@ def _is_weight(value: Any, negative: str) -> bool:
             number = np.float32(value)
     except (TypeError, ValueError):
         return False
-    return bool(number > 0 and np.isfinite(number))
+    return bool(np.isfinite(number) and (number > 0 or negative == "keep"))
 
 
 def _rows(path: Path, dialect: Dialect, where: str) -> Iterator[tuple[str, list[Any], str]]:

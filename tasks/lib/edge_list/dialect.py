@@ -11,7 +11,7 @@ from superworkflow.tasks.lib.edge_list.bipartite import Sides
 from superworkflow.tasks.lib.edge_list.edge_times import EdgeTimes
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
-NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
+NUMBER = r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 """Pattern of a weight, for SQL and for the search for bad rows; the kernels accept the same."""
 
 

@@ -35,7 +35,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
-    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number), time.
+    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no weight), time.
 
     Rows that are dropped for a missing id have two empty names; other rows without one have nulls.
     """
@@ -59,8 +59,9 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
             table += f" WHERE {signed} IS NULL OR NOT {signed} < 0"
         elif dialect.negative == "absolute":
             number = f"abs({signed})"
+        valid = "" if dialect.negative == "keep" else f"{number} > 0 AND "
         dropped = f"WHEN {gone} THEN 1 " if dialect.missing == "drop" else ""
-        chosen += f", CASE {dropped}WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
+        chosen += f", CASE {dropped}WHEN {valid}isfinite({number}) THEN {number} END AS weight"
     if dialect.times is not None and dialect.times.read:
         chosen += f", CAST({_identifier(names[dialect.times.column])} AS VARCHAR) AS time"
     for place, column in enumerate(dialect.texts):

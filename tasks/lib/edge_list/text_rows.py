@@ -253,7 +253,7 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
         if any(pc.min(pc.binary_length(column)).as_py() == 0 for column in columns):
             raise BadRow
         return [*columns, *kept], None
-    if len(columns) > 2 and dialect.negative != "error":
+    if len(columns) > 2 and dialect.negative in ("drop", "absolute"):
         signed = pc.match_substring_regex(columns[2], r"^[ \t]*-")
         if dialect.negative == "drop":
             columns, kept = ([each.filter(pc.invert(signed)) for each in part] for part in (columns, kept))
@@ -266,7 +266,7 @@ def _checked(columns: list[Any], dialect: Dialect) -> ParsedRows:
         columns = [pc.if_else(gone, text, column) for text, column in zip(("", "", "1"), columns, strict=False)]
     elif any(pc.min(pc.binary_length(column)).as_py() == 0 for column in columns[:2]):
         raise BadRow
-    weights = _numbers(columns[2]) if len(columns) > 2 else None
+    weights = _numbers(columns[2], dialect.negative == "keep") if len(columns) > 2 else None
     labels = columns[:2]
     if dialect.sides is not None:
         labels = [prefixed(column, prefix) for column, prefix in zip(labels, dialect.sides, strict=True)]
@@ -290,12 +290,12 @@ def cut_rows(columns: list[Any], dialect: Dialect) -> tuple[list[Any], list[Any]
     return inside[0], [inside[1]] if dialect.times.kept else []
 
 
-def _numbers(column: Any) -> NDArray[np.float32]:
+def _numbers(column: Any, any_sign: bool) -> NDArray[np.float32]:
     if not pc.all(pc.match_substring_regex(column, f"^{NUMBER}$"), min_count=0).as_py():
         raise BadRow
     plain = pc.ascii_ltrim(pc.ascii_trim(column, " \t"), "+")
     with np.errstate(over="ignore", under="ignore"):
         numbers: NDArray[np.float32] = pc.cast(plain, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32)
-    if not ((numbers > 0) & np.isfinite(numbers)).all():
+    if not (np.isfinite(numbers) & (any_sign | (numbers > 0))).all():
         raise BadRow
     return numbers

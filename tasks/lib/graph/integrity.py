@@ -21,6 +21,7 @@ def check_rows(
     weights: NDArray[Any] | None,
     vertices: int,
     prefix: str = "",
+    signed: bool = False,
 ) -> None:
     """Check the rows of a graph, or of some of its vertices.
 
@@ -31,6 +32,7 @@ def check_rows(
         weights: of the arcs, or None.
         vertices: of the whole graph, that neighbours may be.
         prefix: of the files' names.
+        signed: weights may be any finite numbers, as ratings are.
 
     Raises:
         DatasetDamaged: lengths differ, a row ends before it begins, a neighbour is no vertex, or a weight is not a
@@ -49,8 +51,11 @@ def check_rows(
         return
     if weights.shape != indices.shape or weights.dtype != np.float32:
         raise unfit(f"{where}/weights.npy", f"{len(indices)} arcs by indptr.npy", len(weights))
-    if len(weights) and not 0 < weights.min() <= weights.max() < np.inf:
-        raise unfit(f"{where}/weights.npy", "a weight is not a positive finite number")
+    if len(weights) and not (-np.inf if signed else 0) < weights.min() <= weights.max() < np.inf:
+        what = (
+            "a weight is not finite" if signed else "a weight is not positive and finite, as index.negative=keep allows"
+        )
+        raise unfit(f"{where}/weights.npy", what)
 
 
 def check_walks(where: str, walks: NDArray[Any], vertices: int) -> None:

@@ -207,6 +207,7 @@ class VertexProgram:
         report: plain function of the syncs' values by name, and the parameters, to what `globals.json` has; by default
             the values themselves.
         shuffled: sweeps take the colours in an order that seed and step draw, instead of ascending.
+        signed: weights may be any finite numbers, such as ratings; else they must be positive.
         gather: compiled `gather(scope, other, weight, params)`, instead of `update` with `apply`: a number of each
             in-neighbour. They are summed in fixed blocks, as float64.
         apply: compiled `apply(scope, total, params)`, which sets the vertex's fields from their sum and returns the
@@ -239,6 +240,7 @@ class VertexProgram:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
     shuffled: bool = False
+    signed: bool = False
     gather: Callable[..., Any] | None = None
     apply: Callable[..., Any] | None = None
     scatter: Callable[..., Any] | None = None

@@ -203,7 +203,7 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
     weights = graph.array("weights.npy") if graph.stats.get("weighted") else None
     indptr, indices = graph.array("indptr.npy", mmap=mapped), graph.array("indices.npy")
     vertices = len(indptr) - 1
-    check_rows(graph.uri, indptr, indices, weights, vertices)
+    check_rows(graph.uri, indptr, indices, weights, vertices, signed=program.signed)
     order, bounds = colours.array("order.npy", mmap=False), colours.array("bounds.npy", mmap=False)
     needed = DISTANCES[program.consistency]
     if int(colours.stats.get("distance") or 0) < needed or colours.stats.get("vertices") != vertices:

@@ -1,4 +1,4 @@
-"""Kernels from Numba's cache on disk, without the tables that only compiling needs.
+"""Kernels from Numba's cache on disk, without the tables that only compiling needs, and into it one at a time.
 
 Before it looks into its cache, Numba imports all that it could compile (typed containers, random numbers, linear
 algebra with SciPy, …) and registers it: several tenths of a second in each process, and unused when the kernel is
@@ -7,13 +7,16 @@ found. Its compiler does the same by itself before it compiles, so that leaving 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
+import os
 import sys
 from typing import Any
 
 import numba
 from numba.core import environment, event
-from numba.core.caching import Cache
+from numba.core.caching import Cache, IndexDataCacheFile
 from numba.core.environment import Environment
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
@@ -25,10 +28,11 @@ TESTED_VERSION = (0, 68)
 
 
 def load_kernels_fast() -> None:
-    """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
+    """Look up kernels in the cache without filling the compiler's tables, and save them under a lock: all of Numba."""
     if numba.version_info.short <= TESTED_VERSION:
         setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
         setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
+        setattr(IndexDataCacheFile, "save", _save)  # noqa: B010
 
 
 class _CompileListener(event.Listener):
@@ -61,6 +65,23 @@ def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
         # here, and again when it saves the kernel.
         cache._cache_file.flush()
     return None  # the guard passes over a file that vanished
+
+
+_save_unlocked: Any = IndexDataCacheFile.save
+
+
+def _save(file: Any, key: Any, data: Any) -> None:
+    """Save a kernel while no other process saves one in this folder.
+
+    Numba reads the index of a function's kernels, takes the first file that it does not name, and writes index and
+    file: of two processes at a time one loses its entry, or is left with one that names the other's kernel.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a file system without locks
+            folder = os.open(file._cache_path, os.O_RDONLY)
+            stack.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        _save_unlocked(file, key, data)
 
 
 def _rebuild_env(module: str, constants: Any, name: str) -> Any:

@@ -20,8 +20,10 @@ from superworkflow.infra.launch.local.fork_server import MESSAGE_BYTES, TITLE_RO
 
 _READ_WHEN_LOADED = ("PYTHON", "NUMBA_", "OMP_", "MKL_", "GOMP_", "KMP_", "LD_", "MALLOC_", "ARROW_")
 """Beginnings of variables that libraries read when they are loaded: a child's must be those of the server."""
-_SET_FOR_EACH = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONUNBUFFERED")
-"""Exceptions among them, which a child applies itself."""
+_SET_FOR_EACH = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONUNBUFFERED", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK",
+)  # fmt: skip
+"""Exceptions among them, which a child applies itself; scikit-learn sets the last two wherever it is imported."""
 _OF_THE_INTERPRETER = (
     "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONMALLOC", "PYTHONINSPECT", "PYTHONFAULTHANDLER",
 )  # fmt: skip

@@ -138,6 +138,13 @@ def test_what_only_a_fresh_process_reads(server: ForkServer, name: str) -> None:
     assert _end(_start(server, "pass", OMP_NUM_THREADS="1")) == (0, "")
 
 
+def test_what_scikit_learn_sets_when_it_is_imported_needs_no_fresh_process(server: ForkServer) -> None:
+    code = "import os, sklearn; print(*sorted(each for each in os.environ if each.startswith('KMP_')))"
+    given = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert given, "or the exception in fork_client is of no use"
+    assert _end(_start(server, "pass", **dict.fromkeys(given, "FALSE"))) == (0, "")
+
+
 def test_threads_are_those_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the environment gives libraries threads that they start when they are loaded."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")

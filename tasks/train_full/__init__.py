@@ -32,7 +32,7 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.train_full.run:run",
     estimate=estimate,
-    engines={"workers": "superworkflow.tasks.train_full.run:run"},
+    engines={"workers": "superworkflow.tasks.train_full.on_workers:run"},
     image="torch",
     help="train a graph neural network on the whole graph, without sampling",
     steps=lambda params: params.concrete(1).epochs,

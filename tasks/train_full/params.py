@@ -12,8 +12,8 @@ from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 
 SYNC: Literal["sync"] = "sync"
 REAL: Literal["real"] = "real"
-TENSOR = "tensor"
-"""Role of those who execute `AV` for the graph server, the stage's own process."""
+GRAPH, TENSOR = "graph", "tensor"
+"""Roles: graph servers, without any of which the stage's own process is one; those who execute `AV` for it."""
 _USUAL: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 64, "dropout": 0.5, "learning_rate": 0.01, "epochs": 200, "patience": 0, "kept_by": "loss"},
     "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
-from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
-from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
 from superworkflow.tasks.lib.gnn.objective.base import Objective
@@ -37,11 +38,13 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import OneProcess
+from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import REAL, SYNC, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.partners import Epochs
 from superworkflow.tasks.train_full.pipeline import Pipeline
-from superworkflow.tasks.train_full.sparse_inputs import as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
@@ -51,6 +54,7 @@ from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
 if TYPE_CHECKING:
+    from superworkflow.tasks.train_full.graph_servers import GraphServer
     from superworkflow.tasks.train_full.tensor_pool import WorkerPool
 
 load_kernels_fast()
@@ -65,8 +69,53 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     Raises:
         UserError: labels or features cannot be used, or training diverged.
     """
-    nb.set_num_threads(1)  # the tasks of intervals are parallel
-    graph, options = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels")), job.params
+    options = job.params
+    work = work_of(job.inputs["graph"], job.inputs.get("labels"), options)
+    log_facts(job.progress, work)
+    with one_thread(), saves_first() as shutdown:
+        network = Network(work.shape, work.params.seed)
+        kept, log = Folder(job.checkpoint), job.progress.log
+        group = OneProcess(network, work.params, kept, job.save_checkpoint, log, shutdown)
+        trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.intervals, job.progress)
+        executed = whole_network(options, work, job.inputs.get("sums"), network)
+        call_bytes = executed.call_bytes(trainer.weights())
+        with tensor_pool(job, len(work.whole.intervals), executed.example(), call_bytes) as pool:
+            timeline = train(trainer, executed, options, job.threads, pool)
+    stats = write_results(job.output, trainer, timeline, job.progress)
+    if pool is not None:
+        stats |= pool.write(job.output)
+    return Output(rows=work.items, stats=stats)
+
+
+class Work(NamedTuple):
+    """Graph and labels of a training, and what is to be trained.
+
+    Args:
+        graph: with features and labels.
+        task: what is learned.
+        params: course of training.
+        shape: of the network.
+        whole: arcs of the graph, or of a server's part.
+        items: labelled nodes that are in a split.
+    """
+
+    graph: HeteroGraph
+    task: Objective
+    params: ConcreteTrainParams
+    shape: NetworkConfig
+    whole: WholeGraph
+    items: int
+
+
+def work_of(
+    dataset: Dataset, labels: Dataset | None, options: TrainFullParams, servers: int = 1, server: int = 0
+) -> Work:  # fmt: skip
+    """Read graph and labels; of several graph servers one reads its own arcs.
+
+    Raises:
+        UserError: labels or features cannot be used, or there are more servers than intervals.
+    """
+    graph = HeteroGraph.open(dataset, labels)
     check_graph(graph)
     task = task_of(graph, options.concrete(1))
     counts = {split: len(task.items(split)) for split in SPLITS}
@@ -74,25 +123,27 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     params = options.concrete(counts["train"])
     shape = shape_of(graph, task.head, params)
     rows = graph.rows(shape.relations[0].name)
-    whole = WholeGraph.of_rows(rows, options.intervals_of(len(rows.indptr) - 1))
-    facts = task.facts()
-    job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
+    intervals = min(options.intervals_of(len(rows.indptr) - 1), len(rows.indptr) - 1)
+    if servers > intervals:
+        raise UserError(f"there are more graph servers than intervals of vertices, {intervals}",
+                        where="resources.workers", value=servers,
+                        remedy="Give fewer, or raise train_full.intervals")  # fmt: skip
+    whole = WholeGraph.of_rows(rows, intervals, servers, server)
+    return Work(graph, task, params, shape, whole, sum(counts.values()))
+
+
+def log_facts(progress: Progress, work: Work) -> None:
+    """Log what is learned."""
+    progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in work.task.facts().items()))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block each task uses one thread, as tasks of intervals are parallel; freed memory is kept."""
+    nb.set_num_threads(1)
     keep_memory()
-    with torch_threads(1), threadpool_limits(1, "blas"), saves_first() as shutdown:
-        network = Network(shape, params.seed)
-        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log, shutdown)
-        trainer = WholeTrainer(network, task, params, options, group, job.progress)
-        if trainer.position.epoch:
-            job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}")
-        executed = whole_network(job, graph, whole, network, task)
-        with tensor_pool(job, len(whole.intervals), executed.example(), executed.call_bytes(trainer.weights())) as pool:
-            timeline = train(trainer, executed, options, job.threads, pool)
-    warnings = loss_warnings(shape.head, trainer.position.epochs, 1)
-    log_warnings(job.progress, warnings)
-    stats = write_results(job.output, trainer, timeline) | warning_stats(warnings)
-    if pool is not None:
-        stats |= pool.write(job.output)
-    return Output(rows=sum(counts.values()), stats=facts | stats)
+    with torch_threads(1), threadpool_limits(1, "blas"):
+        yield
 
 
 def check_graph(graph: HeteroGraph) -> None:
@@ -125,28 +176,34 @@ def check_items(counts: dict[str, int]) -> None:
 
 
 def whole_network(
-    job: StageRun[TrainFullParams], graph: HeteroGraph, whole: WholeGraph, network: Network, task: Objective
-) -> WholeNetwork:
+    options: TrainFullParams, work: Work, sums: Dataset | None, network: Network, add_up: AddUp = lambda own: own
+) -> WholeNetwork:  # fmt: skip
     """The tasks of the network.
+
+    Args:
+        options: parameters of the stage.
+        work: what is trained.
+        sums: dataset of stage aggregate, if there is one.
+        network: the network.
+        add_up: see `as_inputs`.
 
     Raises:
         UserError: the sums of features are of another graph, or missing.
     """
-    shape, params = network.shape, job.params
+    shape, graph, whole, task = network.shape, work.graph, work.whole, work.task
     (name,) = graph.node_sets
     inputs: NDArray[Any] | None = features_of(graph, name)
     assert inputs is not None
     if shape.model == "gcn":
-        if "sums" not in job.inputs:
+        if sums is None:
             raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
                             remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
-        inputs = sums_of(job.inputs["sums"], graph, 0, inputs.shape, GCN)
-    dropout = Dropout(params.concrete(1).dropout, params.seed)
+        inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
+    dropout = Dropout(options.concrete(1).dropout, options.seed)
     tail = IntervalLoss(network, task, whole.intervals)
-    layers = layers_of(shape, whole, params.precision)
-    return WholeNetwork(
-        whole, layers, as_inputs(inputs), tail, dropout, shape.model == "gat", bool(len(task.items("validation")))
-    )
+    layers = layers_of(shape, whole, options.precision)
+    own = as_inputs(inputs[whole.first : whole.first + whole.count], add_up)
+    return WholeNetwork(whole, layers, own, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
 
 
 @contextlib.contextmanager
@@ -182,10 +239,12 @@ def tensor_pool(
 
 def train(
     trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
-    pool: WorkerPool | None = None,
+    pool: WorkerPool | None = None, server: GraphServer | None = None,
 ) -> Sequence[TimelineRow]:  # fmt: skip
     """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
     first, last = trainer.position.epoch, trainer.params.epochs
+    if first:
+        trainer.progress.log(f"resuming at epoch {first + 1}")
     trainer.scores = executed.scores
     if trainer.is_over:
         last = first
@@ -195,15 +254,20 @@ def train(
     if options.clock != REAL:
         shapes = [layer[MATRIX].shape for layer in trainer.weights()]
         used = VirtualClock(options.virtual_threads, NominalSeconds(executed.graph, shapes))
-    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, used, pool, options.fusion)
+    epochs: Epochs = trainer if server is None else server
+    pipeline = Pipeline(executed, versions, epochs, first, last, staleness, used, pool, options.fusion, server)
     pipeline.run()
     if trainer.best.network:
         trainer.network.load_arrays(trainer.best.network)
     return pipeline.timeline
 
 
-def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow]) -> dict[str, Stat]:
+def write_results(
+    output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow], progress: Progress
+) -> dict[str, Stat]:  # fmt: skip
     """Write the trained network and the course of training; stats of both."""
+    warnings = loss_warnings(trainer.network.shape.head, trainer.position.epochs, 1)
+    log_warnings(progress, warnings)
     network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.network.arrays()
     with output.file(WEIGHTS_FILE) as path:
         write_weights(path, weights)
@@ -219,7 +283,7 @@ def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[
     best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
     seconds = max((row.end_s for row in timeline), default=0.0) - min((row.begin_s for row in timeline), default=0.0)
     epochs = len({row.epoch for row in timeline})
-    return {
+    return task.facts() | {
         "task": shape.head.task, "clock": trainer.options.clock,
         "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
         "best_epoch": position.best or len(position.epochs), "loss": best["loss"], "model": shape.model,
@@ -229,4 +293,4 @@ def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[
         "epoch_s": seconds / epochs if epochs else 0.0,
         **{f"share.{name}": share for name, share in shares_of_time(timeline).items()},
         **{name: value for name, value in best.items() if name == trainer.figure},
-    }  # fmt: skip
+    } | warning_stats(warnings)  # fmt: skip

@@ -24,8 +24,9 @@ from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full import sparse_inputs
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.picture import timeline_picture
-from superworkflow.tasks.train_full.pipeline import Pipeline, Verdict
+from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from superworkflow.tasks.train_full.trainer import WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions

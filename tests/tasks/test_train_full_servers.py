@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.session import Role, local_group
+from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.train import checkpoint
+from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
+from superworkflow.tasks.train_full.on_workers import train
+from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from tests.infra.engines.test_workers import members_of
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -87,7 +98,7 @@ def ghosts_of(rows: CsrRows, bounds: list[int], back: bool) -> int:
 
 @pytest.mark.parametrize(
     ("model", "precision", "servers"),
-    [("gcn", "float32", (1, 2, 3)), ("gat", "float32", (2, 3)), ("gat", "bfloat16", (2,))],
+    [("gcn", "float32", (1, 3)), ("gat", "float32", (2,)), ("gat", "bfloat16", (3,))],
 )
 def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, precision, servers):
     """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
@@ -113,3 +124,94 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
         weights = int(str(found.stats["parameters"])) * 4
         assert int(str(found.stats["graph.gradient_bytes"])) // GIVEN["epochs"] // weights == 2 * (count - 1)
     assert not members_of(os.getpid())
+
+
+def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> dict[str, Any]:
+    """Train; the last server is killed once, in the third epoch, before which the first one has saved, or not."""
+    checkpoint.CHECKPOINT_SECONDS = -1.0 if saves else 3600.0
+    put = GraphServer.put
+
+    def kills(self: GraphServer, ghosts: GhostRows) -> None:
+        if ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        put(self, ghosts)
+
+    GraphServer.put = kills  # type: ignore[method-assign]
+    try:
+        return train(worker, *given)
+    finally:
+        GraphServer.put = put  # type: ignore[method-assign]
+
+
+def test_a_server_that_is_killed(symmetric, tmp_path):
+    """All begin again, from the checkpoint if there is one; the bits are those of one process."""
+    alone, _ = trained(symmetric, tmp_path / "alone", 0, epochs=6)
+    params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
+    inputs = [symmetric["graph"], "", symmetric["sums"]]
+    for saves in (False, True):
+        progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / f"killed {saves}"
+        kept, output = Checkpoint(tmp_path / f"checkpoint {saves}"), tmp_path / f"output {saves}"
+        with local_group([Role("graph", 3)], kept, progress, tmp_path / f"logs {saves}") as group:
+            group.run(train_until_killed, str(mark), saves, params, inputs, str(output))
+        assert mark.exists()
+        (lost,) = (line for line in log.getvalue().splitlines() if "was lost" in line)
+        assert "rank 2 of role graph" in lost
+        assert "all workers start again" in lost
+        assert ("resuming at epoch 3" in log.getvalue()) == saves
+        assert all((output / name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+        epochs = {row.epoch for row in read_timeline(output / "timeline.parquet")}
+        assert epochs == set(range(3 if saves else 1, 7))
+
+
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
+def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2, "switch_accuracy": 0.6}
+    found, log = trained(symmetric, tmp_path, 3, cpu=2, **given)
+    rows = read_timeline(found.local("timeline.parquet"))
+    assert not faults(rows, staleness), log
+    assert max(row.epoch - row.oldest for row in rows) >= 1
+    assert {row.epoch for row in rows} == set(range(1, 26))
+    assert len([row for row in rows if row.kind == "WU"]) == 25
+    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    assert history["loss"][-1] < history["loss"][0]
+    switch = int(np.flatnonzero(np.array(history["validation_accuracy"]) >= 0.6)[0]) + 1
+    late = [row for row in rows if row.epoch > switch + staleness]
+    assert late
+    assert all(row.oldest == row.epoch for row in late)
+
+
+def test_refusals(symmetric, tmp_path):
+    graph = {"count": 2, "cpu": 1, "memory": "1Gi"}
+    tensor = {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}
+    with pytest.raises(UserError, match=r"workers of the roles graph and tensor.*'graph, odd'"):
+        trained(symmetric, tmp_path / "a", 2, more={"odd": graph})
+    with pytest.raises(UserError, match=r"graph servers do all tasks themselves.*'tensor'"):
+        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor})
+    with pytest.raises(UserError, match="virtual clock has one graph server"):
+        trained(symmetric, tmp_path / "c", 2, clock="virtual")
+    with pytest.raises(UserError, match=r"more graph servers than intervals of vertices, 1.*2"):
+        trained(symmetric, tmp_path / "d", 2, intervals=1)
+
+
+@pytest.mark.parametrize("servers", [2, 4])
+def test_parts_of_a_graph_are_the_graph(inputs, servers):
+    """Places name the vertices of the whole graph's arcs, and what leaves one server comes to the other."""
+    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
+    whole = WholeGraph.of_rows(rows, 6)
+    parts = [WholeGraph.of_rows(rows, 6, servers, each) for each in range(servers)]
+    assert [number for part in parts for number in part.own] == list(range(6))
+    for way, ghosts in (("arcs", "ghosts"), ("back", "back_ghosts")):
+        ends = []
+        for part in parts:
+            numbers = np.concatenate([np.arange(part.first, part.first + part.count), getattr(part, ghosts).numbers])
+            ends.append(numbers[getattr(part, way).indices])
+        assert (np.concatenate(ends) == getattr(whole, way).indices).all()
+        for reader, part in enumerate(parts):
+            lists = getattr(part, ghosts)
+            for number, places in lists.coming.items():
+                (owner,) = (each for each in parts if number in each.own)
+                left = getattr(owner, ghosts).leaving[number][reader] + owner.first
+                assert (left == lists.numbers[places.start - part.count : places.stop - part.count]).all()
+    assert (np.concatenate([part.scales for part in parts]) == whole.scales).all()
+    assert (sum(part.reads[list(part.own)].sum() for part in parts)) == whole.reads.sum()

@@ -8,9 +8,9 @@ one sends the sum to all, which update their copies of the weights alike. The fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch.distributed as dist
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.process.shutdown import Shutdown
-from superworkflow.tasks.lib.checkpoint_stores import STATE
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.checkpoint_stores import STATE, CheckpointStore
 from superworkflow.tasks.lib.distributed.group_kept import GroupKept
-from superworkflow.tasks.lib.distributed.mailbox import Header, Mailbox
+from superworkflow.tasks.lib.distributed.mailbox import Header
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Rows
 from superworkflow.tasks.train.checkpoint import (
@@ -30,7 +31,9 @@ from superworkflow.tasks.train.checkpoint import (
 )
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
+from superworkflow.tasks.train_full.params import BY_INTERVAL
 from superworkflow.tasks.train_full.partners import Verdict
+from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer, added
 from superworkflow.tasks.train_full.whole_network import BACK, SC, NetworkWeights, Task, WholeNetwork
 
@@ -39,6 +42,19 @@ SCATTER, GRADIENTS, VALIDATED = "scatter", "gradients", "validation"
 _GHOSTS, _PART, _SUM, _SCORES, _VERDICT = range(5)
 _WORDS = 4
 """Of a header: one of these, the epoch, and of rows their interval, and the number of the `SC`."""
+
+
+class Post(Protocol):
+    """A mailbox, see `Mailbox`."""
+
+    sent: dict[str, int]
+    messages: int
+
+    def send(self, rank: int, header: Header, arrays: Sequence[NDArray[Any]], kind: str) -> None: ...
+
+
+PostT = TypeVar("PostT", bound=Post)
+Opens = Callable[[int, Callable[[Header, NDArray[np.uint8]], None], Callable[[BaseException], None]], PostT]
 
 
 class GhostRows(NamedTuple):
@@ -56,7 +72,7 @@ class GhostRows(NamedTuple):
     rows: NDArray[np.uint8]
 
 
-class GraphServer:
+class GraphServer(Generic[PostT]):
     """One of several graph servers: the `pipeline.Servers` and `pipeline.Epochs` of its pipeline. Collective.
 
     Args:
@@ -64,12 +80,17 @@ class GraphServer:
         network: executes the tasks of its intervals.
         trainer: its copy of the training.
         group: its checkpoints.
+        opened: opens its mailbox, as the constructor of `Mailbox` does.
     """
 
-    def __init__(self, rank: int, size: int, network: WholeNetwork, trainer: WholeTrainer, group: ServerGroup):
+    def __init__(
+        self, rank: int, size: int, network: WholeNetwork, trainer: WholeTrainer, group: ServerGroup,
+        opened: Opens[PostT],
+    ):  # fmt: skip
         self._rank, self._size, self._network, self._trainer, self._group = rank, size, network, trainer, group
         self._scatters = [task for task in (*network.training, *network.validation) if task.kind == SC]
         self._shapes = [{name: each.shape for name, each in sorted(own.items())} for own in trainer.weights()]
+        self._apart = trainer.options.updates == BY_INTERVAL
         self.ghosts: deque[GhostRows] = deque()
         self._parts: dict[int, tuple[list[float], Rows]] = {}
         self._sums: dict[int, tuple[list[float], Rows]] = {}
@@ -77,7 +98,7 @@ class GraphServer:
         self._verdicts: dict[int, NDArray[np.float64]] = {}
         self._wake: Callable[[], None] = lambda: None
         self._fail: Callable[[BaseException], None] = lambda error: None
-        self.mailbox = Mailbox(_WORDS, self._take, lambda error: self._fail(error))
+        self.mailbox = opened(_WORDS, self._take, lambda error: self._fail(error))
 
     def begin(self, wake: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
         self._wake, self._fail = wake, fail
@@ -103,9 +124,9 @@ class GraphServer:
         return not self._rank or epoch in self._parts
 
     def add(self, epoch: int, losses: Sequence[float], gradients: Sequence[NetworkWeights]) -> None:
-        before, so_far = self._parts.pop(epoch, ([], None))
-        own = [self._flat(each) for each in gradients]
-        total = [*before, *losses], added(own if so_far is None else [so_far, *own])
+        before, so_far = self._parts.pop(epoch, ([], np.empty((0, 0), np.float32)))
+        both = [*so_far, *map(self._flat, gradients)]
+        total = [*before, *losses], np.stack(both) if self._apart else added(both)[None]
         message = np.array(total[0]), total[1]
         if self._rank < self._size - 1:
             self.mailbox.send(self._rank + 1, (_PART, epoch, len(total[0]), 0), message, GRADIENTS)
@@ -117,8 +138,11 @@ class GraphServer:
     def has_sum(self, epoch: int) -> bool:
         return epoch in self._sums
 
-    def sum(self, epoch: int) -> tuple[list[float], NetworkWeights]:
-        losses, flat = self._sums.pop(epoch)
+    def sum(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
+        losses, rows = self._sums.pop(epoch)
+        return losses, [self._by_layer(each) for each in rows]
+
+    def _by_layer(self, flat: Rows) -> NetworkWeights:
         begin, layers = 0, list[dict[str, Rows]]()
         for own in self._shapes:
             layers.append({})
@@ -126,7 +150,7 @@ class GraphServer:
                 size = int(np.prod(shape))
                 layers[-1][name] = flat[begin : begin + size].reshape(shape)
                 begin += size
-        return losses, layers
+        return layers
 
     def may_end(self, epoch: int) -> bool:
         if self._rank:
@@ -161,7 +185,8 @@ class GraphServer:
             self.ghosts.append(GhostRows(self._scatters[code], number, epoch, message))
         elif kind in (_PART, _SUM):
             losses, flat = message[: 8 * number].view(np.float64), message[8 * number :].view(np.float32)
-            (self._parts if kind == _PART else self._sums)[epoch] = losses.tolist(), flat
+            rows = flat.reshape(number if self._apart else 1, -1)
+            (self._parts if kind == _PART else self._sums)[epoch] = losses.tolist(), rows
         elif kind == _SCORES:
             found = message.view(np.float32).reshape(-1, self._shapes[-1][MATRIX][0])
             self._scores.setdefault(epoch, {})[number] = found
@@ -170,8 +195,55 @@ class GraphServer:
         self._wake()
 
 
+def server_rows(timeline: Sequence[TimelineRow], rank: int, threads: int) -> list[TimelineRow]:
+    """Rows of a server among those of all; updates, which all do alike, are those of the first one."""
+    rows = timeline if not rank else [row for row in timeline if row.interval != ALL_INTERVALS]
+    return [row._replace(thread=row.thread + threads * rank) for row in rows]
+
+
+def server_stats(sent: Sequence[Mapping[str, int]], messages: int, ghosts: int) -> dict[str, Stat]:
+    """Stats of all servers.
+
+    Args:
+        sent: bytes that each has sent, by kind.
+        messages, ghosts: of all of them.
+    """
+    kinds = (SCATTER, GRADIENTS, VALIDATED)
+    counted: dict[str, Stat] = {f"graph.{kind}_bytes": sum(each.get(kind, 0) for each in sent) for kind in kinds}
+    return {"graph.servers": len(sent), "graph.ghosts": ghosts, "graph.messages": messages} | counted
+
+
 class ServerGroup(OneProcess):
-    """Optimizer and checkpoints of a graph server, of which the first one writes.
+    """Optimizer and checkpoints of a graph server, of which the first one writes, for all alike.
+
+    Args:
+        network: its copy of the network.
+        params: course of training.
+        kept, saved, log, shutdown: see `OneProcess`.
+        is_first: whether it is the first one.
+    """
+
+    def __init__(
+        self, network: Network, params: ConcreteTrainParams, kept: CheckpointStore, saved: Callable[[], None],
+        log: Callable[[str], None], shutdown: Shutdown, is_first: bool,
+    ):  # fmt: skip
+        super().__init__(network, params, kept, saved, log, shutdown)
+        self.is_first, self.saves, self.stops = is_first, False, False
+
+    def wishes(self) -> tuple[bool, bool]:
+        """Whether the first server wants to save, and to stop."""
+        return super().is_due(), False
+
+    def is_due(self) -> bool:
+        return self.saves or self.stops
+
+    def save(self, checkpoint: TrainingState) -> None:
+        if self.is_first:
+            super().save(checkpoint)
+
+
+class RankGroup(ServerGroup):
+    """The same of a rank, whose checkpoint goes by way of the coordinator.
 
     Args:
         network: its copy of the network.
@@ -181,29 +253,23 @@ class ServerGroup(OneProcess):
     """
 
     def __init__(self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path):
-        self._worker, self._first = worker, worker.rank == 0
-        self.saves = self.stops = False
-        log = worker.log if self._first else lambda message: None
-        super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown())
+        self._worker, is_first = worker, worker.rank == 0
+        log = worker.log if is_first else lambda message: None
+        super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown(), is_first)
 
     def restore(self) -> TrainingState | None:
         found = super().restore()
-        if found is None and self._first and self._kept.noted() is None and self._worker.load(STATE) is not None:
+        if found is None and self.is_first and self._kept.noted() is None and self._worker.load(STATE) is not None:
             self._worker.log(ANOTHERS)
         return found
 
     def wishes(self) -> tuple[bool, bool]:
-        """Whether the first server wants to save, and to stop."""
-        return self._clock.is_due(), self._worker.stopping
-
-    def is_due(self) -> bool:
-        return self.saves or self.stops
+        return super().wishes()[0], self._worker.stopping
 
     def save(self, checkpoint: TrainingState) -> None:
-        if self._first:
-            super().save(checkpoint)
+        super().save(checkpoint)
         if self.stops:
             dist.barrier()  # the first one has saved
-            if self._first:
+            if self.is_first:
                 self._worker.log(saved_at(checkpoint.position))
             raise StateSaved

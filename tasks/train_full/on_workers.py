@@ -25,17 +25,17 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import FileEntry, Stat
+from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.mailbox import Mailbox
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE
 from superworkflow.tasks.train.distributed_group import GroupProgress
 from superworkflow.tasks.train_full import run as in_process
-from superworkflow.tasks.train_full.graph_servers import GRADIENTS, SCATTER, GraphServer, ServerGroup
+from superworkflow.tasks.train_full.graph_servers import GraphServer, RankGroup, server_rows, server_stats
 from superworkflow.tasks.train_full.params import GRAPH, REAL, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.timeline import (
-    ALL_INTERVALS,
     TIMELINE_FILE,
     TimelineRow,
     read_timeline,
@@ -69,13 +69,8 @@ def run(job: StageRun[TrainFullParams]) -> Output:
             f"graph server {rank + 1}: {each['vertices']} vertices, {each['ghosts']} ghosts, {each['cpu_s']:.1f} CPU "
             f"seconds, of which {each['setup_s']:.1f} before the first epoch; sent: {sent}"
         )
-    facts: dict[str, Stat] = {
-        "graph.servers": len(results), "graph.ghosts": sum(each["ghosts"] for each in results),
-        "graph.messages": sum(each["messages"] for each in results),
-        "graph.scatter_bytes": sum(each["sent"].get(SCATTER, 0) for each in results),
-        "graph.gradient_bytes": sum(each["sent"].get(GRADIENTS, 0) for each in results),
-        "graph.cpu_s": round(sum(each["cpu_s"] for each in results), 3),
-    }  # fmt: skip
+    messages, ghosts, cpu_s = (sum(each[name] for each in results) for name in ("messages", "ghosts", "cpu_s"))
+    facts = server_stats([each["sent"] for each in results], messages, ghosts) | {"graph.cpu_s": round(cpu_s, 3)}
     return Output(rows=results[0]["rows"], stats=results[0]["stats"] | facts)
 
 
@@ -91,8 +86,9 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
                         where="resources", value=TENSOR,
                         remedy=f"Leave out the role {GRAPH}, or {TENSOR}")  # fmt: skip
     if job.params.clock != REAL:
-        raise UserError("the virtual clock has one graph server", where="train_full.clock", value=job.params.clock,
-                        remedy=f"Choose {REAL}, or leave the role {fixed[0]} out of the resources")  # fmt: skip
+        raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
+                        value=job.params.clock,
+                        remedy=f"Set train_full.virtual_servers, and leave out the role {fixed[0]}")  # fmt: skip
 
 
 def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str) -> dict[str, Any]:
@@ -112,10 +108,10 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
     whole, threads = work.whole, worker.threads
     with in_process.one_thread(), tempfile.TemporaryDirectory() as folder:
         network = Network(work.shape, work.params.seed)
-        group = ServerGroup(network, work.params, worker, Path(folder))
+        group = RankGroup(network, work.params, worker, Path(folder))
         trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
-        executed = in_process.whole_network(options, work, sums, network, _add_up)
-        server = GraphServer(worker.rank, worker.size, executed, trainer, group)
+        executed = in_process.whole_network(options, work, in_process.inputs_of(work, sums, _add_up), network)
+        server = GraphServer(worker.rank, worker.size, executed, trainer, group, Mailbox)
         setup_s = time.process_time() - began
         with server.mailbox.running((StateSaved,)):
             timeline = in_process.train(trainer, executed, options, threads, server=server)
@@ -139,12 +135,8 @@ def _add_up(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _all_rows(timeline: Sequence[TimelineRow], worker: Worker, threads: int, folder: Path) -> list[TimelineRow]:
-    """Timeline of all servers, on the first one; updates, which all do alike, are those of the first. Collective."""
-    own = [
-        row._replace(thread=row.thread + threads * worker.rank)
-        for row in timeline if not worker.rank or row.interval != ALL_INTERVALS
-    ]  # fmt: skip
-    write_timeline(folder / TIMELINE_FILE, own)
+    """Timeline of all servers, on the first one. Collective."""
+    write_timeline(folder / TIMELINE_FILE, server_rows(timeline, worker.rank, threads))
     written, nothing = np.fromfile(folder / TIMELINE_FILE, np.uint8), np.empty(0, np.uint8)
     found = Exchange(dist.group.WORLD).swap([written, *[nothing] * (worker.size - 1)], "timeline")
     if worker.rank:

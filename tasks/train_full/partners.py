@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
@@ -56,6 +57,9 @@ class Ghosts(Protocol):
     @property
     def epoch(self) -> int: ...
 
+    @property
+    def rows(self) -> NDArray[np.uint8]: ...
+
 
 class Servers(Protocol):
     """The other graph servers. What comes of them comes on any thread."""
@@ -81,8 +85,8 @@ class Servers(Protocol):
     def has_sum(self, epoch: int) -> bool:
         """True if the sum of all is there."""
 
-    def sum(self, epoch: int) -> tuple[list[float], NetworkWeights]:
-        """Losses of all intervals, and the sum of all gradients; once."""
+    def sum(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
+        """Losses of all intervals, and the sum of all gradients, or those of each; once."""
 
     def may_end(self, epoch: int) -> bool:
         """True if what is needed to judge an epoch is there."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ import numpy as np
 
 from superworkflow.tasks.train_full.partners import Epochs, Ghosts, Servers, TensorPool, Verdict
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
-from superworkflow.tasks.train_full.virtual_clock import Job, VirtualClock, Work
+from superworkflow.tasks.train_full.virtual_clock import Job, Machine, Work
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_network import (
     AV,
@@ -77,7 +78,7 @@ class Pipeline:
         first: number of the first epoch, from 0.
         last: number of epochs in all.
         staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
-        threads: number of threads, or a clock that simulates them.
+        threads: number of threads of `run`.
         pool: tensor workers, if any.
         fuses: they do two tasks in one call where no gather is between them.
         servers: the other graph servers, if any.
@@ -85,7 +86,7 @@ class Pipeline:
 
     def __init__(
         self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
-        staleness: int | None, threads: int | VirtualClock, pool: TensorPool | None = None, fuses: bool = True,
+        staleness: int | None, threads: int, pool: TensorPool | None = None, fuses: bool = True,
         servers: Servers | None = None,
     ):  # fmt: skip
         self._pool, self._sent, self._arrived = pool, 0, deque[_Arrival]()
@@ -109,15 +110,11 @@ class Pipeline:
         self._error: BaseException | None = None
         self._began = time.monotonic()
         self.timeline: list[TimelineRow] = []
+        if servers is not None:
+            servers.begin(self._wake, self._fail)
 
     def run(self) -> None:
         """Run all epochs; what a task raises is raised here."""
-        if isinstance(self._threads, VirtualClock):
-            with _wide_numbers():
-                self._threads.run(self._next, lambda: self._over)
-            return
-        if self._servers is not None:
-            self._servers.begin(self._wake, self._fail)
         others = [threading.Thread(target=self._work, args=(number,)) for number in range(1, self._threads)]
         for each in others:
             each.start()
@@ -126,6 +123,10 @@ class Pipeline:
             each.join()
         if self._error is not None:
             raise self._error
+
+    def machine(self, seconds: Callable[[Work], float]) -> Machine:
+        """What has all epochs run on a virtual clock, in place of `run`."""
+        return Machine(self._next, lambda: self._over, seconds)
 
     def _work(self, thread: int) -> None:
         with self._changed:
@@ -163,7 +164,7 @@ class Pipeline:
                 begin = time.monotonic() - self._began
                 self._changed.release()
                 try:
-                    with _wide_numbers():
+                    with wide_numbers():
                         work.do()
                     span = begin, time.monotonic() - self._began
                 finally:
@@ -213,7 +214,7 @@ class Pipeline:
         table, key = ghosts.task.table, (ghosts.task, ghosts.interval)
         self._putting.add(key)
         self._writing[table] += 1
-        yield Work(lambda: servers.put(ghosts))
+        yield Work(lambda: servers.put(ghosts), numbers=len(ghosts.rows) // 4)
         self._writing[table] -= 1
         self._putting.remove(key)
         self._published[table][ghosts.interval] = ghosts.epoch
@@ -221,15 +222,15 @@ class Pipeline:
     def _add(self, servers: Servers) -> Job:
         epoch, self._adding = self._added, True
         losses, gradients = self._made(epoch)
-        yield Work(lambda: servers.add(epoch, losses, gradients))
+        size = sum(each.size for made in gradients for layer in made for each in layer.values())
+        yield Work(lambda: servers.add(epoch, losses, gradients), numbers=size)
         self._added, self._adding = epoch + 1, False
 
     def _gradients(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
-        """Losses of all intervals, and their gradients, or those of all servers in one; once."""
+        """Losses of all intervals, and their gradients, or of several servers their sum; once."""
         if self._servers is None:
             return self._made(epoch)
-        losses, total = self._servers.sum(epoch)
-        return losses, [total]
+        return self._servers.sum(epoch)
 
     def _made(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
         """Losses and gradients of its intervals, in their order; once."""
@@ -408,6 +409,6 @@ class Pipeline:
         return max(each.epoch - (not each.place and not each.busy) for each in self._trained)
 
 
-def _wide_numbers() -> AbstractContextManager[None]:
+def wide_numbers() -> AbstractContextManager[None]:
     """Numbers may overflow within: a loss that is not finite is refused."""
     return np.errstate(over="ignore", invalid="ignore")

@@ -30,7 +30,7 @@ from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weight
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
-from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, TensorFacts
+from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Inputs, TensorFacts
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -42,8 +42,7 @@ from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import REAL, SYNC, TENSOR, TrainFullParams
-from superworkflow.tasks.train_full.partners import Epochs
-from superworkflow.tasks.train_full.pipeline import Pipeline
+from superworkflow.tasks.train_full.pipeline import Pipeline, wide_numbers
 from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
@@ -69,15 +68,21 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     Raises:
         UserError: labels or features cannot be used, or training diverged.
     """
-    options = job.params
+    options, is_virtual = job.params, job.params.clock != REAL
     work = work_of(job.inputs["graph"], job.inputs.get("labels"), options)
     log_facts(job.progress, work)
     with one_thread(), saves_first() as shutdown:
+        if is_virtual and options.virtual_servers > 1:
+            check_roles(job)
+            from superworkflow.tasks.train_full.virtual_servers import train_virtually
+
+            first, rows, facts = train_virtually(job, work, shutdown)
+            return Output(work.items, write_results(job.output, first, rows, job.progress) | facts)
         network = Network(work.shape, work.params.seed)
         kept, log = Folder(job.checkpoint), job.progress.log
         group = OneProcess(network, work.params, kept, job.save_checkpoint, log, shutdown)
         trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.intervals, job.progress)
-        executed = whole_network(options, work, job.inputs.get("sums"), network)
+        executed = whole_network(options, work, inputs_of(work, job.inputs.get("sums")), network)
         call_bytes = executed.call_bytes(trainer.weights())
         with tensor_pool(job, len(work.whole.intervals), executed.example(), call_bytes) as pool:
             timeline = train(trainer, executed, options, job.threads, pool)
@@ -175,35 +180,55 @@ def check_items(counts: dict[str, int]) -> None:
                         remedy="Put labelled nodes of each class into the split train")  # fmt: skip
 
 
-def whole_network(
-    options: TrainFullParams, work: Work, sums: Dataset | None, network: Network, add_up: AddUp = lambda own: own
-) -> WholeNetwork:  # fmt: skip
-    """The tasks of the network.
+def inputs_of(work: Work, sums: Dataset | None, add_up: AddUp = lambda own: own) -> Inputs:
+    """What the first layer reads, of the graph or of a server's part.
 
     Args:
-        options: parameters of the stage.
         work: what is trained.
         sums: dataset of stage aggregate, if there is one.
-        network: the network.
         add_up: see `as_inputs`.
 
     Raises:
         UserError: the sums of features are of another graph, or missing.
     """
-    shape, graph, whole, task = network.shape, work.graph, work.whole, work.task
+    graph, whole = work.graph, work.whole
     (name,) = graph.node_sets
     inputs: NDArray[Any] | None = features_of(graph, name)
     assert inputs is not None
-    if shape.model == "gcn":
+    if work.shape.model == "gcn":
         if sums is None:
             raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
                             remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
         inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
-    dropout = Dropout(options.concrete(1).dropout, options.seed)
+    return as_inputs(inputs[whole.first : whole.first + whole.count], add_up)
+
+
+def whole_network(options: TrainFullParams, work: Work, inputs: Inputs, network: Network) -> WholeNetwork:
+    """The tasks of the network; `inputs` are those of `inputs_of`."""
+    shape, whole, task = network.shape, work.whole, work.task
+    dropout, validated = Dropout(options.concrete(1).dropout, options.seed), bool(len(task.items("validation")))
     tail = IntervalLoss(network, task, whole.intervals)
-    layers = layers_of(shape, whole, options.precision)
-    own = as_inputs(inputs[whole.first : whole.first + whole.count], add_up)
-    return WholeNetwork(whole, layers, own, tail, dropout, shape.model == "gat", bool(len(task.items("validation"))))
+    return WholeNetwork(
+        whole, layers_of(shape, whole, options.precision), inputs, tail, dropout, shape.model == "gat", validated
+    )
+
+
+def check_roles(job: StageRun[TrainFullParams]) -> bool:
+    """True if there may be tensor workers.
+
+    Raises:
+        UserError: the resources name another role, or tensor workers on a virtual clock.
+    """
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
+    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
+        raise UserError("full-graph training has workers of one role alone", where="resources",
+                        value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
+    if not endpoints and not (workers and workers[TENSOR].count):
+        return False
+    if job.params.clock != REAL:
+        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
+                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
+    return True
 
 
 @contextlib.contextmanager
@@ -215,16 +240,10 @@ def tensor_pool(
     Raises:
         UserError: the resources name another role, or too little memory for a call.
     """
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
-        raise UserError("full-graph training has workers of one role alone", where="resources",
-                        value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
-    if not endpoints and not (workers and workers[TENSOR].count):
+    if not check_roles(job):
         yield None
         return
-    if job.params.clock != REAL:
-        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
-                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
     memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
     needed = min(_CALL_BYTES, memory - _WORKER_BYTES) // _COPIES
     if call_bytes > needed:
@@ -239,9 +258,25 @@ def tensor_pool(
 
 def train(
     trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
-    pool: WorkerPool | None = None, server: GraphServer | None = None,
+    pool: WorkerPool | None = None, server: GraphServer[Any] | None = None,
 ) -> Sequence[TimelineRow]:  # fmt: skip
     """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
+    pipeline = pipeline_of(trainer, executed, options, threads, pool, server)
+    if options.clock == REAL:
+        pipeline.run()
+    else:
+        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
+        with wide_numbers():
+            VirtualClock(options.virtual_threads).run([pipeline.machine(NominalSeconds(executed.graph, shapes))])
+    take_best(trainer)
+    return pipeline.timeline
+
+
+def pipeline_of(
+    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
+    pool: WorkerPool | None = None, server: GraphServer[Any] | None = None,
+) -> Pipeline:  # fmt: skip
+    """The pipeline of the epochs that are left."""
     first, last = trainer.position.epoch, trainer.params.epochs
     if first:
         trainer.progress.log(f"resuming at epoch {first + 1}")
@@ -249,17 +284,14 @@ def train(
     if trainer.is_over:
         last = first
     staleness = None if options.staleness == SYNC else int(options.staleness)
-    versions = WeightVersions(trainer.weights(), first)
-    used: int | VirtualClock = threads
-    if options.clock != REAL:
-        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
-        used = VirtualClock(options.virtual_threads, NominalSeconds(executed.graph, shapes))
-    epochs: Epochs = trainer if server is None else server
-    pipeline = Pipeline(executed, versions, epochs, first, last, staleness, used, pool, options.fusion, server)
-    pipeline.run()
+    versions, epochs = WeightVersions(trainer.weights(), first), trainer if server is None else server
+    return Pipeline(executed, versions, epochs, first, last, staleness, threads, pool, options.fusion, server)
+
+
+def take_best(trainer: WholeTrainer) -> None:
+    """Give the network the best weights."""
     if trainer.best.network:
         trainer.network.load_arrays(trainer.best.network)
-    return pipeline.timeline
 
 
 def write_results(

@@ -20,7 +20,7 @@ from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPositio
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
-from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.params import BY_INTERVAL, TrainFullParams
 from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.whole_graph import Interval
 from superworkflow.tasks.train_full.whole_network import NetworkWeights
@@ -117,11 +117,12 @@ class WholeTrainer:
         loss = math.fsum(losses)
         if not math.isfinite(loss):
             raise self._diverged(epoch, loss)
-        for name, parameter in self.network.named_parameters():
-            _, layer, own = name.split(".", 2)
-            parameter.grad = torch.from_numpy(added([each[int(layer)][own] for each in gradients]))
-        for optimizer in self._group.optimizers:
-            optimizer.step()
+        for group in [[each] for each in gradients] if self.options.updates == BY_INTERVAL else [gradients]:
+            for name, parameter in self.network.named_parameters():
+                _, layer, own = name.split(".", 2)
+                parameter.grad = torch.from_numpy(added([each[int(layer)][own] for each in group]))
+            for optimizer in self._group.optimizers:
+                optimizer.step()
         self.position.losses.append([loss])
         return self.weights()
 

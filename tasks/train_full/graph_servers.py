@@ -9,25 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.checkpoint_stores import STATE, CheckpointStore
-from superworkflow.tasks.lib.distributed.group_kept import GroupKept
-from superworkflow.tasks.lib.distributed.mailbox import Header
+from superworkflow.tasks.lib.checkpoint_stores import CheckpointStore
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Rows
 from superworkflow.tasks.train.checkpoint import (
-    ANOTHERS,
     TrainingState,
-    saved_at,
 )
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
@@ -36,6 +29,9 @@ from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer, added
 from superworkflow.tasks.train_full.whole_network import BACK, SC, NetworkWeights, Task, WholeNetwork
+
+if TYPE_CHECKING:
+    from superworkflow.tasks.lib.distributed.mailbox import Header  # needs pyzmq
 
 SCATTER, GRADIENTS, VALIDATED = "scatter", "gradients", "validation"
 """Kinds of what is sent; see `Mailbox.sent`."""
@@ -54,7 +50,7 @@ class Post(Protocol):
 
 
 PostT = TypeVar("PostT", bound=Post)
-Opens = Callable[[int, Callable[[Header, NDArray[np.uint8]], None], Callable[[BaseException], None]], PostT]
+Opens = Callable[[int, Callable[[tuple[int, ...], NDArray[np.uint8]], None], Callable[[BaseException], None]], PostT]
 
 
 class GhostRows(NamedTuple):
@@ -231,7 +227,7 @@ class ServerGroup(OneProcess):
         self.is_first, self.saves, self.stops = is_first, False, False
 
     def wishes(self) -> tuple[bool, bool]:
-        """Whether the first server wants to save, and to stop."""
+        """True if the first server wants to save, and if it wants to stop."""
         return super().is_due(), False
 
     def is_due(self) -> bool:
@@ -240,36 +236,3 @@ class ServerGroup(OneProcess):
     def save(self, checkpoint: TrainingState) -> None:
         if self.is_first:
             super().save(checkpoint)
-
-
-class RankGroup(ServerGroup):
-    """The same of a rank, whose checkpoint goes by way of the coordinator.
-
-    Args:
-        network: its copy of the network.
-        params: course of training.
-        worker: its rank.
-        folder: folder of temporary files.
-    """
-
-    def __init__(self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path):
-        self._worker, is_first = worker, worker.rank == 0
-        log = worker.log if is_first else lambda message: None
-        super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown(), is_first)
-
-    def restore(self) -> TrainingState | None:
-        found = super().restore()
-        if found is None and self.is_first and self._kept.noted() is None and self._worker.load(STATE) is not None:
-            self._worker.log(ANOTHERS)
-        return found
-
-    def wishes(self) -> tuple[bool, bool]:
-        return super().wishes()[0], self._worker.stopping
-
-    def save(self, checkpoint: TrainingState) -> None:
-        super().save(checkpoint)
-        if self.stops:
-            dist.barrier()  # the first one has saved
-            if self.is_first:
-                self._worker.log(saved_at(checkpoint.position))
-            raise StateSaved

@@ -24,16 +24,22 @@ from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
+from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks.lib.checkpoint_stores import STATE
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.group_kept import GroupKept
 from superworkflow.tasks.lib.distributed.mailbox import Mailbox
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE
+from superworkflow.tasks.train.checkpoint import ANOTHERS, TrainingState, saved_at
 from superworkflow.tasks.train.distributed_group import GroupProgress
+from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train_full import run as in_process
-from superworkflow.tasks.train_full.graph_servers import GraphServer, RankGroup, server_rows, server_stats
+from superworkflow.tasks.train_full import training
+from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
 from superworkflow.tasks.train_full.params import GRAPH, REAL, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.timeline import (
     TIMELINE_FILE,
@@ -44,7 +50,7 @@ from superworkflow.tasks.train_full.timeline import (
 from superworkflow.tasks.train_full.trainer import WholeTrainer
 
 SPLITS_FILE = "splits.npy"
-FILES = [WEIGHTS_FILE, NETWORK_FILE, SPLITS_FILE, in_process.HISTORY_FILE, TIMELINE_FILE]
+FILES = [WEIGHTS_FILE, NETWORK_FILE, SPLITS_FILE, training.HISTORY_FILE, TIMELINE_FILE]
 
 
 def run(job: StageRun[TrainFullParams]) -> Output:
@@ -103,18 +109,18 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
     began, options, progress = time.process_time(), TrainFullParams.model_validate(given), GroupProgress(worker)
     graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
     assert graph is not None
-    work = in_process.work_of(graph, labels, options, worker.size, worker.rank)
-    in_process.log_facts(progress, work)
+    work = training.work_of(graph, labels, options, worker.size, worker.rank)
+    training.log_facts(progress, work)
     whole, threads = work.whole, worker.threads
-    with in_process.one_thread(), tempfile.TemporaryDirectory() as folder:
+    with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network = Network(work.shape, work.params.seed)
         group = RankGroup(network, work.params, worker, Path(folder))
         trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
-        executed = in_process.whole_network(options, work, in_process.inputs_of(work, sums, _add_up), network)
+        executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
         server = GraphServer(worker.rank, worker.size, executed, trainer, group, Mailbox)
         setup_s = time.process_time() - began
         with server.mailbox.running((StateSaved,)):
-            timeline = in_process.train(trainer, executed, options, threads, server=server)
+            timeline = training.train(trainer, executed, options, threads, server=server)
         rows = _all_rows(timeline, worker, threads, Path(folder))
     result: dict[str, Any] = {
         "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
@@ -122,9 +128,42 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
     }  # fmt: skip
     if worker.rank == 0:
         writer = TaskWriter(Location.of(output))
-        result["stats"] = in_process.write_results(writer, trainer, rows, progress)
+        result["stats"] = training.write_results(writer, trainer, rows, progress)
         result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"cpu_s": time.process_time() - began}
+
+
+class RankGroup(ServerGroup):
+    """The same of a rank, whose checkpoint goes by way of the coordinator.
+
+    Args:
+        network: its copy of the network.
+        params: course of training.
+        worker: its rank.
+        folder: folder of temporary files.
+    """
+
+    def __init__(self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path):
+        self._worker, is_first = worker, worker.rank == 0
+        log = worker.log if is_first else lambda message: None
+        super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown(), is_first)
+
+    def restore(self) -> TrainingState | None:
+        found = super().restore()
+        if found is None and self.is_first and self._kept.noted() is None and self._worker.load(STATE) is not None:
+            self._worker.log(ANOTHERS)
+        return found
+
+    def wishes(self) -> tuple[bool, bool]:
+        return super().wishes()[0], self._worker.stopping
+
+    def save(self, checkpoint: TrainingState) -> None:
+        super().save(checkpoint)
+        if self.stops:
+            dist.barrier()  # the first one has saved
+            if self.is_first:
+                self._worker.log(saved_at(checkpoint.position))
+            raise StateSaved
 
 
 def _add_up(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Whom the scheduler works with: ends of epochs, tensor workers, other graph servers."""
+"""Partners of the scheduler: ends of epochs, tensor workers, other graph servers."""
 
 from __future__ import annotations
 

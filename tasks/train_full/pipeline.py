@@ -125,7 +125,7 @@ class Pipeline:
             raise self._error
 
     def machine(self, seconds: Callable[[Work], float]) -> Machine:
-        """What has all epochs run on a virtual clock, in place of `run`."""
+        """Machine of a virtual clock, which runs all epochs in place of `run`."""
         return Machine(self._next, lambda: self._over, seconds)
 
     def _work(self, thread: int) -> None:

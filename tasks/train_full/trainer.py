@@ -150,7 +150,7 @@ class WholeTrainer:
         return Verdict(self.is_over, bool(switch and row.get(self.figure, 0.0) >= switch))
 
     def validated(self, number: int, scores: Rows) -> Rows:
-        """Of the scores of an interval's vertices those that are validated on."""
+        """Scores of an interval's vertices that are validated on, of those of all."""
         interval, nodes = self._intervals[number], self._example.nodes[self._set]
         own = nodes[(nodes >= interval.first) & (nodes < interval.last)]
         found: Rows = scores[own - interval.first]

@@ -76,7 +76,7 @@ class NominalSeconds:
 
 
 class Machine(NamedTuple):
-    """What has threads of its own on a virtual clock.
+    """A machine with threads of its own on a virtual clock.
 
     Args:
         next_job: gives the next job of a thread, if there is one.

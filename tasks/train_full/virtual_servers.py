@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,18 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import Folder
-from superworkflow.tasks.lib.distributed.mailbox import Header
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, SparseRows
-from superworkflow.tasks.train_full import run as in_process
+from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.pipeline import wide_numbers
 from superworkflow.tasks.train_full.timeline import TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer
 from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
+
+if TYPE_CHECKING:
+    from superworkflow.tasks.lib.distributed.mailbox import Header  # needs pyzmq
 
 _HEADER_BYTES = 40
 
@@ -57,26 +59,26 @@ class VirtualMailbox:
 
 
 def train_virtually(
-    job: StageRun[TrainFullParams], work: in_process.Work, shutdown: Shutdown
+    job: StageRun[TrainFullParams], work: training.FullGraphWork, shutdown: Shutdown
 ) -> tuple[WholeTrainer, list[TimelineRow], dict[str, Stat]]:
     """Train on `virtual_servers`; the trainer of the first one, the timeline of all, and stats."""
     options, takers, clock = job.params, list[Callable[..., None]](), VirtualClock(job.params.virtual_threads)
-    count, inputs = options.virtual_servers, in_process.inputs_of(work, job.inputs.get("sums"))
+    count, inputs = options.virtual_servers, training.inputs_of(work, job.inputs.get("sums"))
     machines, pipelines, servers, trainers, ghosts = [], [], [], [], 0
     for rank in range(count):
-        own = in_process.work_of(job.inputs["graph"], job.inputs.get("labels"), options, count, rank)
+        own = training.work_of(job.inputs["graph"], job.inputs.get("labels"), options, count, rank)
         network, first, last = Network(own.shape, own.params.seed), own.whole.first, own.whole.first + own.whole.count
         progress = job.progress if not rank else Progress("train_full", stream=io.StringIO())
         group = ServerGroup(network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown,
                             not rank)  # fmt: skip
         trainer = WholeTrainer(network, own.task, own.params, options, group, own.whole.intervals, progress)
         part = inputs.rows(first, last) if isinstance(inputs, SparseRows) else inputs[first:last]
-        executed = in_process.whole_network(options, own, part, network)
+        executed = training.whole_network(options, own, part, network)
         server = GraphServer(
             rank, count, executed, trainer, group,
             lambda words, take, fail: VirtualMailbox(clock, takers, 1e9 * options.virtual_gbps, take),
         )  # fmt: skip
-        pipelines.append(in_process.pipeline_of(trainer, executed, options, 1, server=server))
+        pipelines.append(training.pipeline_of(trainer, executed, options, 1, server=server))
         shapes = [layer[MATRIX].shape for layer in trainer.weights()]
         machines.append(pipelines[-1].machine(NominalSeconds(own.whole, shapes)))
         servers.append(server)
@@ -84,7 +86,7 @@ def train_virtually(
         ghosts += len(own.whole.ghosts.numbers)
     with wide_numbers():
         clock.run(machines)
-    in_process.take_best(trainers[0])
+    training.take_best(trainers[0])
     threads = options.virtual_threads
     rows = [row for rank, each in enumerate(pipelines) for row in server_rows(each.timeline, rank, threads)]
     posts = [server.mailbox for server in servers]

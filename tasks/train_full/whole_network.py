@@ -141,7 +141,7 @@ class WholeNetwork:
             self.take_results(task, interval, own, state, results)
 
     def published(self, task: Task, places: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """What an `SC` has published of vertices with these places."""
+        """Arrays that an `SC` has published, at these places."""
         views = self._layers[task.layer].published(self._tables[task.way][task.layer], task.way == BACK)
         return [each[places] for each in views]
 

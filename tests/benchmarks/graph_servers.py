@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
             found, cpu_s = trained(PARAMS | {"model": model}, given, folder / f"{model}-{servers}", servers)
             alone = alone or found
             assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
-            sent = [int(str(found.stats.get(f"graph.{kind}_bytes", 0))) for kind in ("scatter", "gradient")]
+            sent = [int(str(found.stats.get(f"graph.{kind}_bytes", 0))) for kind in ("scatter", "gradients")]
             each_epoch = [f"{size / 1e6 / float(str(found.stats['epochs'])):.2f}" for size in sent]
             show([model, str(servers or "one process"), f"{found.stats['epoch_s']:.3f}", f"{cpu_s:.1f}",
                   str(found.stats.get("graph.ghosts", 0)), *each_epoch])  # fmt: skip

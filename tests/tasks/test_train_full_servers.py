@@ -123,7 +123,7 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
         assert found.stats["graph.scatter_bytes"] == wanted
         weights = int(str(found.stats["parameters"])) * 4
         sent = 2 * (count - 1) * weights if updates == "epoch" else (3 - 1 + 5) * weights  # of 2 servers
-        assert 0 <= found.stats["graph.gradient_bytes"] - GIVEN["epochs"] * sent < 8 * 5 * count * GIVEN["epochs"]
+        assert 0 <= found.stats["graph.gradients_bytes"] - GIVEN["epochs"] * sent < 8 * 5 * count * GIVEN["epochs"]
     assert not members_of(os.getpid())
 
 
@@ -216,3 +216,37 @@ def test_parts_of_a_graph_are_the_graph(inputs, servers):
                 assert (left == lists.numbers[places.start - part.count : places.stop - part.count]).all()
     assert (np.concatenate([part.scales for part in parts]) == whole.scales).all()
     assert (sum(part.reads[list(part.own)].sum() for part in parts)) == whole.reads.sum()
+
+
+@pytest.mark.parametrize(("model", "updates"), [("gcn", "epoch"), ("gat", "interval")])
+def test_virtual_servers_have_the_bits_of_one_process(inputs, tmp_path, model, updates):
+    """Synchronous; simulated seconds are those of the servers' threads and links."""
+    given = {"model": model, "updates": updates}
+    alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
+    seconds = []
+    for gbps in (10.0, 1e-3):
+        virtual = {"clock": "virtual", "virtual_servers": 3, "virtual_threads": 1, "virtual_gbps": gbps}
+        found, _ = trained(inputs, tmp_path / str(gbps), 0, **given, **virtual)
+        assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+        rows = read_timeline(found.local("timeline.parquet"))
+        assert not faults(rows, 0)
+        assert {row.thread for row in rows} == {0, 1, 2}
+        seconds.append(float(str(found.stats["epoch_s"])))
+        sent = sum(int(str(found.stats[f"graph.{kind}_bytes"])) for kind in ("scatter", "gradients", "validation"))
+        assert sent > 0
+        # Rows leave at the same time, so that a third of all bytes takes as long as an epoch at least.
+        assert seconds[-1] > 8 * sent / 3 / GIVEN["epochs"] / (gbps * 1e9)
+    assert seconds[1] > 10 * seconds[0]
+
+
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
+def test_asynchrony_on_virtual_servers_repeats(symmetric, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 10, "staleness": staleness, "clock": "virtual", "virtual_servers": 2,
+             "virtual_threads": 2, "virtual_gbps": 0.05}  # fmt: skip
+    one, _ = trained(symmetric, tmp_path / "one", 0, **given)
+    again, _ = trained(symmetric, tmp_path / "again", 0, **given)
+    for name in ("model.safetensors", "history.parquet", "timeline.parquet"):
+        assert one.local(name).read_bytes() == again.local(name).read_bytes()
+    rows = read_timeline(one.local("timeline.parquet"))
+    assert not faults(rows, staleness)
+    assert max(row.epoch - row.oldest for row in rows) >= 1

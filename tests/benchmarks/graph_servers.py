@@ -1,7 +1,8 @@
-"""`python -m tests.benchmarks.graph_servers FOLDER`: full-graph training in one process, and on 1 to 3 graph servers.
+"""`python -m tests.benchmarks.graph_servers FOLDER`: training on 1 to 3 graph servers, and 1 to 32 simulated ones.
 
 GCN 100-128-128-20 and GAT on the graph of `pipelines`, each server with one thread, on this machine; prints a row for
-each with seconds an epoch, CPU seconds, ghosts and bytes. The graph stays in the folder.
+each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds. The graph
+stays in the folder.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from superworkflow.tasks import load_stage
 from tests.benchmarks.pipelines import inputs_of
 
 PARAMS = {"layers": 3, "hidden": 128, "intervals": 12, "epochs": 10, "seed": 1}
+LINKS = (10, 1)
 SAME = ("model.safetensors", "history.parquet")
 
 
@@ -37,16 +39,12 @@ def trained(params: dict[str, Any], inputs: dict[str, str], output: Path, server
 
 def main(folder: Path) -> None:
     inputs = inputs_of(folder)
-    names = [
-        "network",
-        "graph servers",
-        "s an epoch",
-        "CPU s",
-        "ghosts",
-        "Scatter, MB an epoch",
-        "gradients, MB an epoch",
-    ]
-    show(names)
+    measured(folder, inputs)
+    simulated(folder, inputs)
+
+
+def measured(folder: Path, inputs: dict[str, str]) -> None:
+    show(["network", "graph servers", "s an epoch", "CPU s", "ghosts", "Scatter, MB", "gradients, MB an epoch"])
     show(["---"] * 2 + ["---:"] * 5)
     for model in ("gcn", "gat"):
         given = inputs if model == "gcn" else {"graph": inputs["graph"]}
@@ -55,10 +53,28 @@ def main(folder: Path) -> None:
             found, cpu_s = trained(PARAMS | {"model": model}, given, folder / f"{model}-{servers}", servers)
             alone = alone or found
             assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
-            sent = [int(str(found.stats.get(f"graph.{kind}_bytes", 0))) for kind in ("scatter", "gradients")]
-            each_epoch = [f"{size / 1e6 / float(str(found.stats['epochs'])):.2f}" for size in sent]
             show([model, str(servers or "one process"), f"{found.stats['epoch_s']:.3f}", f"{cpu_s:.1f}",
-                  str(found.stats.get("graph.ghosts", 0)), *each_epoch])  # fmt: skip
+                  *(each_epoch(found, name) for name in ("ghosts", "scatter_bytes", "gradients_bytes"))])  # fmt: skip
+
+
+def simulated(folder: Path, inputs: dict[str, str]) -> None:
+    """Seconds of the virtual clock by number of servers of one thread, and by the Gbit/s of each one's link."""
+    show(["network", "graph servers", "Scatter, MB an epoch", *(f"s an epoch, {gbps} Gbit/s" for gbps in LINKS)])
+    show(["---"] + ["---:"] * (2 + len(LINKS)))
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        for servers in (1, 2, 4, 8, 16, 32):
+            virtual = PARAMS | {"clock": "virtual", "virtual_threads": 1, "epochs": 2, "intervals": 64, "model": model}
+            links = [virtual | {"virtual_servers": servers, "virtual_gbps": gbps} for gbps in LINKS]
+            found = [trained(each, given, folder / "virtual", 0)[0] for each in links]
+            show([model, str(servers), each_epoch(found[0], "scatter_bytes"),
+                  *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
+
+
+def each_epoch(found: Dataset, name: str) -> str:
+    """A count of graph servers; of bytes, in MB an epoch."""
+    count = float(str(found.stats.get(f"graph.{name}", 0)))
+    return f"{count / 1e6 / float(str(found.stats['epochs'])):.2f}" if name.endswith("bytes") else f"{count:.0f}"
 
 
 def show(cells: list[str]) -> None:

@@ -75,8 +75,9 @@ def run(job: StageRun[TrainFullParams]) -> Output:
             f"graph server {rank + 1}: {each['vertices']} vertices, {each['ghosts']} ghosts, {each['cpu_s']:.1f} CPU "
             f"seconds, of which {each['setup_s']:.1f} before the first epoch; sent: {sent}"
         )
-    messages, ghosts, cpu_s = (sum(each[name] for each in results) for name in ("messages", "ghosts", "cpu_s"))
-    facts = server_stats([each["sent"] for each in results], messages, ghosts) | {"graph.cpu_s": round(cpu_s, 3)}
+    messages, ghosts = (sum(each[name] for each in results) for name in ("messages", "ghosts"))
+    seconds = {f"graph.{name}": round(sum(each[name] for each in results), 3) for name in ("cpu_s", "setup_s")}
+    facts = server_stats([each["sent"] for each in results], messages, ghosts) | seconds
     return Output(rows=results[0]["rows"], stats=results[0]["stats"] | facts)
 
 

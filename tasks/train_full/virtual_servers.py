@@ -54,8 +54,13 @@ class VirtualMailbox:
         message = np.concatenate([np.empty(0, np.uint8), *(np.frombuffer(each.tobytes(), np.uint8) for each in arrays)])
         self.messages += 1
         self.sent[kind] = self.sent.get(kind, 0) + len(message)
-        self._free = max(self._free, self._clock.ends) + 8 * (len(message) + _HEADER_BYTES) / self._bits_s
-        self._clock.at(self._free, lambda: self._takers[rank](header, message))
+        made = self._clock.ends
+
+        def leave() -> None:
+            self._free = max(self._free, made) + 8 * (len(message) + _HEADER_BYTES) / self._bits_s
+            self._clock.at(self._free, lambda: self._takers[rank](header, message))
+
+        self._clock.at(made, leave)
 
 
 def train_virtually(

@@ -1,10 +1,11 @@
 """Stage `train_full`: GCN or GAT trained on a whole graph, without sampling, in tasks on intervals of its vertices.
 
 Forwards and backwards every layer is a few tasks of each interval (`whole_network`), which threads run as soon as what
-they read is there (`pipeline`). With `staleness=sync` gradients are summed in the order of the intervals and dropout is
-a function of (seed, epoch, layer, vertex, column), so the weights are the same for any number of threads. Else what a
-gather reads depends on the time, and so do the weights, unless the clock is virtual (`virtual_clock`). Each epoch has
-one update of the weights, by Adam.
+they read is there (`pipeline`). On a worker group several graph servers have some intervals each (`on_workers`). With
+`staleness=sync` gradients are summed in the order of the intervals and dropout is a function of (seed, epoch, layer,
+vertex, column), so the weights are the same for any number of threads and servers. Else what a gather reads depends on
+the time, and so do the weights, unless the clock is virtual (`virtual_clock`). Each epoch has one update of the
+weights, by Adam, or with `updates=interval` one for each interval.
 
 GCN's first layer reads sums of neighbours' features that stage aggregate made once; its dropout comes after them. Kept
 are the weights of the epoch with the lowest loss on what is validated on, or with the best figure there.
@@ -32,7 +33,7 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.train_full.run:run",
     estimate=estimate,
-    engines={"workers": "superworkflow.tasks.train_full.run:run"},
+    engines={"workers": "superworkflow.tasks.train_full.on_workers:run"},
     image="torch",
     help="train a graph neural network on the whole graph, without sampling",
     steps=lambda params: params.concrete(1).epochs,

@@ -21,7 +21,11 @@ class ArcDropout(NamedTuple):
 
     def states(self, interval: Interval) -> NDArray[np.uint64]:
         """State of each vertex of an interval, of which those of its arcs are made."""
-        numbers = np.arange(interval.first + 1, interval.last + 1, dtype=np.uint64)
+        return self.states_of(np.arange(interval.first, interval.last))
+
+    def states_of(self, vertices: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """State of each of these vertices."""
+        numbers = vertices.astype(np.uint64) + np.uint64(1)
         found: NDArray[np.uint64] = mix.py_func(np.uint64(self.state) + numbers * GAMMA)
         return found
 

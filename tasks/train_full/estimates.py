@@ -49,6 +49,11 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     inputs_bytes = 4 * feature_values(graph)
     rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
+    fixed = [each.count for each in (resources.workers or {}).values() if not each.elastic]
+    if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
+        rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
+        rows += inputs_bytes // intervals
+        arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
     return Estimate(
         memory_bytes=_PROCESS_BYTES + rows + 16 * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes,
         cpu_s=_START_S + epochs * epoch_s,

@@ -11,9 +11,10 @@ from superworkflow.tasks.train.defaults import AUTO
 from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 
 SYNC: Literal["sync"] = "sync"
+BY_INTERVAL = "interval"
 REAL: Literal["real"] = "real"
-TENSOR = "tensor"
-"""Role of those who execute `AV` for the graph server, the stage's own process."""
+GRAPH, TENSOR = "graph", "tensor"
+"""Roles: graph servers, without any of which the stage's own process is one; those who execute `AV` for it."""
 _USUAL: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 64, "dropout": 0.5, "learning_rate": 0.01, "epochs": 200, "patience": 0, "kept_by": "loss"},
     "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},
@@ -45,7 +46,7 @@ class TrainFullParams(SplitParams):
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
-        default=AUTO, description="Most passes over the graph, one update each, 1 to 100,000. auto: 200 of gcn, 1000 "
+        default=AUTO, description="Most passes over the graph, 1 to 100,000. auto: 200 of gcn, 1000 "
         "of gat.",
     )  # fmt: skip
     patience: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
@@ -83,6 +84,11 @@ class TrainFullParams(SplitParams):
         "neighbour's last value serves, all intervals within one epoch. 1 to 16: an interval may also be this "
         "number of epochs ahead of the slowest.",
     )
+    updates: Literal["epoch", "interval"] = Field(
+        default="epoch",
+        description="epoch: one update of the weights at the end of an epoch, by the sum of all gradients. interval: "
+        "one by the gradients of each interval, in their order.",
+    )
     clock: Literal["real", "virtual"] = Field(
         default=REAL,
         description="real: tasks run on the threads of the stage. virtual: one by one, in the order that simulated "
@@ -94,6 +100,12 @@ class TrainFullParams(SplitParams):
         "of a tensor worker, forwards as backwards. No bit of the result depends on it.",
     )
     virtual_threads: int = Field(default=4, ge=1, le=64, description="Threads of the virtual clock, 1 to 64.")
+    virtual_servers: int = Field(
+        default=1, ge=1, le=64, description="Graph servers of the virtual clock, 1 to 64, each with these threads.",
+    )  # fmt: skip
+    virtual_gbps: float = Field(
+        default=10.0, gt=0, le=10_000, description="Gbit a second that each server of the virtual clock can send.",
+    )  # fmt: skip
     target_accuracy: float = Field(
         default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",
     )  # fmt: skip

@@ -3,6 +3,8 @@
 What it has a thread do is a job, a generator of work that needs no lock; threads, or those that `virtual_clock`
 simulates, do it. Where there is a pool of tensor workers, `AV` is executed there while the thread does other tasks.
 
+Of several graph servers each has a pipeline of its own intervals, and a gather also waits for rows of the others.
+
 Every interval has its tasks in order. With `sync` a gather waits for the intervals that it reads, of the same epoch,
 and an epoch begins when the one before has ended. With a staleness a gather reads what neighbours published last, so
 only ends of epochs are waited for: with 0 all intervals are within one epoch, with S the fastest is S epochs ahead of
@@ -14,17 +16,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
+from superworkflow.tasks.train_full.partners import Epochs, Ghosts, Servers, TensorPool, Verdict
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
-from superworkflow.tasks.train_full.virtual_clock import Job, VirtualClock, Work
+from superworkflow.tasks.train_full.virtual_clock import Job, Machine, Work
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_network import (
     AV,
@@ -42,45 +43,6 @@ if TYPE_CHECKING:
     from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
 
 TRAINING = "training"
-
-
-class Verdict(NamedTuple):
-    """Decision on further epochs at the end of one.
-
-    Args:
-        is_over: training ends.
-        is_sync: further epochs are synchronous.
-    """
-
-    is_over: bool
-    is_sync: bool
-
-
-class TensorPool(Protocol):
-    """Tensor workers, which execute `AV`. Results come back on any thread."""
-
-    @property
-    def available(self) -> bool:
-        """True if somebody is there."""
-
-    def submit(
-        self, facts: TensorFacts, versions: Mapping[int, NetworkWeights], version: int,
-        arrays: Sequence[NDArray[Any]], ended: Callable[[CallResult | None], None],
-    ) -> None:  # fmt: skip
-        """Execute `tensor_tasks.compute` with a version of the weights, and pass its result on, None if nobody did."""
-
-    def end_epoch(self, epoch: int, queue: float) -> None:
-        """Adapt to the mean number of tasks that waited for a thread in an epoch."""
-
-
-class Epochs(Protocol):
-    """Work at the ends of epochs; one call at a time."""
-
-    def update(self, epoch: int, losses: Sequence[float], gradients: Sequence[NetworkWeights]) -> NetworkWeights:
-        """Weights after an update by the gradients of all intervals, in their order."""
-
-    def end(self, epoch: int) -> Verdict:
-        """Judge an epoch, whose validation is done."""
 
 
 @dataclass
@@ -116,23 +78,26 @@ class Pipeline:
         first: number of the first epoch, from 0.
         last: number of epochs in all.
         staleness: None for synchronous epochs, else the most epochs that an interval may be ahead.
-        threads: number of threads, or a clock that simulates them.
+        threads: number of threads of `run`.
         pool: tensor workers, if any.
         fuses: they do two tasks in one call where no gather is between them.
+        servers: the other graph servers, if any.
     """
 
     def __init__(
         self, network: WholeNetwork, weights: WeightVersions, epochs: Epochs, first: int, last: int,
-        staleness: int | None, threads: int | VirtualClock, pool: TensorPool | None = None, fuses: bool = True,
+        staleness: int | None, threads: int, pool: TensorPool | None = None, fuses: bool = True,
+        servers: Servers | None = None,
     ):  # fmt: skip
         self._pool, self._sent, self._arrived = pool, 0, deque[_Arrival]()
         self._queued, self._looks, self._fuses = 0, 0, fuses
+        self._servers, self._added, self._adding, self._putting = servers, first, False, set[tuple[Any, int]]()
         self._network, self._weights, self._epochs = network, weights, epochs
         self._first, self._last, self._staleness, self._threads = first, last, staleness, threads
-        count = len(network.graph.intervals)
+        count, own = len(network.graph.intervals), network.graph.own
         self._programs = {TRAINING: network.training, VALIDATION: network.validation}
         purposes = [VALIDATION, TRAINING] if network.validation else [TRAINING]
-        self._courses = [_Course(each, number, first) for each in purposes for number in range(count)]
+        self._courses = [_Course(each, number, first) for each in purposes for number in own]
         self._trained = [each for each in self._courses if each.purpose == TRAINING]
         self._validated = [each for each in self._courses if each.purpose == VALIDATION]
         tables = {task.table for tasks in self._programs.values() for task in tasks if task.kind == SC}
@@ -145,13 +110,11 @@ class Pipeline:
         self._error: BaseException | None = None
         self._began = time.monotonic()
         self.timeline: list[TimelineRow] = []
+        if servers is not None:
+            servers.begin(self._wake, self._fail)
 
     def run(self) -> None:
         """Run all epochs; what a task raises is raised here."""
-        if isinstance(self._threads, VirtualClock):
-            with _wide_numbers():
-                self._threads.run(self._next, lambda: self._over)
-            return
         others = [threading.Thread(target=self._work, args=(number,)) for number in range(1, self._threads)]
         for each in others:
             each.start()
@@ -161,12 +124,16 @@ class Pipeline:
         if self._error is not None:
             raise self._error
 
+    def machine(self, seconds: Callable[[Work], float]) -> Machine:
+        """Machine of a virtual clock, which runs all epochs in place of `run`."""
+        return Machine(self._next, lambda: self._over, seconds)
+
     def _work(self, thread: int) -> None:
         with self._changed:
             while not self._over:
                 job = self._next(thread)
                 if job is None:
-                    if not self._running and not self._sent:
+                    if not self._running and not self._sent and self._servers is None:
                         self._error, self._over = RuntimeError("no task of the pipeline can run"), True
                     else:
                         self._changed.wait()
@@ -180,6 +147,15 @@ class Pipeline:
                 self._changed.notify_all()
             self._changed.notify_all()
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error, self._over = self._error or error, True
+            self._changed.notify_all()
+
     def _drive(self, job: Job) -> None:
         """Do a job, its work without the lock."""
         with suppress(StopIteration):
@@ -188,7 +164,7 @@ class Pipeline:
                 begin = time.monotonic() - self._began
                 self._changed.release()
                 try:
-                    with _wide_numbers():
+                    with wide_numbers():
                         work.do()
                     span = begin, time.monotonic() - self._began
                 finally:
@@ -199,23 +175,70 @@ class Pipeline:
         """The next job of a thread."""
         if self._arrived:
             return self._take(self._arrived.popleft(), thread)
-        if (
-            not self._ending
-            and self._updated > self._judged
-            and all(each.epoch > self._judged for each in self._validated)
-        ):
+        if self._servers is not None and (job := self._serve(self._servers)) is not None:
+            return job
+        if not self._ending and self._updated > self._judged and self._is_validated():
             return self._end_epoch()
-        if (
-            not self._ending
-            and self._updated == self._judged
-            and len(self._done.get(self._updated, ())) == len(self._trained)
-        ):
+        if not self._ending and self._updated == self._judged and self._is_trained():
             return self._update(thread)
         ready = [each for each in self._courses if not each.busy and self._is_ready(each)]
         self._queued, self._looks = self._queued + len(ready), self._looks + 1
         if not ready:
             return None
         return self._execute(min(ready, key=self._rank), thread)
+
+    def _is_validated(self) -> bool:
+        """True if the epoch that was trained last may end."""
+        if self._servers is not None and not self._servers.may_end(self._judged):
+            return False
+        return all(each.epoch > self._judged for each in self._validated)
+
+    def _is_trained(self) -> bool:
+        """True if the gradients of the next update are there."""
+        if self._servers is not None:
+            return self._servers.has_sum(self._updated)
+        return len(self._done.get(self._updated, ())) == len(self._trained)
+
+    def _serve(self, servers: Servers) -> Job | None:
+        """Work that the messages of other servers make possible."""
+        for ghosts in list(servers.ghosts):
+            table, key = ghosts.task.table, (ghosts.task, ghosts.interval)
+            if key not in self._putting and (self._is_sync(ghosts.epoch) or not self._reading[table]):
+                servers.ghosts.remove(ghosts)
+                return self._put(servers, ghosts)
+        if not self._adding and len(self._done.get(self._added, ())) == len(self._trained):
+            return self._add(servers) if servers.may_add(self._added) else None
+        return None
+
+    def _put(self, servers: Servers, ghosts: Ghosts) -> Job:
+        table, key = ghosts.task.table, (ghosts.task, ghosts.interval)
+        self._putting.add(key)
+        self._writing[table] += 1
+        yield Work(lambda: servers.put(ghosts), numbers=len(ghosts.rows) // 4)
+        self._writing[table] -= 1
+        self._putting.remove(key)
+        self._published[table][ghosts.interval] = ghosts.epoch
+
+    def _add(self, servers: Servers) -> Job:
+        epoch, self._adding = self._added, True
+        losses, gradients = self._made(epoch)
+        size = sum(each.size for made in gradients for layer in made for each in layer.values())
+        yield Work(lambda: servers.add(epoch, losses, gradients), numbers=size)
+        self._added, self._adding = epoch + 1, False
+
+    def _gradients(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
+        """Losses of all intervals, and their gradients, or of several servers their sum; once."""
+        if self._servers is None:
+            return self._made(epoch)
+        return self._servers.sum(epoch)
+
+    def _made(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
+        """Losses and gradients of its intervals, in their order; once."""
+        states = [state for _, state in sorted(self._done.pop(epoch).items())]
+        gradients: list[NetworkWeights] = [
+            [each.gradients[layer] for layer in sorted(each.gradients)] for each in states
+        ]  # fmt: skip
+        return [each.loss for each in states], gradients
 
     def _rank(self, course: _Course) -> tuple[bool, int, int, int]:
         """Validation first, then the earliest epoch; there all intervals side by side, or without waits each by itself,
@@ -244,7 +267,13 @@ class Pipeline:
             return False
         if self._is_sync(epoch) or not self._staleness or epoch == self._first + 1:
             return self._judged >= epoch
-        return epoch <= min(each.epoch for each in self._trained) + self._staleness
+        return epoch <= self._slowest() + self._staleness
+
+    def _slowest(self) -> int:
+        """Epoch of the slowest interval; those of other servers have at least ended all that were judged."""
+        if self._servers is not None:
+            return self._judged
+        return min(each.epoch for each in self._trained)
 
     def _has_published(self, task: Task, course: _Course) -> bool:
         reads = self._network.graph.reads_back if task.way == BACK else self._network.graph.reads
@@ -256,7 +285,7 @@ class Pipeline:
         if not course.place:
             course.version, course.state = self._weights.acquire(), IntervalState()
         weights, counted = self._weights.weights(course.version), None
-        lead = course.epoch - min(each.epoch for each in self._trained) if course.purpose == TRAINING else 0
+        lead = course.epoch - self._slowest() if course.purpose == TRAINING else 0
         oldest = course.epoch
         if task.gathers:
             counted = self._reading
@@ -272,9 +301,13 @@ class Pipeline:
             yield self._send(self._pool, task, course, lead)
             return
         epoch, state = course.epoch, course.state
-        begin, end = yield Work(
-            lambda: self._network.execute(task, interval, epoch, weights, state), task, course.interval
-        )
+
+        def execute() -> None:
+            self._network.execute(task, interval, epoch, weights, state)
+            if self._servers is not None:
+                self._servers.executed(task, interval.number, epoch)
+
+        begin, end = yield Work(execute, task, course.interval)
         if counted is not None:
             counted[task.table] -= 1
         if task.kind == SC:
@@ -347,9 +380,8 @@ class Pipeline:
 
     def _update(self, thread: int) -> Job:
         epoch, version, made = self._updated, self._weights.latest, list[NetworkWeights]()
-        states = [state for _, state in sorted(self._done.pop(epoch).items())]
-        gradients = [[each.gradients[layer] for layer in sorted(each.gradients)] for each in states]
-        losses, self._ending = [each.loss for each in states], True
+        losses, gradients = self._gradients(epoch)
+        self._ending = True
         begin, end = yield Work(lambda: made.append(self._epochs.update(epoch, losses, gradients)), is_update=True)
         self._ending = False
         self._weights.add(made[0])
@@ -367,11 +399,16 @@ class Pipeline:
             self._queued = self._looks = 0
         self._judged += 1
         if verdict.is_sync:
-            begun = max(each.epoch - (not each.place and not each.busy) for each in self._trained)
-            self._sync_from = min(self._sync_from, begun + 1)
+            self._sync_from = min(self._sync_from, self._begun() + 1)
         self._over = self._over or verdict.is_over or self._judged >= self._last
 
+    def _begun(self) -> int:
+        """The last epoch that an interval has begun; of those of other servers, may have begun."""
+        if self._servers is not None:
+            return self._judged - 1 + (self._staleness or 0)
+        return max(each.epoch - (not each.place and not each.busy) for each in self._trained)
 
-def _wide_numbers() -> AbstractContextManager[None]:
+
+def wide_numbers() -> AbstractContextManager[None]:
     """Numbers may overflow within: a loss that is not finite is refused."""
     return np.errstate(over="ignore", invalid="ignore")

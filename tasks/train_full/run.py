@@ -3,60 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numba as nb
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
-from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import Folder
-from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
-from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.features import features_of
-from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
-from superworkflow.tasks.lib.gnn.objective.base import Objective
-from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
-from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, TensorFacts
-from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
-from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.train.data import shape_of
-from superworkflow.tasks.train.loss_warnings import loss_warnings
+from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
 from superworkflow.tasks.train.one_process import OneProcess
-from superworkflow.tasks.train.run import task_of
-from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.params import REAL, SYNC, TENSOR, TrainFullParams
-from superworkflow.tasks.train_full.pipeline import Pipeline
-from superworkflow.tasks.train_full.sparse_inputs import as_inputs
-from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
-from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
-from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
-from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
-from superworkflow.tasks.train_full.whole_layers import layers_of
-from superworkflow.tasks.train_full.whole_network import WholeNetwork
+from superworkflow.tasks.train_full.params import REAL, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.trainer import WholeTrainer
+from superworkflow.tasks.train_full.training import (
+    inputs_of,
+    log_facts,
+    one_thread,
+    train,
+    whole_network,
+    work_of,
+    write_results,
+)
+from superworkflow.tasks.train_full.virtual_servers import train_virtually
 
 if TYPE_CHECKING:
     from superworkflow.tasks.train_full.tensor_pool import WorkerPool
 
-load_kernels_fast()
 _WORKER_BYTES, _CALL_BYTES, _COPIES = 144 << 20, 192 << 20, 3
 """Memory of a tensor worker without calls; three times the most bytes of a call; copies of a call's arrays."""
-HISTORY_FILE = "history.parquet"
 
 
 def run(job: StageRun[TrainFullParams]) -> Output:
@@ -65,88 +40,44 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     Raises:
         UserError: labels or features cannot be used, or training diverged.
     """
-    nb.set_num_threads(1)  # the tasks of intervals are parallel
-    graph, options = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels")), job.params
-    check_graph(graph)
-    task = task_of(graph, options.concrete(1))
-    counts = {split: len(task.items(split)) for split in SPLITS}
-    check_items(counts)
-    params = options.concrete(counts["train"])
-    shape = shape_of(graph, task.head, params)
-    rows = graph.rows(shape.relations[0].name)
-    whole = WholeGraph.of_rows(rows, options.intervals_of(len(rows.indptr) - 1))
-    facts = task.facts()
-    job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
-    keep_memory()
-    with torch_threads(1), threadpool_limits(1, "blas"), saves_first() as shutdown:
-        network = Network(shape, params.seed)
-        group = OneProcess(network, params, Folder(job.checkpoint), job.save_checkpoint, job.progress.log, shutdown)
-        trainer = WholeTrainer(network, task, params, options, group, job.progress)
-        if trainer.position.epoch:
-            job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}")
-        executed = whole_network(job, graph, whole, network, task)
-        with tensor_pool(job, len(whole.intervals), executed.example(), executed.call_bytes(trainer.weights())) as pool:
+    options, is_virtual = job.params, job.params.clock != REAL
+    work = work_of(job.inputs["graph"], job.inputs.get("labels"), options)
+    log_facts(job.progress, work)
+    with one_thread(), saves_first() as shutdown:
+        if is_virtual and options.virtual_servers > 1:
+            check_roles(job)
+            first, rows, facts = train_virtually(job, work, shutdown)
+            return Output(work.items, write_results(job.output, first, rows, job.progress) | facts)
+        network = Network(work.shape, work.params.seed)
+        kept, log = Folder(job.checkpoint), job.progress.log
+        group = OneProcess(network, work.params, kept, job.save_checkpoint, log, shutdown)
+        trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.intervals, job.progress)
+        executed = whole_network(options, work, inputs_of(work, job.inputs.get("sums")), network)
+        call_bytes = executed.call_bytes(trainer.weights())
+        with tensor_pool(job, len(work.whole.intervals), executed.example(), call_bytes) as pool:
             timeline = train(trainer, executed, options, job.threads, pool)
-    warnings = loss_warnings(shape.head, trainer.position.epochs, 1)
-    log_warnings(job.progress, warnings)
-    stats = write_results(job.output, trainer, timeline) | warning_stats(warnings)
+    stats = write_results(job.output, trainer, timeline, job.progress)
     if pool is not None:
         stats |= pool.write(job.output)
-    return Output(rows=sum(counts.values()), stats=facts | stats)
+    return Output(rows=work.items, stats=stats)
 
 
-def check_graph(graph: HeteroGraph) -> None:
-    """Refuse a graph that is not of one node set with features and one edge set.
-
-    Raises:
-        UserError: says what there is.
-    """
-    sets = len(graph.node_sets), len(graph.edge_sets)
-    if sets != (1, 1):
-        raise UserError("full-graph training takes a graph of one node set and one edge set", where=graph.dataset.uri,
-                        value=f"{sets[0]} and {sets[1]}", remedy="Use the superworkflow gnn")  # fmt: skip
-    (nodes,) = graph.node_sets
-    if features_of(graph, nodes) is None:
-        raise UserError("the nodes have no features, and full-graph training learns no embeddings of nodes",
-                        where=graph.dataset.uri, value=nodes,
-                        remedy="Give --features FILE, or use the superworkflow gnn")  # fmt: skip
-
-
-def check_items(counts: dict[str, int]) -> None:
-    """Refuse a split without nodes to train on.
+def check_roles(job: StageRun[TrainFullParams]) -> bool:
+    """True if there may be tensor workers.
 
     Raises:
-        UserError: says how many nodes are in which split.
+        UserError: the resources name another role, or tensor workers on a virtual clock.
     """
-    if not counts["train"]:
-        found = ", ".join(f"{split}: {count}" for split, count in counts.items())
-        raise UserError("no labelled node is in the split train", where="labels", value=found,
-                        remedy="Put labelled nodes of each class into the split train")  # fmt: skip
-
-
-def whole_network(
-    job: StageRun[TrainFullParams], graph: HeteroGraph, whole: WholeGraph, network: Network, task: Objective
-) -> WholeNetwork:
-    """The tasks of the network.
-
-    Raises:
-        UserError: the sums of features are of another graph, or missing.
-    """
-    shape, params = network.shape, job.params
-    (name,) = graph.node_sets
-    inputs: NDArray[Any] | None = features_of(graph, name)
-    assert inputs is not None
-    if shape.model == "gcn":
-        if "sums" not in job.inputs:
-            raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
-                            remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
-        inputs = sums_of(job.inputs["sums"], graph, 0, inputs.shape, GCN)
-    dropout = Dropout(params.concrete(1).dropout, params.seed)
-    tail = IntervalLoss(network, task, whole.intervals)
-    layers = layers_of(shape, whole, params.precision)
-    return WholeNetwork(
-        whole, layers, as_inputs(inputs), tail, dropout, shape.model == "gat", bool(len(task.items("validation")))
-    )
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
+    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
+        raise UserError("full-graph training has workers of one role alone", where="resources",
+                        value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
+    if not endpoints and not (workers and workers[TENSOR].count):
+        return False
+    if job.params.clock != REAL:
+        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
+                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
+    return True
 
 
 @contextlib.contextmanager
@@ -158,16 +89,10 @@ def tensor_pool(
     Raises:
         UserError: the resources name another role, or too little memory for a call.
     """
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
-        raise UserError("full-graph training has workers of one role alone", where="resources",
-                        value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
-    if not endpoints and not (workers and workers[TENSOR].count):
+    if not check_roles(job):
         yield None
         return
-    if job.params.clock != REAL:
-        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
-                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
     memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
     needed = min(_CALL_BYTES, memory - _WORKER_BYTES) // _COPIES
     if call_bytes > needed:
@@ -178,55 +103,3 @@ def tensor_pool(
 
     with open_pool(job, intervals, example) as pool:
         yield pool
-
-
-def train(
-    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
-    pool: WorkerPool | None = None,
-) -> Sequence[TimelineRow]:  # fmt: skip
-    """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
-    first, last = trainer.position.epoch, trainer.params.epochs
-    trainer.scores = executed.scores
-    if trainer.is_over:
-        last = first
-    staleness = None if options.staleness == SYNC else int(options.staleness)
-    versions = WeightVersions(trainer.weights(), first)
-    used: int | VirtualClock = threads
-    if options.clock != REAL:
-        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
-        used = VirtualClock(options.virtual_threads, NominalSeconds(executed.graph, shapes))
-    pipeline = Pipeline(executed, versions, trainer, first, last, staleness, used, pool, options.fusion)
-    pipeline.run()
-    if trainer.best.network:
-        trainer.network.load_arrays(trainer.best.network)
-    return pipeline.timeline
-
-
-def write_results(output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow]) -> dict[str, Stat]:
-    """Write the trained network and the course of training; stats of both."""
-    network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.network.arrays()
-    with output.file(WEIGHTS_FILE) as path:
-        write_weights(path, weights)
-    output.json(NETWORK_FILE, network.shape.document())
-    task.save(output)
-    with output.file(HISTORY_FILE) as path:
-        names = list(position.epochs[0])
-        rows = {name: np.array([row[name] for row in position.epochs]) for name in names}
-        rows["epoch"] = rows["epoch"].astype(np.int32)
-        pq.write_table(pa.table({name: column(each) for name, each in rows.items()}), path, compression="zstd")
-    with output.file(TIMELINE_FILE) as path:
-        write_timeline(path, timeline)
-    best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
-    seconds = max((row.end_s for row in timeline), default=0.0) - min((row.begin_s for row in timeline), default=0.0)
-    epochs = len({row.epoch for row in timeline})
-    return {
-        "task": shape.head.task, "clock": trainer.options.clock,
-        "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
-        "best_epoch": position.best or len(position.epochs), "loss": best["loss"], "model": shape.model,
-        "parameters": sum(each.size for each in weights.values()), "tasks": len(timeline),
-        "most_lead": max((row.lead for row in timeline), default=0),
-        "oldest_read": max((row.epoch - row.oldest for row in timeline), default=0),
-        "epoch_s": seconds / epochs if epochs else 0.0,
-        **{f"share.{name}": share for name, share in shares_of_time(timeline).items()},
-        **{name: value for name, value in best.items() if name == trainer.figure},
-    }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,8 @@ class TimelineRow(NamedTuple):
         epoch: from 1.
         way, kind, layer: see `whole_network.Task`; an update has the way `back` and layer -1.
         interval: number of the interval, or `ALL_INTERVALS`.
-        thread: number of the thread, from 0; -1 and less for tensor workers.
+        thread: number of the thread, from 0, those of all graph servers one after the other; -1 and less for tensor
+            workers.
         version: number of updates of the weights that it used.
         lead: epochs that the interval was ahead of the slowest one when the task began.
         oldest: of a gather, the earliest epoch of what it read of other intervals; else its own epoch.
@@ -51,6 +52,11 @@ def write_timeline(path: Path, rows: Sequence[TimelineRow]) -> None:
     names = TimelineRow._fields
     table = {name: pa.array(each, kinds.get(name, pa.int32())) for name, each in zip(names, columns, strict=True)}
     pq.write_table(pa.table(table), path, compression="zstd")
+
+
+def read_timeline(source: Path | IO[bytes]) -> list[TimelineRow]:
+    """Rows that `write_timeline` wrote."""
+    return [TimelineRow(**row) for row in pq.read_table(source).to_pylist()]
 
 
 def faults(rows: Sequence[TimelineRow], staleness: int) -> list[str]:

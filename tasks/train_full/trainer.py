@@ -20,12 +20,20 @@ from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPositio
 from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
-from superworkflow.tasks.train_full.params import TrainFullParams
-from superworkflow.tasks.train_full.pipeline import Verdict
+from superworkflow.tasks.train_full.params import BY_INTERVAL, TrainFullParams
+from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.whole_graph import Interval
 from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
 _STEP: Step = (random_streams.TRAINING, 0, 0)
+
+
+def added(parts: Sequence[Rows]) -> Rows:
+    """Sum in the order of the parts."""
+    total = parts[0].copy()
+    for each in parts[1:]:
+        total += each
+    return total
 
 
 class IntervalLoss:
@@ -69,6 +77,7 @@ class WholeTrainer:
         params: course of training.
         options: parameters of the stage.
         group: optimizers and checkpoints.
+        intervals: all intervals.
         progress: receives the row of each epoch.
 
     `scores` are those of the last validation, by interval.
@@ -76,13 +85,15 @@ class WholeTrainer:
 
     def __init__(
         self, network: Network, task: Objective, params: ConcreteTrainParams, options: TrainFullParams,
-        group: OneProcess, progress: Progress,
+        group: OneProcess, intervals: Sequence[Interval], progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.options = network, task, params, options
         self.position, self.best = TrainingPosition(), TrainedWeights({}, {})
         self.scores: Mapping[int, Rows] = {}
-        self._group, self._progress, self.figure = group, progress, f"validation_{task.figure}"
+        self._group, self.progress, self.figure = group, progress, f"validation_{task.figure}"
+        self._intervals = intervals
         self._validate, (self._set,) = task.items("validation"), task.head.node_sets
+        self._example = task.example(self._validate, _STEP)
         if found := group.restore():
             self.position, self.best = found
         self._selection = ModelSelection(params.kept_by, self.figure, self.position.epochs)
@@ -106,28 +117,31 @@ class WholeTrainer:
         loss = math.fsum(losses)
         if not math.isfinite(loss):
             raise self._diverged(epoch, loss)
-        for name, parameter in self.network.named_parameters():
-            _, layer, own = name.split(".", 2)
-            total = gradients[0][int(layer)][own].copy()
-            for each in gradients[1:]:
-                total += each[int(layer)][own]
-            parameter.grad = torch.from_numpy(total)
-        for optimizer in self._group.optimizers:
-            optimizer.step()
+        for group in [[each] for each in gradients] if self.options.updates == BY_INTERVAL else [gradients]:
+            for name, parameter in self.network.named_parameters():
+                _, layer, own = name.split(".", 2)
+                parameter.grad = torch.from_numpy(added([each[int(layer)][own] for each in group]))
+            for optimizer in self._group.optimizers:
+                optimizer.step()
         self.position.losses.append([loss])
         return self.weights()
 
     def end(self, epoch: int) -> Verdict:
+        scores = {number: self.validated(number, rows) for number, rows in self.scores.items()}
+        return self.end_with(epoch, self.judge(epoch, scores))
+
+    def end_with(self, epoch: int, figures: Mapping[str, float]) -> Verdict:
+        """`end` with what `judge` found."""
         position = self.position
-        row = {"epoch": epoch + 1.0, "loss": position.losses[-1][0]}
-        if len(self._validate):
-            self._judge(epoch, row)
+        row = {"epoch": epoch + 1.0, "loss": position.losses[-1][0], **figures}
+        if figures:
+            self._keep(epoch, row)
         position.epochs.append(row)
         facts = {name: value for name, value in row.items() if name not in ("epoch", "loss")}
-        self._progress.report(
+        self.progress.report(
             epoch + 1, self.params.epochs, row.get(self.figure, -row["loss"]), epoch_loss=row["loss"], **facts
         )
-        self._progress.update(epoch + 1, self.params.epochs, "epochs", loss=row["loss"], **facts)
+        self.progress.update(epoch + 1, self.params.epochs, "epochs", loss=row["loss"], **facts)
         position.epoch = epoch + 1
         if self._group.is_due():
             position.saves += 1
@@ -135,18 +149,37 @@ class WholeTrainer:
         switch = self.options.switch_accuracy
         return Verdict(self.is_over, bool(switch and row.get(self.figure, 0.0) >= switch))
 
-    def _judge(self, epoch: int, row: dict[str, float]) -> None:
-        """Add the figures of validation, and keep the weights if they are the best."""
-        position, example = self.position, self.task.example(self._validate, _STEP)
-        scores = np.concatenate([self.scores[number] for number in sorted(self.scores)])
+    def validated(self, number: int, scores: Rows) -> Rows:
+        """Scores of an interval's vertices that are validated on, of those of all."""
+        interval, nodes = self._intervals[number], self._example.nodes[self._set]
+        own = nodes[(nodes >= interval.first) & (nodes < interval.last)]
+        found: Rows = scores[own - interval.first]
+        return found
+
+    def judge(self, epoch: int, scores: Mapping[int, Rows]) -> dict[str, float]:
+        """Loss and figure of validation, none without any.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            scores: what `validated` found, by interval; of all of them.
+        """
+        if not len(self._validate):
+            return {}
+        nodes = self._example.nodes[self._set]
+        rows = np.empty((len(nodes), scores[0].shape[1]), np.float32)
+        for number, found in scores.items():
+            interval = self._intervals[number]
+            rows[(nodes >= interval.first) & (nodes < interval.last)] = found
         with torch.no_grad():
-            rows = {self._set: torch.from_numpy(scores[example.nodes[self._set]])}
-            found = self.task.judge(self.network, rows, example)
-        loss = found.loss / len(self._validate)
+            judged = self.task.judge(self.network, {self._set: torch.from_numpy(rows)}, self._example)
+        loss = judged.loss / len(self._validate)
         if not math.isfinite(loss):
             raise self._diverged(epoch, loss)
-        row |= {"validation_loss": loss, self.figure: found.figure / len(self._validate)}
-        verdict = self._selection.compare(row)
+        return {"validation_loss": loss, self.figure: judged.figure / len(self._validate)}
+
+    def _keep(self, epoch: int, row: dict[str, float]) -> None:
+        """Keep the weights if they are the best."""
+        position, verdict = self.position, self._selection.compare(row)
         position.worse = 0 if verdict.is_better else position.worse + 1
         if verdict.is_kept:
             position.best = epoch + 1

@@ -1,7 +1,8 @@
 """The virtual clock: an executor of the scheduler that orders tasks by simulated seconds, so that async runs repeat.
 
 Tasks are computed one after the other, each when it would begin on one of the simulated threads; what follows from it
-follows when it would end. Results are a function of the parameters then, whatever the machine and its load.
+follows when it would end. Of several graph servers each has threads, and a link on which its messages follow one
+another. Results are a function of the parameters then, whatever the machine and its load.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ class Work(NamedTuple):
         task: the task that it is of, if any.
         interval: number of the task's interval.
         is_update: it updates the weights.
+        numbers: that it moves, of work without a task.
     """
 
     do: Callable[[], object]
     task: Task | None = None
     interval: int = 0
     is_update: bool = False
+    numbers: int = 0
 
 
 Span = tuple[float, float]
@@ -47,7 +50,7 @@ class NominalSeconds:
     """Seconds of work by its size.
 
     Args:
-        graph: the graph.
+        graph: the graph, or the part of a server.
         shapes: of each layer's matrix, width of the result and of what it reads.
     """
 
@@ -57,8 +60,11 @@ class NominalSeconds:
     def __call__(self, work: Work) -> float:
         task = work.task
         if task is None:
+            if work.numbers:
+                return PER_NUMBER * work.numbers
             return PER_WEIGHT * sum(a * b for a, b in self._shapes) if work.is_update else PER_EPOCH
-        first, last = self._graph.intervals[work.interval][1:]
+        rows = self._graph.rows_of(self._graph.intervals[work.interval])
+        first, last = int(rows.start), int(rows.stop)
         width, read = self._shapes[task.layer]
         if task.kind == AV:
             times = 2 if task.way == BACK and task.layer else 1
@@ -69,39 +75,61 @@ class NominalSeconds:
         return PER_ARC[task.kind] * (int(starts[last] - starts[first]) + last - first) * width
 
 
-class VirtualClock:
-    """Simulated threads.
+class Machine(NamedTuple):
+    """A machine with threads of its own on a virtual clock.
 
     Args:
-        threads: number of threads.
-        seconds: of work.
+        next_job: gives the next job of a thread, if there is one.
+        is_over: says whether no more are to begin.
+        seconds: of its work.
     """
 
-    def __init__(self, threads: int, seconds: Callable[[Work], float]):
-        self._threads, self._seconds = threads, seconds
-        self._order, self._running = itertools.count(), list[tuple[float, int, int, float, Job]]()
+    next_job: Callable[[int], Job | None]
+    is_over: Callable[[], bool]
+    seconds: Callable[[Work], float]
 
-    def run(self, next_job: Callable[[int], Job | None], is_over: Callable[[], bool]) -> None:
-        """Run jobs until it is over; what their work raises is raised here.
 
-        Args:
-            next_job: gives the next job of a thread, if there is one.
-            is_over: says whether no more are to begin.
-        """
-        now, free = 0.0, [*range(self._threads)]
-        while not is_over():
-            while free and not is_over() and (job := next_job(free[0])) is not None:
-                self._begin(next(job), now, heapq.heappop(free), job)
-            if not self._running:
+class VirtualClock:
+    """Simulated threads of one machine, or of several that send each other messages.
+
+    Args:
+        threads: number of threads of each.
+
+    `ends` is the simulated second at which the work ends that is being computed.
+    """
+
+    def __init__(self, threads: int):
+        self._threads, self.ends = threads, 0.0
+        self._order, self._events = itertools.count(), list[tuple[float, int, Callable[[], None]]]()
+
+    def at(self, second: float, do: Callable[[], None]) -> None:
+        """Have something done at a simulated second."""
+        heapq.heappush(self._events, (second, next(self._order), do))
+
+    def run(self, machines: Sequence[Machine]) -> None:
+        """Run jobs until all machines are over; what their work raises is raised here."""
+        now, free = 0.0, [[*range(self._threads)] for _ in machines]
+        while True:
+            for machine, own in zip(machines, free, strict=True):
+                while own and not machine.is_over() and (job := machine.next_job(own[0])) is not None:
+                    self._begin(next(job), now, machine, own, heapq.heappop(own), job)
+            if all(machine.is_over() for machine in machines):
+                return
+            if not self._events:
                 raise RuntimeError("no task of the pipeline can run")
-            now, _, thread, begun, job = heapq.heappop(self._running)
+            now, _, do = heapq.heappop(self._events)
+            do()
+
+    def _begin(self, work: Work, now: float, machine: Machine, free: list[int], thread: int, job: Job) -> None:
+        self.ends = end = now + machine.seconds(work)
+        work.do()
+
+        def continues() -> None:
             try:
-                work = job.send((begun, now))
+                following = job.send((now, end))
             except StopIteration:
                 heapq.heappush(free, thread)
             else:
-                self._begin(work, now, thread, job)
+                self._begin(following, end, machine, free, thread, job)
 
-    def _begin(self, work: Work, now: float, thread: int, job: Job) -> None:
-        work.do()
-        heapq.heappush(self._running, (now + self._seconds(work), next(self._order), thread, now, job))
+        self.at(end, continues)

@@ -1,9 +1,9 @@
-"""The arcs of a whole graph, both ways round, and its intervals of vertices."""
+"""The arcs of a whole graph, both ways round, and its intervals of vertices; or the part of one of several servers."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.model.mean_kernels import transpose
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.train_full.ghosts import GhostLists, ghost_lists, no_ghosts, place_arcs
 
 
 class Interval(NamedTuple):
@@ -25,51 +26,121 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeGraph:
-    """A graph whose vertices are in intervals of equal size, ±1.
+    """A graph whose vertices are in intervals of equal size, ±1, or a server's part of it: a range of the intervals.
+
+    A place is a vertex's row in tables: that of its own vertices is their number less `first`; ghosts follow them.
 
     Args:
-        arcs: senders by receiver.
-        back: receivers by sender; the same arrays where the graph is symmetric.
-        scales: 1 / sqrt(degree + 1) of each vertex, float32 [n].
-        intervals: its intervals.
-        reads: which intervals have senders of which: bool [intervals, intervals], receivers first.
+        arcs: places of senders by receiver, of its own vertices.
+        back: places of receivers by sender; the same arrays where the graph is symmetric.
+        scales: 1 / sqrt(degree + 1) of each own vertex, float32 [own vertices].
+        intervals: all intervals, also those of other servers.
+        own: numbers of its intervals.
+        reads: which of its intervals have senders of which: bool [intervals, intervals], receivers first; rows of other
+            servers' intervals are those of the identity.
         reads_back: the same for `back`.
+        ghosts, back_ghosts: vertices of other servers that send to its own, and that receive of its own.
     """
 
     arcs: CsrRows
     back: CsrRows
     scales: NDArray[np.float32]
     intervals: tuple[Interval, ...]
+    own: range
     reads: NDArray[np.bool_]
     reads_back: NDArray[np.bool_]
+    ghosts: GhostLists = field(default_factory=no_ghosts)
+    back_ghosts: GhostLists = field(default_factory=no_ghosts)
 
     @property
     def count(self) -> int:
-        """Number of vertices."""
+        """Number of its own vertices."""
         return len(self.scales)
 
+    @property
+    def first(self) -> int:
+        """Its first vertex."""
+        return self.intervals[self.own.start].first
+
+    def rows_of(self, interval: Interval) -> slice:
+        """Places of one of its intervals."""
+        return slice(interval.first - self.first, interval.last - self.first)
+
+    def numbers(self) -> NDArray[np.uint64]:
+        """Vertex of each place that `arcs` name; empty if each is its own place."""
+        if not self.first and not len(self.ghosts.numbers):
+            return read_only(np.empty(0, np.uint64))
+        own = np.arange(self.first, self.first + self.count)
+        return read_only(np.concatenate([own, self.ghosts.numbers]).astype(np.uint64))
+
     @classmethod
-    def of_rows(cls, rows: CsrRows, intervals: int) -> WholeGraph:
-        """A graph in at most this many intervals; none is empty."""
+    def of_rows(cls, rows: CsrRows, intervals: int, servers: int = 1, server: int = 0) -> WholeGraph:
+        """A graph in at most this many intervals, none of which is empty, or the part of one of `servers`."""
         count = len(rows.indptr) - 1
         bounds = np.linspace(0, count, max(1, min(intervals, count)) + 1).astype(np.int64)
-        begins, receivers = np.zeros(count + 2, np.int64), np.empty(len(rows.indices), np.int32)
-        transpose(read_only(rows.indptr), read_only(rows.indices), begins, receivers)
-        arcs = CsrRows(read_only(rows.indptr), read_only(rows.indices))
-        back = CsrRows(read_only(begins[:-1]), read_only(receivers))
-        if np.array_equal(arcs.indptr, back.indptr) and np.array_equal(arcs.indices, back.indices):
-            back = arcs
-        scales = (1 / np.sqrt(degrees_of(rows, None) + 1)).astype(np.float32)
         parts = tuple(
             Interval(number, int(first), int(last)) for number, (first, last) in enumerate(itertools.pairwise(bounds))
         )
-        return cls(arcs, back, scales, parts, _reads(arcs, bounds), _reads(back, bounds))
+        cuts = [len(parts) * each // servers for each in range(servers + 1)]
+        own, limits = range(cuts[server], cuts[server + 1]), bounds[cuts]
+        if servers == 1:
+            arcs, back = CsrRows(rows.indptr, rows.indices), _transposed(rows)
+        else:
+            first, last = int(limits[server]), int(limits[server + 1])
+            arcs, back = _rows_between(rows, first, last), _transposed_between(rows, first, last)
+        if np.array_equal(arcs.indptr, back.indptr) and np.array_equal(arcs.indices, back.indices):
+            back = arcs
+        scales = (1 / np.sqrt(degrees_of(arcs, None) + 1)).astype(np.float32)
+        reads, reads_back = (_reads(each, bounds, own) for each in (arcs, back))
+        ghosts, back_ghosts = no_ghosts(), no_ghosts()
+        if servers > 1:
+            ghosts = ghost_lists(arcs, back, limits, server, bounds, own)
+            back_ghosts = ghost_lists(back, arcs, limits, server, bounds, own)
+            both = (arcs, ghosts), (back, back_ghosts)
+            arcs, back = (place_arcs(each, limits, server, lists.numbers) for each, lists in both)
+        return cls(
+            _read_only(arcs), _read_only(back), scales, parts, own, reads, reads_back, ghosts, back_ghosts
+        )  # fmt: skip
 
 
-def _reads(arcs: CsrRows, bounds: NDArray[Any]) -> NDArray[np.bool_]:
-    count = len(bounds) - 1
+def _read_only(rows: CsrRows) -> CsrRows:
+    return CsrRows(read_only(rows.indptr), read_only(rows.indices))
+
+
+def _transposed(rows: CsrRows) -> CsrRows:
+    begins, receivers = np.zeros(len(rows.indptr) + 1, np.int64), np.empty(len(rows.indices), np.int32)
+    transpose(read_only(rows.indptr), read_only(rows.indices), begins, receivers)
+    return CsrRows(begins[:-1], receivers)
+
+
+_PIECE = 1 << 22
+"""Arcs that are read at a time."""
+
+
+def _rows_between(rows: CsrRows, first: int, last: int) -> CsrRows:
+    """Rows of some vertices, copied."""
+    begin, end = int(rows.indptr[first]), int(rows.indptr[last])
+    return CsrRows(np.asarray(rows.indptr[first : last + 1]) - begin, np.array(rows.indices[begin:end], np.int32))
+
+
+def _transposed_between(rows: CsrRows, first: int, last: int) -> CsrRows:
+    """Rows of some vertices of the transposed graph; of all arcs only theirs are in memory at once."""
+    senders, receivers = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for begin in range(0, len(rows.indices), _PIECE):
+        piece = rows.indices[begin : begin + _PIECE]
+        chosen = np.flatnonzero((piece >= first) & (piece < last))
+        senders.append((piece[chosen] - first).astype(np.int32))
+        receivers.append((np.searchsorted(rows.indptr, begin + chosen, "right") - 1).astype(np.int32))
+    ends = np.concatenate(senders)
+    begins = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=last - first))]).astype(np.int64)
+    return CsrRows(begins, np.concatenate(receivers)[np.argsort(ends, kind="stable")])
+
+
+def _reads(arcs: CsrRows, bounds: NDArray[Any], own: range) -> NDArray[np.bool_]:
+    """See `WholeGraph`, by arcs whose ends are vertices."""
+    count, first = len(bounds) - 1, bounds[own.start]
     found = np.eye(count, dtype=np.bool_)
-    for i in range(count):
-        senders = arcs.indices[arcs.indptr[bounds[i]] : arcs.indptr[bounds[i + 1]]]
+    for i in own:
+        senders = arcs.indices[arcs.indptr[bounds[i] - first] : arcs.indptr[bounds[i + 1] - first]]
         found[i] |= np.bincount(np.searchsorted(bounds, senders, "right") - 1, minlength=count) > 0
     return found

@@ -42,6 +42,8 @@ _UNSCALED = np.empty(0, np.float32)
 class LayerTables:
     """Tables of a layer, to which intervals publish.
 
+    Those of a graph server have its own vertices, and ghosts behind them.
+
     Args:
         rows: products of all vertices, float32 or the bits of bfloat16 [n, width], of GCN as `lanes.table_of` pads it,
             of GAT heads x `attention_kernels.padded_width`.
@@ -91,6 +93,9 @@ class WholeLayer(Protocol):
     ) -> tuple[Rows, LayerWeights]:
         """Gradient of the products, and of the weights that `combine` read."""
 
+    def published(self, tables: LayerTables, back: bool) -> list[NDArray[Any]]:
+        """Views of the tables without padding: what gathers read of a vertex, by its place."""
+
 
 class WholeGcn:
     """A layer of GCN.
@@ -109,29 +114,34 @@ class WholeGcn:
         self.gathers, self.heads = gathers, 0
 
     def tables(self, training: bool) -> LayerTables:
-        count = self._graph.count if self.gathers else 0
-        return LayerTables(*(table_of(each, self._width, self._dtype) for each in (count, count if training else 0)))
+        places = _places(self._graph, training) if self.gathers else (0, 0)
+        return LayerTables(*(table_of(each, self._width, self._dtype) for each in places))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
-        publish_rows(made, self._graph.scales, interval.first, tables.rows)
+        publish_rows(made, self._graph.scales, self._graph.rows_of(interval).start, tables.rows)
 
     def combine(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> Rows:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
-        gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, interval.first, out)
+        first = self._graph.rows_of(interval).start
+        gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, first, out)
         return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
-        publish_rows(gradient, self._graph.scales, interval.first, tables.back)
+        publish_rows(gradient, self._graph.scales, self._graph.rows_of(interval).start, tables.back)
         kept["bias"] = gradient.sum(0)
 
     def combine_back(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> tuple[Rows, LayerWeights]:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
-        gather_rows(tables.back, *self._graph.back, self._graph.scales, interval.first, out)
+        first = self._graph.rows_of(interval).start
+        gather_rows(tables.back, *self._graph.back, self._graph.scales, first, out)
         return out, {LINEAR_BIAS: kept["bias"]}
+
+    def published(self, tables: LayerTables, back: bool) -> list[NDArray[Any]]:
+        return [(tables.back if back else tables.rows)[:, : self._width]]
 
 
 class WholeGat:
@@ -149,16 +159,17 @@ class WholeGat:
     def __init__(self, graph: WholeGraph, heads: int, width: int, precision: str):
         self._graph, self.heads, self._width, self._dtype = graph, heads, width // heads, DTYPES[precision]
         self._padded, self._lanes = padded_width(self._width), lanes_of(heads)
+        self._numbers = graph.numbers()
 
     def tables(self, training: bool) -> LayerTables:
-        count, there = self._graph.count, self._graph.count if training else 0
+        count, there = _places(self._graph, training)
         rows, back = (table_of(each, self.heads * self._padded, self._dtype, GROUP) for each in (count, there))
         sending, facts = np.zeros((count, self._lanes), np.float32), np.zeros((there, 3, self._lanes), np.float32)
-        return LayerTables(rows, back, sending, facts, np.zeros(count, np.uint64))
+        return LayerTables(rows, back, sending, facts, np.zeros(there, np.uint64))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         self._publish(made, interval, tables.rows)
-        tables.sending[interval.first : interval.last, : self.heads] = kept.pop("sending")
+        tables.sending[self._graph.rows_of(interval), : self.heads] = kept.pop("sending")
 
     def combine(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
@@ -170,8 +181,8 @@ class WholeGat:
         slopes, logs = np.empty((rows, self._lanes), np.float32), np.empty((rows, self._lanes), np.float32)
         states = dropout.states(interval)
         attend(
-            tables.rows, tables.sending, receiving, self.heads, *self._graph.arcs, interval.first, dropout.share,
-            states, out, also, slopes, logs,
+            tables.rows, tables.sending, receiving, self.heads, *self._graph.arcs,
+            self._graph.rows_of(interval).start, self._numbers, dropout.share, states, out, also, slopes, logs,
         )  # fmt: skip
         out = self._bare(out)
         if training:
@@ -180,7 +191,7 @@ class WholeGat:
         return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
-        own, facts = slice(interval.first, interval.last), kept.pop("facts")
+        own, facts = self._graph.rows_of(interval), kept.pop("facts")
         self._publish(gradient, interval, tables.back)
         facts[:, 2, : self.heads] = products = self._products(gradient, kept.pop("out"))
         tables.facts[own], tables.states[own] = facts, kept.pop("states")
@@ -190,7 +201,7 @@ class WholeGat:
     def combine_back(
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> tuple[Rows, LayerWeights]:
-        own = slice(interval.first, interval.last)
+        own = self._graph.rows_of(interval)
         values, sending = tables.rows[own], tables.sending[own]
         if values.dtype != np.float32:
             values = (values.astype(np.uint32) << 16).view(np.float32)
@@ -199,7 +210,7 @@ class WholeGat:
         less = np.empty((len(values), self._lanes), np.float32)
         attend_back(
             tables.back, tables.facts.reshape(len(tables.facts), -1), self.heads, tables.states, *self._graph.back,
-            sending, interval.first, dropout.share, out, also, less,
+            sending, own.start, self._numbers, dropout.share, out, also, less,
         )  # fmt: skip
         changes = {
             OF_SENDERS: self._products(values, self._bare(also)) - less[:, : self.heads],
@@ -212,10 +223,15 @@ class WholeGat:
             gradients[name] = np.ascontiguousarray(each[range(self.heads), range(self.heads)])
         return out, gradients
 
+    def published(self, tables: LayerTables, back: bool) -> list[NDArray[Any]]:
+        table, scores = (tables.back, tables.facts) if back else (tables.rows, tables.sending)
+        by_head = table.reshape(len(table), self.heads, self._padded)
+        return [by_head[:, :, : self._width], scores[..., : self.heads]]
+
     def _publish(self, rows: Rows, interval: Interval, table: NDArray[Any]) -> None:
         """Rows of heads [r x heads, width] into a table of as many."""
         by_width, padded = rows.reshape(-1, self._width), table.reshape(-1, self._padded)
-        publish_rows(by_width, _UNSCALED, interval.first * self.heads, padded)
+        publish_rows(by_width, _UNSCALED, self._graph.rows_of(interval).start * self.heads, padded)
 
     def _bare(self, rows: Rows) -> Rows:
         """Rows without the columns that pad heads."""
@@ -228,6 +244,12 @@ class WholeGat:
         out = np.empty((len(one), self.heads), np.float32)
         head_products(one, other, out)
         return out
+
+
+def _places(graph: WholeGraph, training: bool) -> tuple[int, int]:
+    """Rows of the tables for both ways."""
+    count, ghosts, others = graph.count, len(graph.ghosts.numbers), len(graph.back_ghosts.numbers)
+    return count + ghosts, count + others if training else 0
 
 
 def layers_of(shape: NetworkConfig, whole: WholeGraph, precision: str) -> list[WholeLayer]:

@@ -98,7 +98,7 @@ class WholeNetwork:
     Args:
         graph: the graph.
         layers: its layers.
-        inputs: what the first layer reads of all vertices [n, values].
+        inputs: what the first layer reads of all vertices of the graph, or of a server's part [n, values].
         tail: the loss.
         dropout: dropout of training.
         elu: activation of the hidden layers is ELU instead of ReLU.
@@ -140,9 +140,40 @@ class WholeNetwork:
             results = compute(*self.tensor_call(task, interval, epoch, own, state))
             self.take_results(task, interval, own, state, results)
 
+    def published(self, task: Task, places: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Arrays that an `SC` has published, at these places."""
+        views = self._layers[task.layer].published(self._tables[task.way][task.layer], task.way == BACK)
+        return [each[places] for each in views]
+
+    def put_ghosts(self, task: Task, interval: int, epoch: int, message: NDArray[np.uint8]) -> None:
+        """Take what another server's `SC` has published of the ghosts in one of its intervals.
+
+        Args:
+            task: the `SC`.
+            interval: number of the interval.
+            epoch: its epoch.
+            message: bytes of the arrays that `published` returned there.
+
+        Raises:
+            ValueError: they are not as many as these ghosts have.
+        """
+        back, tables = task.way == BACK, self._tables[task.way][task.layer]
+        ghosts = self.graph.back_ghosts if back else self.graph.ghosts
+        places, begin = ghosts.coming[interval], 0
+        for view in self._layers[task.layer].published(tables, back):
+            to = view[places]
+            to[:] = message[begin : begin + to.nbytes].view(to.dtype).reshape(to.shape)
+            begin += to.nbytes
+        if begin != len(message):
+            raise ValueError(f"a message of {len(message)} bytes has rows of interval {interval}, which are {begin}")
+        if back and len(tables.states):
+            numbers = ghosts.numbers[places.start - self.graph.count : places.stop - self.graph.count]
+            tables.states[places] = self._dropout.arcs(epoch, task.layer).states_of(numbers)
+
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
-        return self.tensor_call(self.training[0], self.graph.intervals[0], 0, {}, IntervalState())[0]
+        interval = self.graph.intervals[self.graph.own.start]
+        return self.tensor_call(self.training[0], interval, 0, {}, IntervalState())[0]
 
     def following(self, task: Task) -> Task | None:
         """The `AV` that comes right after one, so that a tensor worker may do both in one call."""
@@ -219,9 +250,10 @@ class WholeNetwork:
     def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
         if number:
             return state.values[number]
+        own = self.graph.rows_of(interval)
         if isinstance(self._inputs, SparseRows):
-            return self._inputs.rows(interval.first, interval.last)
-        return np.asarray(self._inputs[interval.first : interval.last], np.float32)
+            return self._inputs.rows(own.start, own.stop)
+        return np.asarray(self._inputs[own], np.float32)
 
     def _end_layer(self, task: Task, interval: Interval, made: Rows, bias: Rows, state: IntervalState) -> None:
         """Activate a layer's result, or compute the loss of the last one."""

@@ -37,7 +37,8 @@ def staged(name: str, params: dict[str, object], inputs: dict[str, str], output:
     return execute(load_stage(name), params, inputs, str(output), given, Progress(name), engine).dataset
 
 
-def main(folder: Path, picture: Path) -> None:
+def inputs_of(folder: Path) -> dict[str, str]:
+    """The graph and its sums; the files that they are made of are kept."""
     files = folder / "files"
     if not files.exists():
         sizes = {"--nodes": VERTICES, "--edges": EDGES, "--communities": CLASSES, "--width": WIDTH, "--out": files}
@@ -47,8 +48,11 @@ def main(folder: Path, picture: Path) -> None:
     staged("heterograph", {}, {"edges": edges, "features": features, "labels": labels}, folder / "graph")
     graph = {"graph": str(folder / "graph")}
     staged("aggregate", {"form": "gcn"}, graph, folder / "sums")
-    inputs = graph | {"sums": str(folder / "sums")}
-    tables = {}
+    return graph | {"sums": str(folder / "sums")}
+
+
+def main(folder: Path, picture: Path) -> None:
+    inputs, tables = inputs_of(folder), {}
     for staleness, title in SIDES.items():
         found = staged("train_full", PARAMS | {"staleness": staleness}, inputs, folder / f"s-{staleness}", 2)
         tables[title] = pq.read_table(found.local(TIMELINE_FILE))

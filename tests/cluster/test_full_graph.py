@@ -1,4 +1,4 @@
-"""Full-graph training whose dense algebra is calls to tensor pods, against the same training in one process."""
+"""Full-graph training on tensor pods and on graph pods, against the same training in one process."""
 
 from __future__ import annotations
 
@@ -63,3 +63,41 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
     assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
     (attempt,) = launched.attempts
     assert len([each for each in attempt.holdings if each.role == "tensor"]) == 3
+
+
+def test_graph_pods_change_no_bit_though_one_is_deleted(
+    cluster: Cluster, settings: Settings, shared_folder: Path
+) -> None:
+    """It is deleted in the course of training, which all pods continue once another has taken its place."""
+    folder = shared_folder / "servers"
+    graph = one_kind(folder / "graph")
+    given = GIVEN | {"model": "gat", "heads": 4, "patience": 0}
+    inputs, output = {"graph": graph.uri}, f"{folder}/store/train_full/{'1' * 32}"
+    placed = Placement(resources=Resources(cpu=1))
+    here = StageCall("train_full", "train_full", given, inputs, output, placed, {"flow-run": "tests"}, "torch")
+    ProcessLauncher().launch(here, lambda event: None)
+    open_to_pods(folder)
+    servers = {"count": 2, "cpu": 0.3, "memory": "1Gi"}
+    resources = Resources.model_validate({"cpu": 0.2, "memory": "1Gi", "workers": {"graph": servers}})
+    there = replace(here, output=f"{output[:-1]}2", placement=Placement(engine="workers", resources=resources))
+    deleted: list[str] = []
+    log: list[str] = []
+
+    def on_event(event: Event) -> None:
+        log.append(str(event.get("message")))
+        if event["event"] != "progress" or deleted or event["done"] < 20:
+            return
+        pods = cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=graph"))
+        deleted.append(pods[-1]["metadata"]["name"])
+        cluster.do(lambda api: api.delete(f"{api.pods}/{deleted[0]}", gracePeriodSeconds="0"))
+
+    command = [sys.executable, "-P", "-m", "superworkflow"]
+    launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
+    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    other.verify()
+    assert deleted
+    assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
+    assert other.stats["graph.servers"] == 2
+    assert int(str(other.stats["graph.scatter_bytes"])) > 0
+    (attempt,) = launched.attempts
+    assert len([each for each in attempt.holdings if each.role == "graph"]) == 3

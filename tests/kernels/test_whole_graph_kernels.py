@@ -139,11 +139,11 @@ def shares_of(scores: np.ndarray, counts: np.ndarray, keep: np.ndarray) -> np.nd
     return weights / weights.sum(axis=1, keepdims=True) * keep
 
 
-def keep_of(states: np.ndarray, nodes: int, heads: int, dropped: int) -> np.ndarray:
+def keep_of(states: np.ndarray, numbers: np.ndarray, heads: int, dropped: int) -> np.ndarray:
     """Factors of dropout [receivers, senders, heads], as `fill_masks` has them for the senders of a receiver."""
-    keep = np.ones((len(states), nodes, heads), np.float32)
+    keep = np.ones((len(states), len(numbers), heads), np.float32)
     for i, state in enumerate(states):
-        fill_masks(np.arange(nodes), dropped, state, keep[i])
+        fill_masks(numbers, dropped, state, keep[i])
     return keep
 
 
@@ -203,20 +203,21 @@ def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, p
     states = rng.integers(0, 2**63, nodes).astype(np.uint64)
     out, also = np.empty(table.shape, np.float32), np.empty(table.shape, np.float32)
     slopes, logs = np.empty((nodes, lanes), np.float32), np.empty((nodes, lanes), np.float32)
-    first = int(rng.integers(0, nodes))
+    first, own = int(rng.integers(0, nodes)), rng.integers(0, 99, nodes if seed % 2 else 0)
+    numbers = read_only(own.astype(np.uint64))
     for low, high in ((0, first), (first, nodes)):
         attend(
-            table, sending, receiving[low:high], heads, starts, senders, low, dropped, states[low:high],
-            out[low:high], also[low:high], slopes[low:high], logs[low:high],
+            table, sending, receiving[low:high], heads, starts, senders, low, numbers, dropped,
+            states[low:high], out[low:high], also[low:high], slopes[low:high], logs[low:high],
         )  # fmt: skip
     again = np.empty_like(out)
     attend(
-        table, sending, receiving, heads, starts, senders, 0, dropped, states, again, also[:0], np.empty_like(slopes),
-        np.empty_like(logs),
+        table, sending, receiving, heads, starts, senders, 0, numbers, dropped, states, again, also[:0],
+        np.empty_like(slopes), np.empty_like(logs),
     )  # fmt: skip
     assert (again == out).all()
     out, also = bare(out, heads, width), bare(also, heads, width)
-    keep = keep_of(states, nodes, heads, dropped).astype(np.float64)
+    keep = keep_of(states, own if len(own) else np.arange(nodes), heads, dropped).astype(np.float64)
 
     def dense(rows: np.ndarray, sending: np.ndarray, receiving: np.ndarray) -> np.ndarray:
         scores = sending[None].astype(np.float64) + receiving[:, None]
@@ -241,7 +242,7 @@ def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, p
     for low, high in ((0, first), (first, nodes)):
         attend_back(
             published, facts.reshape(nodes, -1), heads, states, *turned(starts, senders), sending[low:high], low,
-            dropped, back[low:high], sums[low:high], less[low:high],
+            numbers, dropped, back[low:high], sums[low:high], less[low:high],
         )  # fmt: skip
     back, scores = bare(back, heads, width), np.empty((nodes, heads), np.float32)
     head_products(rows, bare(sums, heads, width), scores)

@@ -24,8 +24,9 @@ from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full import sparse_inputs
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.picture import timeline_picture
-from superworkflow.tasks.train_full.pipeline import Pipeline, Verdict
+from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from superworkflow.tasks.train_full.trainer import WholeTrainer
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
@@ -79,34 +80,49 @@ def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[f
     features = torch.from_numpy(np.array(data.inputs.features["node"], np.float32))
     scales = arcs.sum(1).rsqrt()
     gcn = scales[:, None] * arcs * scales
+    intervals = params.intervals_of(NODES) if params.updates == "interval" else 1
+    spans = [slice(*each) for each in itertools.pairwise(np.linspace(0, NODES, intervals + 1).astype(int))]
     dropout, items = Dropout(params.dropout, params.seed), torch.from_numpy(targets.nodes("train"))
     wanted, losses = torch.from_numpy(targets.classes)[items], []
     for epoch in range(epochs):
         rows = gcn @ features if params.model == "gcn" else features
+        # Each interval has weights of its own, which are equal, so that it has gradients of its own.
+        copies = [{name: each.detach().clone().requires_grad_() for name, each in weights.items()} for _ in spans]
+
+        def by_interval(use: Any, name: str, copies: Any = copies) -> torch.Tensor:
+            return torch.cat([use(own[name], span) for own, span in zip(copies, spans, strict=True)])
+
         for layer in range(shape.layers):
-            own = {name.removeprefix(f"layers.{layer}."): each for name, each in weights.items()
-                  if name.startswith(f"layers.{layer}.")}  # fmt: skip
+            prefix, is_gcn = f"layers.{layer}.", params.model == "gcn"
             rows = rows * torch.from_numpy(drop_dense(np.ones(rows.shape, np.float32), 0, dropout.rows(epoch, layer)))
-            made = rows @ own["linear.weight"].T
-            if params.model == "gcn":
-                made = (gcn @ made if layer else made) + own["linear.bias"]
+            made = by_interval(lambda each, span, rows=rows: rows[span] @ each.T, f"{prefix}linear.weight")
+            bias = by_interval(lambda each, span: each.expand(span.stop - span.start, -1),
+                               f"{prefix}{'linear.' if is_gcn else ''}bias")  # fmt: skip
+            if is_gcn:
+                made = (gcn @ made if layer else made) + bias
             else:
-                made = attention(made, own, arcs, dropout.arcs(epoch, layer)) + own["bias"]
-            act = torch.relu if params.model == "gcn" else functional.elu
+                values = made.view(NODES, len(weights[f"{prefix}of_senders"]), -1)
+                scores = [by_interval(lambda each, span, values=values: (values[span] * each).sum(-1), prefix + name)
+                          for name in ("of_senders", "of_receivers")]  # fmt: skip
+                made = attention(values, *scores, arcs, dropout.arcs(epoch, layer)) + bias
+            act = torch.relu if is_gcn else functional.elu
             rows = act(made) if layer < shape.layers - 1 else made
         loss = functional.cross_entropy(rows[items], wanted)
         losses.append(float(loss.detach()))
-        optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        for own in copies:
+            for name, weight in weights.items():
+                weight.grad = own[name].grad
+            optimizer.step()
     return losses
 
 
-def attention(made: torch.Tensor, own: dict[str, torch.Tensor], arcs: torch.Tensor, drop: Any) -> torch.Tensor:
-    heads = len(own["of_senders"])
-    values = made.view(NODES, heads, -1)
-    scores = (values * own["of_senders"]).sum(-1)[None] + (values * own["of_receivers"]).sum(-1)[:, None]
-    scores = functional.leaky_relu(scores, 0.2).masked_fill(arcs[:, :, None] == 0, -torch.inf)
+def attention(
+    values: torch.Tensor, sending: torch.Tensor, receiving: torch.Tensor, arcs: torch.Tensor, drop: Any
+) -> torch.Tensor:
+    heads = values.shape[1]
+    scores = functional.leaky_relu(sending[None] + receiving[:, None], 0.2)
+    scores = scores.masked_fill(arcs[:, :, None] == 0, -torch.inf)
     keep = np.ones((NODES, NODES, heads), np.float32)
     if drop.share:
         for i, state in enumerate(drop.states(WHOLE)):
@@ -114,9 +130,13 @@ def attention(made: torch.Tensor, own: dict[str, torch.Tensor], arcs: torch.Tens
     return torch.einsum("ijh,jhd->ihd", torch.softmax(scores, 1) * torch.from_numpy(keep), values).flatten(1)
 
 
-@pytest.mark.parametrize(("model", "layers"), [("gcn", 1), ("gcn", 3), ("gat", 3)])
-def test_losses_are_those_of_a_dense_network(graph, sums, tmp_path, model, layers):
+@pytest.mark.parametrize(
+    ("model", "layers", "updates"),
+    [("gcn", 1, "epoch"), ("gcn", 3, "epoch"), ("gat", 3, "epoch"), ("gat", 2, "interval")],
+)
+def test_losses_are_those_of_a_dense_network(graph, sums, tmp_path, model, layers, updates):
     given = {"model": model, "layers": layers, "dropout": 0.4, "learning_rate": 0.01, "weight_decay": 5e-4}
+    given["updates"] = updates
     params = TrainFullParams.model_validate(SMALL | given)
     found = history_of(trained(graph, sums, tmp_path, epochs=20, **given))["loss"]
     assert found == pytest.approx(dense_losses(graph, params, 20), rel=1e-5)

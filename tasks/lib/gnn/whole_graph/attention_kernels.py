@@ -255,8 +255,9 @@ def _scale_down(row: Any, factors: Any, width: Any) -> None:
 @nb.njit(nogil=True, cache=True, error_model="numpy")
 def attend(
     table: NDArray[Any], sending: NDArray[np.float32], receiving: NDArray[np.float32], heads: int,
-    starts: NDArray[np.int64], senders: NDArray[Any], first: int, dropped: int, states: NDArray[np.uint64],
-    out: NDArray[np.float32], also: NDArray[np.float32], slopes: NDArray[np.float32], logs: NDArray[np.float32],
+    starts: NDArray[np.int64], senders: NDArray[Any], first: int, numbers: NDArray[np.uint64], dropped: int,
+    states: NDArray[np.uint64], out: NDArray[np.float32], also: NDArray[np.float32], slopes: NDArray[np.float32],
+    logs: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Weighted sums of the rows of each node's senders and its own.
 
@@ -267,6 +268,7 @@ def attend(
         heads: number of heads.
         starts, senders: arcs by receiver [n + 1], [arcs].
         first: node of the first receiver.
+        numbers: by which arcs are dropped, of all nodes [n]; empty for the nodes themselves.
         dropped: share of the arcs' shares that are dropped, in 65536ths.
         states: states of the receivers' random streams [r].
         out: [r, heads x w], filled.
@@ -321,7 +323,8 @@ def attend(
             _sum(sloped, count, tilts)
             if dropped:
                 for k in range(count):
-                    streams[k] = mix(states[i] + (ids[k] + np.uint64(1)) * GAMMA)
+                    number = numbers[ids[k]] if len(numbers) else ids[k]
+                    streams[k] = mix(states[i] + (number + np.uint64(1)) * GAMMA)
                 _draw(streams, count, lanes, words, marks)
                 _drop(count * lanes, marks, dropped, plain, kept)
                 _drop(count * lanes, marks, dropped, sloped, tilted)
@@ -344,8 +347,9 @@ def attend(
 @nb.njit(nogil=True, cache=True, error_model="numpy")
 def attend_back(
     gradients: NDArray[Any], facts: NDArray[np.float32], heads: int, states: NDArray[np.uint64],
-    begins: NDArray[np.int64], receivers: NDArray[Any], sending: NDArray[np.float32], first: int, dropped: int,
-    out: NDArray[np.float32], also: NDArray[np.float32], scores: NDArray[np.float32],
+    begins: NDArray[np.int64], receivers: NDArray[Any], sending: NDArray[np.float32], first: int,
+    numbers: NDArray[np.uint64], dropped: int, out: NDArray[np.float32], also: NDArray[np.float32],
+    scores: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Gradients of what `attend` read of each sender; that of its scores is the product of its rows with `also`, less
     `scores`.
@@ -358,7 +362,7 @@ def attend_back(
         begins, receivers: arcs by sender [n + 1], [arcs].
         sending: scores of the senders [r, `lanes_of(heads)`].
         first: node of the first sender.
-        dropped: as in `attend`.
+        numbers, dropped: as in `attend`.
         out: gradients of the rows [r, heads x w], filled.
         also: the same sums, each share times its slope [r, heads x w], filled.
         scores: sums of share x slope x product of gradient and result [r, `lanes_of(heads)`], filled.
@@ -376,6 +380,7 @@ def attend_back(
     marks, streams = words.view(np.uint16), np.empty(_AT_ONCE, np.uint64)
     for j in range(len(out)):
         node, score = first + j, scores[j]
+        number = numbers[node] if len(numbers) else np.uint64(node)
         out[j] = _ZERO
         also[j] = _ZERO
         score[:] = _ZERO
@@ -393,7 +398,7 @@ def attend_back(
             _sum_products(sloped, ids, count, near, 3 * lanes, 2 * lanes, score)
             if dropped:
                 for k in range(count):
-                    streams[k] = mix(states[ids[k]] + np.uint64(node + 1) * GAMMA)
+                    streams[k] = mix(states[ids[k]] + (number + np.uint64(1)) * GAMMA)
                 _draw(streams, count, lanes, words, marks)
                 _drop(count * lanes, marks, dropped, plain, kept)
                 _drop(count * lanes, marks, dropped, sloped, tilted)

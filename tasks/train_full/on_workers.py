@@ -1,0 +1,184 @@
+"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, or tensor workers alone.
+
+With `staleness=sync` the weights are the bits of one process, for any number of graph servers and threads.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.resources import WORKER, format_bytes
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
+from superworkflow.infra.engines.task_writer import TaskWriter
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import StateSaved, Worker
+from superworkflow.infra.process.shutdown import Shutdown
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks.lib.checkpoint_stores import STATE
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.group_kept import GroupKept
+from superworkflow.tasks.lib.distributed.mailbox import Mailbox
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE
+from superworkflow.tasks.train.checkpoint import ANOTHERS, TrainingState, saved_at
+from superworkflow.tasks.train.distributed_group import GroupProgress
+from superworkflow.tasks.train.params import ConcreteTrainParams
+from superworkflow.tasks.train_full import run as in_process
+from superworkflow.tasks.train_full import training
+from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
+from superworkflow.tasks.train_full.params import GRAPH, REAL, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.timeline import (
+    TIMELINE_FILE,
+    TimelineRow,
+    read_timeline,
+    write_timeline,
+)
+from superworkflow.tasks.train_full.trainer import WholeTrainer
+
+SPLITS_FILE = "splits.npy"
+FILES = [WEIGHTS_FILE, NETWORK_FILE, SPLITS_FILE, training.HISTORY_FILE, TIMELINE_FILE]
+
+
+def run(job: StageRun[TrainFullParams]) -> Output:
+    """Coordinate graph servers; the first one writes. Without any the stage's own process is the graph server.
+
+    Raises:
+        UserError: there are other roles, tensor workers too, or more graph servers than intervals; or as in process.
+    """
+    workers = job.resources.workers or {}
+    fixed = [role for role, group in workers.items() if not group.elastic]
+    if not fixed:
+        return in_process.run(job)
+    _check_roles(job, fixed)
+    inputs = [job.inputs["graph"].uri, uri_of(job.inputs.get("labels")), uri_of(job.inputs.get("sums"))]
+    job.output.claim(FILES)
+    with worker_group(job) as group:
+        results = group.run_saving(train, job.params.model_dump(mode="json"), inputs, job.output.location.uri)
+    job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
+    for rank, each in enumerate(results):
+        sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
+        job.progress.log(
+            f"graph server {rank + 1}: {each['vertices']} vertices, {each['ghosts']} ghosts, {each['cpu_s']:.1f} CPU "
+            f"seconds, of which {each['setup_s']:.1f} before the first epoch; sent: {sent}"
+        )
+    messages, ghosts = (sum(each[name] for each in results) for name in ("messages", "ghosts"))
+    seconds = {f"graph.{name}": round(sum(each[name] for each in results), 3) for name in ("cpu_s", "setup_s")}
+    facts = server_stats([each["sent"] for each in results], messages, ghosts) | seconds
+    return Output(rows=results[0]["rows"], stats=results[0]["stats"] | facts)
+
+
+def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
+    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
+    elastic = [role for role in workers if role not in fixed]
+    if len(fixed) > 1 or fixed[0] not in (GRAPH, WORKER) or elastic not in ([], [TENSOR]):
+        raise UserError(f"full-graph training has workers of the roles {GRAPH} and {TENSOR}",
+                        where="resources.workers", value=", ".join(workers),
+                        remedy=f"Name {GRAPH} with a count, or {TENSOR} with most")  # fmt: skip
+    if endpoints or (elastic and workers[TENSOR].count):
+        raise UserError("several graph servers do all tasks themselves: they have no tensor workers",
+                        where="resources", value=TENSOR,
+                        remedy=f"Leave out the role {GRAPH}, or {TENSOR}")  # fmt: skip
+    if job.params.clock != REAL:
+        raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
+                        value=job.params.clock,
+                        remedy=f"Set train_full.virtual_servers, and leave out the role {fixed[0]}")  # fmt: skip
+
+
+def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str) -> dict[str, Any]:
+    """Be one graph server.
+
+    Args:
+        worker: this rank.
+        given: the stage's parameters.
+        inputs: URIs of the graph, labels and sums; the latter two may be empty for none.
+        output: URI of the dataset to write.
+    """
+    began, options, progress = time.process_time(), TrainFullParams.model_validate(given), GroupProgress(worker)
+    graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
+    assert graph is not None
+    work = training.work_of(graph, labels, options, worker.size, worker.rank)
+    training.log_facts(progress, work)
+    whole, threads = work.whole, worker.threads
+    with training.one_thread(), tempfile.TemporaryDirectory() as folder:
+        network = Network(work.shape, work.params.seed)
+        group = RankGroup(network, work.params, worker, Path(folder))
+        trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
+        executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
+        server = GraphServer(worker.rank, worker.size, executed, trainer, group, Mailbox)
+        setup_s = time.process_time() - began
+        with server.mailbox.running((StateSaved,)):
+            timeline = training.train(trainer, executed, options, threads, server=server)
+        rows = _all_rows(timeline, worker, threads, Path(folder))
+    result: dict[str, Any] = {
+        "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
+        "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": work.items,
+    }  # fmt: skip
+    if worker.rank == 0:
+        writer = TaskWriter(Location.of(output))
+        result["stats"] = training.write_results(writer, trainer, rows, progress)
+        result["files"] = [entry.model_dump() for entry in writer.entries]
+    return result | {"cpu_s": time.process_time() - began}
+
+
+class RankGroup(ServerGroup):
+    """The same of a rank, whose checkpoint goes by way of the coordinator.
+
+    Args:
+        network: its copy of the network.
+        params: course of training.
+        worker: its rank.
+        folder: folder of temporary files.
+    """
+
+    def __init__(self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path):
+        self._worker, is_first = worker, worker.rank == 0
+        log = worker.log if is_first else lambda message: None
+        super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown(), is_first)
+
+    def restore(self) -> TrainingState | None:
+        found = super().restore()
+        if found is None and self.is_first and self._kept.noted() is None and self._worker.load(STATE) is not None:
+            self._worker.log(ANOTHERS)
+        return found
+
+    def wishes(self) -> tuple[bool, bool]:
+        return super().wishes()[0], self._worker.stopping
+
+    def save(self, checkpoint: TrainingState) -> None:
+        super().save(checkpoint)
+        if self.stops:
+            dist.barrier()  # the first one has saved
+            if self.is_first:
+                self._worker.log(saved_at(checkpoint.position))
+            raise StateSaved
+
+
+def _add_up(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = torch.from_numpy(values.copy())
+    dist.all_reduce(total)
+    found: NDArray[np.int64] = total.numpy()
+    return found
+
+
+def _all_rows(timeline: Sequence[TimelineRow], worker: Worker, threads: int, folder: Path) -> list[TimelineRow]:
+    """Timeline of all servers, on the first one. Collective."""
+    write_timeline(folder / TIMELINE_FILE, server_rows(timeline, worker.rank, threads))
+    written, nothing = np.fromfile(folder / TIMELINE_FILE, np.uint8), np.empty(0, np.uint8)
+    found = Exchange(dist.group.WORLD).swap([written, *[nothing] * (worker.size - 1)], "timeline")
+    if worker.rank:
+        return []
+    return [row for each in found for row in read_timeline(io.BytesIO(each.tobytes()))]

@@ -1,0 +1,248 @@
+"""Training on a whole graph, wherever it runs: graph, labels and network of it, its epochs, its results."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.storage.dataset import Dataset, FileWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
+from superworkflow.tasks.lib.gnn.objective.base import Objective
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
+from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Inputs
+from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.loss_warnings import loss_warnings
+from superworkflow.tasks.train.params import ConcreteTrainParams
+from superworkflow.tasks.train.run import task_of
+from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.params import REAL, SYNC, TrainFullParams
+from superworkflow.tasks.train_full.pipeline import Pipeline, wide_numbers
+from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
+from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
+from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
+from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
+from superworkflow.tasks.train_full.weight_versions import WeightVersions
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_layers import layers_of
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
+
+if TYPE_CHECKING:
+    from superworkflow.tasks.train_full.graph_servers import GraphServer
+    from superworkflow.tasks.train_full.tensor_pool import WorkerPool
+
+load_kernels_fast()
+HISTORY_FILE = "history.parquet"
+
+
+class FullGraphWork(NamedTuple):
+    """Graph and labels of a training, and what is to be trained.
+
+    Args:
+        graph: with features and labels.
+        task: what is learned.
+        params: course of training.
+        shape: of the network.
+        whole: arcs of the graph, or of a server's part.
+        items: labelled nodes that are in a split.
+    """
+
+    graph: HeteroGraph
+    task: Objective
+    params: ConcreteTrainParams
+    shape: NetworkConfig
+    whole: WholeGraph
+    items: int
+
+
+def work_of(
+    dataset: Dataset, labels: Dataset | None, options: TrainFullParams, servers: int = 1, server: int = 0
+) -> FullGraphWork:  # fmt: skip
+    """Read graph and labels; of several graph servers one reads its own arcs.
+
+    Raises:
+        UserError: labels or features cannot be used, or there are more servers than intervals.
+    """
+    graph = HeteroGraph.open(dataset, labels)
+    check_graph(graph)
+    task = task_of(graph, options.concrete(1))
+    counts = {split: len(task.items(split)) for split in SPLITS}
+    check_items(counts)
+    params = options.concrete(counts["train"])
+    shape = shape_of(graph, task.head, params)
+    rows = graph.rows(shape.relations[0].name)
+    intervals = min(options.intervals_of(len(rows.indptr) - 1), len(rows.indptr) - 1)
+    if servers > intervals:
+        raise UserError(f"there are more graph servers than intervals of vertices, {intervals}",
+                        where="resources.workers", value=servers,
+                        remedy="Give fewer, or raise train_full.intervals")  # fmt: skip
+    whole = WholeGraph.of_rows(rows, intervals, servers, server)
+    return FullGraphWork(graph, task, params, shape, whole, sum(counts.values()))
+
+
+def log_facts(progress: Progress, work: FullGraphWork) -> None:
+    """Log what is learned."""
+    progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in work.task.facts().items()))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block each task uses one thread, as tasks of intervals are parallel; freed memory is kept."""
+    nb.set_num_threads(1)
+    keep_memory()
+    with torch_threads(1), threadpool_limits(1, "blas"):
+        yield
+
+
+def check_graph(graph: HeteroGraph) -> None:
+    """Refuse a graph that is not of one node set with features and one edge set.
+
+    Raises:
+        UserError: says what there is.
+    """
+    sets = len(graph.node_sets), len(graph.edge_sets)
+    if sets != (1, 1):
+        raise UserError("full-graph training takes a graph of one node set and one edge set", where=graph.dataset.uri,
+                        value=f"{sets[0]} and {sets[1]}", remedy="Use the superworkflow gnn")  # fmt: skip
+    (nodes,) = graph.node_sets
+    if features_of(graph, nodes) is None:
+        raise UserError("the nodes have no features, and full-graph training learns no embeddings of nodes",
+                        where=graph.dataset.uri, value=nodes,
+                        remedy="Give --features FILE, or use the superworkflow gnn")  # fmt: skip
+
+
+def check_items(counts: dict[str, int]) -> None:
+    """Refuse a split without nodes to train on.
+
+    Raises:
+        UserError: says how many nodes are in which split.
+    """
+    if not counts["train"]:
+        found = ", ".join(f"{split}: {count}" for split, count in counts.items())
+        raise UserError("no labelled node is in the split train", where="labels", value=found,
+                        remedy="Put labelled nodes of each class into the split train")  # fmt: skip
+
+
+def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own) -> Inputs:
+    """Rows that the first layer reads, of the graph or of a server's part.
+
+    Args:
+        work: what is trained.
+        sums: dataset of stage aggregate, if there is one.
+        add_up: see `as_inputs`.
+
+    Raises:
+        UserError: the sums of features are of another graph, or missing.
+    """
+    graph, whole = work.graph, work.whole
+    (name,) = graph.node_sets
+    inputs: NDArray[Any] | None = features_of(graph, name)
+    assert inputs is not None
+    if work.shape.model == "gcn":
+        if sums is None:
+            raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
+                            remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
+        inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
+    return as_inputs(inputs[whole.first : whole.first + whole.count], add_up)
+
+
+def whole_network(options: TrainFullParams, work: FullGraphWork, inputs: Inputs, network: Network) -> WholeNetwork:
+    """The tasks of the network; `inputs` are those of `inputs_of`."""
+    shape, whole, task = network.shape, work.whole, work.task
+    dropout, validated = Dropout(options.concrete(1).dropout, options.seed), bool(len(task.items("validation")))
+    tail = IntervalLoss(network, task, whole.intervals)
+    return WholeNetwork(
+        whole, layers_of(shape, whole, options.precision), inputs, tail, dropout, shape.model == "gat", validated
+    )
+
+
+def train(
+    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
+    pool: WorkerPool | None = None, server: GraphServer[Any] | None = None,
+) -> Sequence[TimelineRow]:  # fmt: skip
+    """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
+    pipeline = pipeline_of(trainer, executed, options, threads, pool, server)
+    if options.clock == REAL:
+        pipeline.run()
+    else:
+        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
+        with wide_numbers():
+            VirtualClock(options.virtual_threads).run([pipeline.machine(NominalSeconds(executed.graph, shapes))])
+    take_best(trainer)
+    return pipeline.timeline
+
+
+def pipeline_of(
+    trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
+    pool: WorkerPool | None = None, server: GraphServer[Any] | None = None,
+) -> Pipeline:  # fmt: skip
+    """The pipeline of the epochs that are left."""
+    first, last = trainer.position.epoch, trainer.params.epochs
+    if first:
+        trainer.progress.log(f"resuming at epoch {first + 1}")
+    trainer.scores = executed.scores
+    if trainer.is_over:
+        last = first
+    staleness = None if options.staleness == SYNC else int(options.staleness)
+    versions, epochs = WeightVersions(trainer.weights(), first), trainer if server is None else server
+    return Pipeline(executed, versions, epochs, first, last, staleness, threads, pool, options.fusion, server)
+
+
+def take_best(trainer: WholeTrainer) -> None:
+    """Give the network the best weights."""
+    if trainer.best.network:
+        trainer.network.load_arrays(trainer.best.network)
+
+
+def write_results(
+    output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow], progress: Progress
+) -> dict[str, Stat]:  # fmt: skip
+    """Write the trained network and the course of training; stats of both."""
+    warnings = loss_warnings(trainer.network.shape.head, trainer.position.epochs, 1)
+    log_warnings(progress, warnings)
+    network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.network.arrays()
+    with output.file(WEIGHTS_FILE) as path:
+        write_weights(path, weights)
+    output.json(NETWORK_FILE, network.shape.document())
+    task.save(output)
+    with output.file(HISTORY_FILE) as path:
+        names = list(position.epochs[0])
+        rows = {name: np.array([row[name] for row in position.epochs]) for name in names}
+        rows["epoch"] = rows["epoch"].astype(np.int32)
+        pq.write_table(pa.table({name: column(each) for name, each in rows.items()}), path, compression="zstd")
+    with output.file(TIMELINE_FILE) as path:
+        write_timeline(path, timeline)
+    best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
+    seconds = max((row.end_s for row in timeline), default=0.0) - min((row.begin_s for row in timeline), default=0.0)
+    epochs = len({row.epoch for row in timeline})
+    return task.facts() | {
+        "task": shape.head.task, "clock": trainer.options.clock,
+        "hidden": shape.hidden, "layers": shape.layers, "epochs": len(position.epochs),
+        "best_epoch": position.best or len(position.epochs), "loss": best["loss"], "model": shape.model,
+        "parameters": sum(each.size for each in weights.values()), "tasks": len(timeline),
+        "most_lead": max((row.lead for row in timeline), default=0),
+        "oldest_read": max((row.epoch - row.oldest for row in timeline), default=0),
+        "epoch_s": seconds / epochs if epochs else 0.0,
+        **{f"share.{name}": share for name, share in shares_of_time(timeline).items()},
+        **{name: value for name, value in best.items() if name == trainer.figure},
+    } | warning_stats(warnings)  # fmt: skip

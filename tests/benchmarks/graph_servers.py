@@ -1,0 +1,95 @@
+"""`python -m tests.benchmarks.graph_servers FOLDER`: training on 1 to 3 graph servers, and 1 to 32 simulated ones.
+
+GCN 100-128-128-20 and GAT on the graph of `pipelines`, each server with one thread, on this machine; prints a row for
+each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds. The graph
+stays in the folder.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import load_stage
+from tests.benchmarks.pipelines import inputs_of
+
+PARAMS: dict[str, Any] = {"layers": 3, "hidden": 128, "intervals": 12, "epochs": 10, "seed": 1}
+LINKS = (10, 1)
+SAME = ("model.safetensors", "history.parquet")
+
+
+def trained(params: dict[str, Any], inputs: dict[str, str], output: Path, servers: int) -> Dataset:
+    """Training on graph servers, or in one process if there are none."""
+    shutil.rmtree(output, ignore_errors=True)
+    workers = {"graph": {"count": servers, "cpu": 1, "memory": "4Gi"}} if servers else None
+    given = Resources.model_validate({"cpu": 1, "memory": "4Gi", "workers": workers})
+    progress, engine = Progress("train_full", stream=io.StringIO()), "workers" if servers else "in-process"
+    return execute(load_stage("train_full"), params, inputs, str(output), given, progress, engine).dataset
+
+
+def main(folder: Path) -> None:
+    inputs = inputs_of(folder)
+    measured(folder, inputs)
+    simulated(folder, inputs)
+
+
+def measured(folder: Path, inputs: dict[str, str]) -> None:
+    show(
+        [
+            "network",
+            "graph servers",
+            "s an epoch",
+            "CPU s an epoch",
+            "CPU s before",
+            "ghosts",
+            "Scatter, MB",
+            "gradients, MB an epoch",
+        ]
+    )
+    show(["---"] + ["---:"] * 7)
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        alone = trained(PARAMS | {"model": model}, given, folder / f"{model}-0", 0)
+        for servers in (1, 2, 3):
+            found = trained(PARAMS | {"model": model}, given, folder / f"{model}-{servers}", servers)
+            assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+            cpu_s, setup_s = (float(str(found.stats[f"graph.{name}"])) for name in ("cpu_s", "setup_s"))
+            sent = [each_epoch(found, name) for name in ("ghosts", "scatter_bytes", "gradients_bytes")]
+            each_s = f"{found.stats['epoch_s']:.3f}", f"{(cpu_s - setup_s) / PARAMS['epochs']:.3f}"
+            show([model, str(servers), *each_s, f"{setup_s:.1f}", *sent])
+
+
+def simulated(folder: Path, inputs: dict[str, str]) -> None:
+    """Seconds of the virtual clock by number of servers of one thread, and by the Gbit/s of each one's link."""
+    show(["network", "graph servers", "Scatter, MB an epoch", *(f"s an epoch, {gbps} Gbit/s" for gbps in LINKS)])
+    show(["---"] + ["---:"] * (2 + len(LINKS)))
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        for servers in (1, 2, 4, 8, 16, 32):
+            virtual = PARAMS | {"clock": "virtual", "virtual_threads": 1, "epochs": 2, "intervals": 64, "model": model}
+            links = [virtual | {"virtual_servers": servers, "virtual_gbps": gbps} for gbps in LINKS]
+            found = [trained(each, given, folder / "virtual", 0) for each in links]
+            show([model, str(servers), each_epoch(found[0], "scatter_bytes"),
+                  *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
+
+
+def each_epoch(found: Dataset, name: str) -> str:
+    """A count of graph servers; of bytes, in MB an epoch."""
+    count = float(str(found.stats.get(f"graph.{name}", 0)))
+    return f"{count / 1e6 / float(str(found.stats['epochs'])):.2f}" if name.endswith("bytes") else f"{count:.0f}"
+
+
+def show(cells: list[str]) -> None:
+    sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

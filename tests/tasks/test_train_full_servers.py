@@ -1,0 +1,252 @@
+"""Graph servers of full-graph training: the weights of one process, the bytes of ghosts, and a server that is lost."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.session import Role, local_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.train import checkpoint
+from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
+from superworkflow.tasks.train_full.on_workers import train
+from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.timeline import faults, read_timeline
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from tests.infra.engines.test_workers import members_of
+from tests.tasks.gnn_graphs import NODES, one_kind
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+
+GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 4, "layers": 3}
+SAME = ("model.safetensors", "history.parquet", "network.json", "splits.npy")
+
+
+def directed(folder: Path) -> Dataset:
+    """A graph with arcs of one direction, of which most senders are few; half of the features are 0 here and there."""
+    rng, names = np.random.default_rng(6), [f"n{i:02}" for i in range(NODES)]
+    pairs = sorted({(names[int(u * u / NODES)], names[int(v)]) for u, v in rng.integers(0, NODES, (500, 2)) if u != v})
+    given = {
+        "features": rng.normal(size=(NODES, 7)).astype(np.float32), "label": [f"k{i % 3}" for i in range(NODES)],
+        "split": [("train", "validation", "test")[i % 7 % 3] for i in range(NODES)],
+    }  # fmt: skip
+    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", pairs)})
+
+
+@pytest.fixture(scope="module", params=["symmetric", "directed"])
+def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp(request.param)
+    graph = (one_kind if request.param == "symmetric" else directed)(folder / "graph")
+    given = {"graph": str(graph.location.local_path)}
+    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
+    return given | {"sums": str(sums.location.local_path)}
+
+
+@pytest.fixture(scope="module")
+def symmetric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("one")
+    graph = one_kind(folder / "graph")
+    given = {"graph": str(graph.location.local_path)}
+    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
+    return given | {"sums": str(sums.location.local_path)}
+
+
+def trained(
+    inputs: dict[str, str], folder: Path, count: int, cpu: int = 1, more: dict[str, Any] | None = None, **params: Any
+) -> tuple[Dataset, str]:  # fmt: skip
+    """Train with graph servers, or in one process if their count is 0."""
+    given = inputs if params.get("model", "gcn") == "gcn" else {"graph": inputs["graph"]}
+    workers = {"graph": {"count": count, "cpu": cpu, "memory": "1Gi"}} if count else {}
+    resources = Resources.model_validate({"cpu": cpu, "memory": "4Gi", "workers": workers | (more or {}) or None})
+    progress = Progress("train_full", stream=(log := io.StringIO()))
+    engine = "workers" if resources.workers else "in-process"
+    made = execute(load_stage("train_full"), GIVEN | params, given, str(folder), resources, progress, engine)
+    return made.dataset, log.getvalue()
+
+
+def rows_of(dataset: Dataset) -> CsrRows:
+    graph = HeteroGraph.open(dataset)
+    return graph.rows(next(iter(graph.edge_sets)))
+
+
+def ghosts_of(rows: CsrRows, bounds: list[int], back: bool) -> int:
+    """Pairs of a server and a vertex of another one whose row it reads, by brute force."""
+    owner, found = np.searchsorted(bounds, np.arange(bounds[-1]), "right") - 1, set()
+    for receiver in range(bounds[-1]):
+        for sender in rows.indices[rows.indptr[receiver] : rows.indptr[receiver + 1]].tolist():
+            reader, read = (sender, receiver) if back else (receiver, sender)
+            if owner[reader] != owner[read]:
+                found.add((int(owner[reader]), read))
+    return len(found)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "servers", "updates"),
+    [("gcn", "float32", (1, 3), "epoch"), ("gat", "float32", (2,), "interval"), ("gat", "bfloat16", (3,), "epoch")],
+)
+def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, precision, servers, updates):
+    """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
+    given = {"model": model, "precision": precision, "updates": updates}
+    alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
+    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
+    classes = int(str(alone.stats["classes"]))
+    for count in servers:
+        found, log = trained(inputs, tmp_path / str(count), count, cpu=1 + count % 2, **given)
+        assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME), log
+        timeline = read_timeline(found.local("timeline.parquet"))
+        assert not faults(timeline, 0)
+        assert len(timeline) == len(read_timeline(alone.local("timeline.parquet")))
+        bounds = [NODES * (5 * each // count) // 5 for each in range(count + 1)]
+        ahead, behind = (ghosts_of(rows, bounds, back) for back in (False, True))
+        assert found.stats["graph.ghosts"] == ahead
+        size, widths = (2 if precision == "bfloat16" else 4), [16, 16, classes][model == "gcn" :]
+        heads = [4, 4, 1] if model == "gat" else [0, 0]
+        numbers = [size * width + 4 * each for width, each in zip(widths, heads, strict=True)]
+        back = [size * width + 12 * each for width, each in zip(widths, heads, strict=True)]
+        wanted = GIVEN["epochs"] * (2 * ahead * sum(numbers) + behind * sum(back))
+        assert found.stats["graph.scatter_bytes"] == wanted
+        weights = int(str(found.stats["parameters"])) * 4
+        sent = 2 * (count - 1) * weights if updates == "epoch" else (3 - 1 + 5) * weights  # of 2 servers
+        assert 0 <= found.stats["graph.gradients_bytes"] - GIVEN["epochs"] * sent < 8 * 5 * count * GIVEN["epochs"]
+    assert not members_of(os.getpid())
+
+
+def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> dict[str, Any]:
+    """Train; the last server is killed once, in the third epoch, before which the first one has saved, or not."""
+    checkpoint.CHECKPOINT_SECONDS = -1.0 if saves else 3600.0
+    put = GraphServer.put
+
+    def kills(self: GraphServer, ghosts: GhostRows) -> None:
+        if ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        put(self, ghosts)
+
+    GraphServer.put = kills  # type: ignore[method-assign]
+    try:
+        return train(worker, *given)
+    finally:
+        GraphServer.put = put  # type: ignore[method-assign]
+
+
+def test_a_server_that_is_killed(symmetric, tmp_path):
+    """All begin again, from the checkpoint if there is one; the bits are those of one process."""
+    alone, _ = trained(symmetric, tmp_path / "alone", 0, epochs=6)
+    params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
+    inputs = [symmetric["graph"], "", symmetric["sums"]]
+    for saves in (False, True):
+        progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / f"killed {saves}"
+        kept, output = Checkpoint(tmp_path / f"checkpoint {saves}"), tmp_path / f"output {saves}"
+        with local_group([Role("graph", 3)], kept, progress, tmp_path / f"logs {saves}") as group:
+            group.run(train_until_killed, str(mark), saves, params, inputs, str(output))
+        assert mark.exists()
+        (lost,) = (line for line in log.getvalue().splitlines() if "was lost" in line)
+        assert "rank 2 of role graph" in lost
+        assert "all workers start again" in lost
+        assert ("resuming at epoch 3" in log.getvalue()) == saves
+        assert all((output / name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+        epochs = {row.epoch for row in read_timeline(output / "timeline.parquet")}
+        assert epochs == set(range(3 if saves else 1, 7))
+
+
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
+def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2, "switch_accuracy": 0.6}
+    found, log = trained(symmetric, tmp_path, 3, cpu=2, **given)
+    rows = read_timeline(found.local("timeline.parquet"))
+    assert not faults(rows, staleness), log
+    assert max(row.epoch - row.oldest for row in rows) >= 1
+    assert {row.epoch for row in rows} == set(range(1, 26))
+    assert len([row for row in rows if row.kind == "WU"]) == 25
+    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    assert history["loss"][-1] < history["loss"][0]
+    switch = int(np.flatnonzero(np.array(history["validation_accuracy"]) >= 0.6)[0]) + 1
+    late = [row for row in rows if row.epoch > switch + staleness]
+    assert late
+    assert all(row.oldest == row.epoch for row in late)
+
+
+def test_refusals(symmetric, tmp_path):
+    graph = {"count": 2, "cpu": 1, "memory": "1Gi"}
+    tensor = {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}
+    with pytest.raises(UserError, match=r"workers of the roles graph and tensor.*'graph, odd'"):
+        trained(symmetric, tmp_path / "a", 2, more={"odd": graph})
+    with pytest.raises(UserError, match=r"graph servers do all tasks themselves.*'tensor'"):
+        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor})
+    with pytest.raises(UserError, match="virtual clock has simulated graph servers"):
+        trained(symmetric, tmp_path / "c", 2, clock="virtual")
+    with pytest.raises(UserError, match=r"more graph servers than intervals of vertices, 1.*2"):
+        trained(symmetric, tmp_path / "d", 2, intervals=1)
+
+
+@pytest.mark.parametrize("servers", [2, 4])
+def test_parts_of_a_graph_are_the_graph(inputs, servers):
+    """Places name the vertices of the whole graph's arcs, and what leaves one server comes to the other."""
+    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
+    whole = WholeGraph.of_rows(rows, 6)
+    parts = [WholeGraph.of_rows(rows, 6, servers, each) for each in range(servers)]
+    assert [number for part in parts for number in part.own] == list(range(6))
+    for way, ghosts in (("arcs", "ghosts"), ("back", "back_ghosts")):
+        ends = []
+        for part in parts:
+            numbers = np.concatenate([np.arange(part.first, part.first + part.count), getattr(part, ghosts).numbers])
+            ends.append(numbers[getattr(part, way).indices])
+        assert (np.concatenate(ends) == getattr(whole, way).indices).all()
+        for reader, part in enumerate(parts):
+            lists = getattr(part, ghosts)
+            for number, places in lists.coming.items():
+                (owner,) = (each for each in parts if number in each.own)
+                left = getattr(owner, ghosts).leaving[number][reader] + owner.first
+                assert (left == lists.numbers[places.start - part.count : places.stop - part.count]).all()
+    assert (np.concatenate([part.scales for part in parts]) == whole.scales).all()
+    assert (sum(part.reads[list(part.own)].sum() for part in parts)) == whole.reads.sum()
+
+
+@pytest.mark.parametrize(("model", "updates"), [("gcn", "epoch"), ("gat", "interval")])
+def test_virtual_servers_have_the_bits_of_one_process(inputs, tmp_path, model, updates):
+    """Synchronous; simulated seconds are those of the servers' threads and links."""
+    given = {"model": model, "updates": updates}
+    alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
+    seconds = []
+    for gbps in (10.0, 1e-3):
+        virtual = {"clock": "virtual", "virtual_servers": 3, "virtual_threads": 1, "virtual_gbps": gbps}
+        found, _ = trained(inputs, tmp_path / str(gbps), 0, **given, **virtual)
+        assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+        rows = read_timeline(found.local("timeline.parquet"))
+        assert not faults(rows, 0)
+        assert {row.thread for row in rows} == {0, 1, 2}
+        seconds.append(float(str(found.stats["epoch_s"])))
+        sent = sum(int(str(found.stats[f"graph.{kind}_bytes"])) for kind in ("scatter", "gradients", "validation"))
+        assert sent > 0
+        # Rows leave at the same time, so that a third of all bytes takes as long as an epoch at least.
+        assert seconds[-1] > 8 * sent / 3 / GIVEN["epochs"] / (gbps * 1e9)
+    assert seconds[1] > 10 * seconds[0]
+
+
+@pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
+def test_asynchrony_on_virtual_servers_repeats(symmetric, tmp_path, model, staleness):
+    given = {"model": model, "epochs": 10, "staleness": staleness, "clock": "virtual", "virtual_servers": 2,
+             "virtual_threads": 2, "virtual_gbps": 0.05}  # fmt: skip
+    one, _ = trained(symmetric, tmp_path / "one", 0, **given)
+    again, _ = trained(symmetric, tmp_path / "again", 0, **given)
+    for name in ("model.safetensors", "history.parquet", "timeline.parquet"):
+        assert one.local(name).read_bytes() == again.local(name).read_bytes()
+    rows = read_timeline(one.local("timeline.parquet"))
+    assert not faults(rows, staleness)
+    assert max(row.epoch - row.oldest for row in rows) >= 1

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 
-def add_ratings(scope: Any, gram: Any, right: Any, mean: float, scale: float) -> None:
+def add_ratings(
+    scope: Any, gram: Any, right: Any, mean: float, scale: float, times: Any = None, slices: Any = None
+) -> None:  # fmt: skip
     """Add up products of the neighbours' factors, four by four, and the ratings times them.
 
     Args:
@@ -16,6 +18,9 @@ def add_ratings(scope: Any, gram: Any, right: Any, mean: float, scale: float) ->
         gram: float64 [factors, factors], zeros; its lower triangle becomes the sum of the products.
         right: float64 [factors], zeros; becomes the sum of (rating - mean) / scale times factors.
         mean, scale: of ratings.
+        times: float64 [slices, factors], by whose row of the rating's slice the neighbour's factors are multiplied;
+            None for none.
+        slices: int32 [ratings]; [0] if all are of slice 0.
     """
     size = len(right)
     near = np.empty((4, size))
@@ -25,7 +30,12 @@ def add_ratings(scope: Any, gram: Any, right: Any, mean: float, scale: float) ->
             other, rating = scope.neighbour(i).factor, (scope.weight(i) - mean) / scale
             for a in range(size):
                 near[i - first, a] = other[a]
-                right[a] += rating * np.float64(other[a])
+            if times is not None:
+                row = times[slices[i] if len(slices) else 0]
+                for a in range(size):
+                    near[i - first, a] *= row[a]
+            for a in range(size):
+                right[a] += rating * near[i - first, a]
         for a in range(size):
             w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
             for b in range(a + 1):

@@ -169,7 +169,7 @@ class WorkerEngine(ChromaticEngine):
         self._send_signals()
 
     def _restart(self, earlier: Restartable) -> None:
-        """See `ChromaticEngine`; the values of all vertices are on each worker meanwhile."""
+        """See `ChromaticEngine`; each worker has the values of all vertices here."""
         assert self._program.restart is not None
         values = self._whole_fields([True] * self._exchange.size)
         self._program.restart(values, earlier)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, index, publish_latent_factors, score_ratings
+from superworkflow.tasks import colour, index, publish_latent_factors, score_ratings, time_slices
 from superworkflow.tasks.index.two_sets import RatingsParams
 from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
@@ -24,22 +25,35 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
     """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out.
 
     Args:
-        program: what runs; its `factor` of users and items has their ratings as products.
+        program: what runs; its `factor` of users and items has their ratings as products. If it reads `slice` of edges,
+            its parameter `slices` divides time, from 2 on by stage time_slices.
         stage: its stage.
     """
 
     def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
         """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out."""
         graph = flow.stage(READ, edges=edges)
-        values = flow.stage(stage, graph=graph, colours=flow.stage(colour.STAGE, graph=graph))
-        flow.stage(publish_latent_factors.STAGE, graph=graph, values=values)
+        colours, slices = flow.stage(colour.STAGE, graph=graph), None
+        if timed and flow.parameter(f"{program.name}.slices") > 1:
+            if flow.parameter("index.time") is None:
+                raise UserError("slices of time need times", where=f"{program.name}.slices",
+                                value=flow.parameter(f"{program.name}.slices"),
+                                remedy="Name the column of times with --set index.time=COLUMN")  # fmt: skip
+            slices = flow.stage(time_slices.STAGE, graph=graph, edges=edges)
+        values = flow.stage(stage, graph=graph, colours=colours, arcs=slices)
+        flow.stage(publish_latent_factors.STAGE, graph=graph, values=values, slices=slices)
         if test is not None:
-            flow.stage(score_ratings.STAGE, graph=graph, values=values, test=test)
+            flow.stage(score_ratings.STAGE, graph=graph, values=values, slices=slices, test=test)
+
+    timed = "slice" in program.arc_fields
 
     return Superworkflow(
         name=program.name,
         help=program.help,
-        stages=(READ, colour.STAGE, stage, publish_latent_factors.STAGE, score_ratings.STAGE),
+        stages=(
+            READ, colour.STAGE, *([time_slices.STAGE] if timed else []), stage, publish_latent_factors.STAGE,
+            score_ratings.STAGE,
+        ),
         sources={
             "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally "
             "gzipped; or a folder of part files",

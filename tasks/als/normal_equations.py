@@ -7,39 +7,87 @@ from typing import Any
 
 import numpy as np
 
+_FEW = 32
+"""Factors up to which loops of known length are worth needless products."""
 
-def add_ratings(scope: Any, gram: Any, right: Any, mean: float, scale: float) -> None:
+
+def add_ratings(
+    scope: Any, gram: Any, right: Any, mean: float, scale: float, times: Any = None, slices: Any = None
+) -> None:  # fmt: skip
     """Add up products of the neighbours' factors, four by four, and the ratings times them.
 
     Args:
         scope: of the vertex.
-        gram: float64 [factors, factors], zeros; its lower triangle becomes the sum of the products.
+        gram: float64 [factors, factors], zeros; becomes the sum of the products.
         right: float64 [factors], zeros; becomes the sum of (rating - mean) / scale times factors.
         mean, scale: of ratings.
+        times: float64 [slices, factors], by whose row of the rating's slice the neighbour's factors are multiplied;
+            None for none.
+        slices: int32 [ratings]; [0] if all are of slice 0.
     """
     size = len(right)
     near = np.empty((4, size))
     for first in range(0, scope.degree, 4):
-        near[:] = 0.0
+        if first + 4 > scope.degree:
+            near[:] = 0.0
         for i in range(first, min(first + 4, scope.degree)):
             other, rating = scope.neighbour(i).factor, (scope.weight(i) - mean) / scale
             for a in range(size):
                 near[i - first, a] = other[a]
-                right[a] += rating * np.float64(other[a])
-        for a in range(size):
-            w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
-            for b in range(a + 1):
-                gram[a, b] += w * near[0, b] + x * near[1, b] + y * near[2, b] + z * near[3, b]
+            if times is not None:
+                row = times[slices[i] if len(slices) else 0]
+                for a in range(size):
+                    near[i - first, a] *= row[a]
+            for a in range(size):
+                right[a] += rating * near[i - first, a]
+        add_products(gram, near)
+
+
+def add_products(gram: Any, near: Any) -> None:
+    """Add up products of four vectors' numbers, those of the lower triangle and some above it.
+
+    Compilers vectorize loops of known length: few factors are added in squares, which is sooner done than rows of all
+    lengths one number at a time.
+
+    Args:
+        gram: float64 [factors, factors].
+        near: float64 [4, factors].
+    """
+    size = len(gram)
+    add_rows(gram, near, 0, min(8, size), min(8, size))
+    add_rows(gram, near, min(8, size), min(16, size), min(16, size))
+    add_rows(gram, near, min(16, size), min(_FEW, size), min(_FEW, size))
+    for a in range(_FEW, size):
+        add_rows(gram, near, a, a + 1, a + 1)
+
+
+def add_rows(gram: Any, near: Any, low: int, high: int, width: int) -> None:
+    """Add the products of rows from `low` to `high`, as many in each as `width`; see `add_products`."""
+    for a in range(low, high):
+        w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
+        for b in range(width):
+            gram[a, b] += w * near[0, b] + x * near[1, b] + y * near[2, b] + z * near[3, b]
 
 
 def decompose(gram: Any) -> None:
-    """Cholesky's decomposition: the lower triangle of a matrix becomes that of L, where L Lᵀ is the matrix."""
-    for a in range(len(gram)):
-        for b in range(a + 1):
-            total = gram[a, b]
-            for k in range(b):
-                total -= gram[a, k] * gram[b, k]
-            gram[a, b] = math.sqrt(total) if a == b else total / gram[b, b]
+    """Cholesky's decomposition: the lower triangle of a matrix becomes that of L, where L Lᵀ is the matrix.
+
+    Columns are subtracted from all that follow; of few factors whole rows, whose loops are vectorized, so that what
+    comes above the diagonal means nothing.
+    """
+    size = len(gram)
+    column = np.zeros(size)
+    for k in range(size):
+        root = math.sqrt(gram[k, k])
+        gram[k, k] = root
+        column[k] = 0.0
+        for a in range(k + 1, size):
+            gram[a, k] /= root
+            column[a] = gram[a, k]
+        for a in range(k + 1, size):
+            scale = column[a]
+            for b in range(0 if size <= _FEW else k + 1, size if size <= _FEW else a + 1):
+                gram[a, b] -= scale * column[b]
 
 
 def solve_lower(lower: Any, right: Any) -> None:

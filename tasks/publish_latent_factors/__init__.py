@@ -1,7 +1,9 @@
 """Stage `publish_latent_factors`: the factors of users and of items, as a table each and as a model that is served.
 
 Files: `users.parquet` and `items.parquet` with columns `node`, named as in the ratings, and `factor`, a list of
-float32. A rating is predicted by the product of two lists.
+float32. A rating is predicted by the product of two lists. Of factors with slices of time also `slices.parquet`, a row
+for each slice in their order, with columns `start`, its first time, null of the first slice, and `factor`: a rating is
+predicted by the sum of the products of three lists. The model answers for the last slice.
 
 The model, by rows in ascending byte order of the names: `user_factors.npy` and `item_factors.npy` float32 [n, factors];
 their names in `user_nodes.npy` and `user_node_offsets.npy` as `lib.model_bundle` writes them, and so on; `rated.npy`
@@ -33,9 +35,13 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="publish_latent_factors",
-    version="2",
+    version="3",
     params=StageParams,
-    inputs={"graph": Input("index dataset of ratings"), "values": Input("als dataset of that graph")},
+    inputs={
+        "graph": Input("index dataset of ratings"),
+        "values": Input("als dataset of that graph"),
+        "slices": Input("time_slices dataset of that graph, if the factors have slices", optional=True),
+    },
     run="superworkflow.tasks.publish_latent_factors.run:run",
     estimate=estimate,
     help="factors of users and of items, as a table each and as a model",

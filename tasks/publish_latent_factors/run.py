@@ -10,9 +10,11 @@ import scipy.sparse as sp
 
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.bptf.results import slice_factors
 from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 from superworkflow.tasks.lib.vertex.stage import whole_field
+from superworkflow.tasks.time_slices import STARTS
 
 BUNDLE_FORMAT = 1
 
@@ -26,7 +28,11 @@ def run(job: StageRun[StageParams]) -> Output:
     graph, factors = job.inputs["graph"], whole_field(job.inputs["graph"], job.inputs["values"], "factor")
     with graph.parquet("vertices.parquet") as file:
         names = file.read(["node"]).column(0).combine_chunks()
-    ordered = []
+    ordered, in_slices = [], slice_factors(job.inputs["values"])
+    if in_slices is not None:
+        starts = [None, *job.inputs["slices"].array(STARTS).tolist()]
+        with job.output.file("slices.parquet") as path:
+            pq.write_table(pa.table({"start": starts, "factor": in_slices.tolist()}), path, compression="zstd")
     for side, prefix, vertices in zip(
         ("user", "item"), ("source_prefix", "target_prefix"), side_vertices(names, graph.stats), strict=True
     ):
@@ -38,6 +44,8 @@ def run(job: StageRun[StageParams]) -> Output:
         nodes = plain.cast(pa.large_string())
         order = sorted_order(nodes, "factors", graph.uri).to_numpy()
         write_names(job.output, nodes.take(pa.array(order)), f"{side}_")
+        if in_slices is not None and side == "user":
+            values = (values * in_slices[-1]).astype(np.float32)
         job.output.array(f"{side}_factors.npy", values[order])
         ordered.append(vertices[order])
     indptr, indices = graph.array("indptr.npy"), graph.array("indices.npy")

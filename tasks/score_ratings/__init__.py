@@ -1,12 +1,13 @@
 """Stage `score_ratings`: predicted ratings next to held-out ones.
 
-A prediction is the product of the factors of user and item, within the range of the ratings that these were learned
-from. Where the graph lacks the user or the item it is the mean of those ratings; such rows are counted, in the figures
-and as `unknown_rows`. Held-out ratings are read as the others were, but not cut by time.
+A prediction is the product of the factors of user and item, with slices of time that of user, item and slice, within
+the range of the ratings that these were learned from. Where the graph lacks the user or the item it is the mean of
+those ratings; such rows are counted, in the figures and as `unknown_rows`. Held-out ratings are read as the others
+were, but not cut by time.
 
 Figures: `rmse@test` and `mae@test`; of two simpler methods `mean_…`, the mean rating, and `item_mean_…`, that of the
-item. Files: `metrics.json`; `predictions.parquet` with columns `user`, `item`, `rating`, `predicted`, `known`, a row
-for each held-out rating.
+item. Files: `metrics.json`; `predictions.parquet` with columns `user`, `item`, `rating`, `predicted`, `known`, with
+slices also `time`, a row for each held-out rating.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ def estimate(params: RatingsParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="score_ratings",
+    version="2",
     params=RatingsParams,
     params_of=("index",),
     inputs={
         "graph": Input("index dataset of ratings"),
         "values": Input("als dataset of that graph"),
+        "slices": Input("time_slices dataset of that graph, if the factors have slices", optional=True),
         "test": Input("held-out ratings, in the form of the others; or a folder of part files", file=True, parts=True),
     },
     run="superworkflow.tasks.score_ratings.run:run",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,12 +9,13 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.bptf.results import slice_factors
+from superworkflow.tasks.index.rows_again import RowsAgain
 from superworkflow.tasks.index.two_sets import RatingsParams
-from superworkflow.tasks.lib.edge_list.diagnose import bad_row
-from superworkflow.tasks.lib.edge_list.edge_files import edge_files, text_rows_of
-from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 from superworkflow.tasks.lib.vertex.stage import whole_field
 from superworkflow.tasks.score_ratings import METHODS
+from superworkflow.tasks.time_slices import STARTS
+from superworkflow.tasks.time_slices.run import slices_of
 
 _BLOCK = 1 << 18
 """Rows that are predicted in one go."""
@@ -31,6 +29,7 @@ def run(job: StageRun[RatingsParams]) -> Output:
     """
     graph, factors = job.inputs["graph"], whole_field(job.inputs["graph"], job.inputs["values"], "factor")
     table = pa.concat_tables(list(_rows(job)))
+    table = table.rename_columns(["user", "item", "rating", *table.column_names[3:]])
     if not len(table):
         raise UserError("there are no held-out ratings", where=job.sources["test"].uri, remedy="Give rows to judge by")
     with graph.parquet("vertices.parquet") as file:
@@ -40,10 +39,14 @@ def run(job: StageRun[RatingsParams]) -> Output:
     ratings = graph.array("weights.npy", mmap=False)
     low, high, mean = float(ratings.min()), float(ratings.max()), float(ratings.mean(dtype=np.float64))
     matched = (ends[0] >= 0) & (ends[1] >= 0)
-    predicted = np.full(len(table), mean)
+    predicted, in_slices = np.full(len(table), mean), slice_factors(job.inputs["values"])
+    if in_slices is not None:
+        numbers = slices_of(table["time"].to_numpy(), job.inputs["slices"].array(STARTS))
     for first in range(0, len(table), _BLOCK):
         part = slice(first, first + _BLOCK)
         users, items = (factors[side[part]].astype(np.float64) for side in ends)
+        if in_slices is not None:
+            users *= in_slices[numbers[part]]
         predicted[part] = np.where(matched[part], np.clip(np.einsum("rk,rk->r", users, items), low, high), mean)
     rows = np.repeat(np.arange(len(names)), np.diff(graph.array("indptr.npy", mmap=False)))
     means = np.bincount(rows, ratings, len(names)) / np.maximum(1, np.bincount(rows, minlength=len(names)))
@@ -69,34 +72,16 @@ def run(job: StageRun[RatingsParams]) -> Output:
     return Output(rows=len(table), stats={"rows": len(table), "unknown_rows": unknown}, metrics=metrics)
 
 
-def _rows(job: StageRun[RatingsParams]) -> Iterator[pa.Table]:
+def _rows(job: StageRun[RatingsParams]) -> RowsAgain:
     """Held-out ratings with names as the graph has them."""
-    source, stats = job.sources["test"], job.inputs["graph"].stats
-    if not stats.get("weighted") or not stats.get("bipartite"):
-        raise UserError("the graph is not one of ratings", where=job.inputs["graph"].uri,
+    source, graph = job.sources["test"], job.inputs["graph"]
+    if not graph.stats.get("weighted") or not graph.stats.get("bipartite"):
+        raise UserError("the graph is not one of ratings", where=graph.uri,
                         remedy="Index it with weighted=true and bipartite=true")  # fmt: skip
-    params = job.params.model_copy(update={
-        "bipartite": True, "weighted": True, "source_prefix": stats["source_prefix"],
-        "target_prefix": stats["target_prefix"], "from_time": None, "until": None,
-    })  # fmt: skip
-    files = edge_files(source, params, job.scratch)
-    try:
-        for columns, weights in _parsed(job, files):
-            yield pa.table([*(column.cast(pa.large_string()) for column in columns[:2]), pa.array(weights)],
-                           ["user", "item", "rating"])  # fmt: skip
-    except (BadRow, pa.ArrowInvalid) as error:
-        raise bad_row(files, source.uri, "" if isinstance(error, BadRow) else str(error)) from None
-
-
-def _parsed(job: StageRun[RatingsParams], files: Any) -> Iterator[Any]:
-    if files[0].dialect.kind != "parquet":
-        yield from text_rows_of(files)
-        return
-    from superworkflow.tasks.index.run import unpacked_parquet
-    from superworkflow.tasks.lib.edge_list import duckdb_reader
-
-    connection = duckdb_reader.connect(max(256 << 20, job.resources.memory // 4), job.threads, job.scratch)
-    try:
-        yield from duckdb_reader.rows_of(connection, unpacked_parquet(files, job.scratch))
-    finally:
-        connection.close()
+    slices = job.inputs.get("slices")
+    rows = RowsAgain(job, source, graph, timed=slices is not None, whole=True)
+    if slices is not None and rows.times is not None and rows.times.unit != slices.stats["unit"]:
+        raise UserError("held-out ratings have times of another kind than the ratings", where=source.uri,
+                        value=f"{rows.times.unit} in a second, and {slices.stats['unit']}",
+                        remedy="Write both as dates, or in the same unit")  # fmt: skip
+    return rows

@@ -19,8 +19,10 @@ from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.bptf import STAGE as BPTF
-from superworkflow.tasks.bptf.program import PROGRAM, BptfParams, draw_side, finish
+from superworkflow.tasks.bptf.posterior import draw_side
+from superworkflow.tasks.bptf.program import PROGRAM, BptfParams, finish
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.lib.vertex.program import Sync
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
@@ -45,6 +47,7 @@ def alike() -> Coloured:
     return Coloured(
         whole.indptr.astype(np.int64), whole.indices.astype(np.int32), whole.data.astype(np.float32), order,
         np.array([0, USERS, USERS + ITEMS]), given={"side": side},
+        rows={"slice": (np.zeros(USERS + ITEMS + 1, np.int64), np.empty(0, np.int32))},
     )  # fmt: skip
 
 
@@ -188,7 +191,7 @@ def test_what_is_refused() -> None:
 
 def test_superworkflow() -> None:
     stages = [stage.name for stage in load_superworkflow("bptf").stages]
-    assert stages == ["index", "colour", "bptf", "publish_latent_factors", "score_ratings"]
+    assert stages == ["index", "colour", "time_slices", "bptf", "publish_latent_factors", "score_ratings"]
 
 
 @pytest.mark.slow
@@ -199,4 +202,4 @@ def test_movielens(tmp_path: Path) -> None:
     random.Random(0).shuffle(rows)
     values, figures = scored(rows[20_000:], rows[:20_000], tmp_path / "ml")
     assert figures.stats["metrics.rmse@test"] < 0.91
-    assert whole_field(Dataset.open(values.location.parent / "index"), values, "factor").shape == (2625, 801)
+    assert whole_field(Dataset.open(Location.of(tmp_path / "ml" / "index")), values, "factor").shape == (2625, 801)

@@ -93,31 +93,25 @@ def conflict(
 
 
 @nb.njit(nogil=True, cache=True)
-def signalled_blocks(signals: Any, degrees: Any, starts: Any, by_priority: Any, largest: Any, queue: Any) -> Any:
-    """Blocks with a vertex that was signalled, by priority with one in the highest power of two; and their updates.
+def signalled_blocks(signals: Any, degrees: Any, starts: Any, lowest: Any, queue: Any) -> Any:
+    """Blocks with a vertex that was signalled with some priority at least; and their updates.
 
     Args:
         signals: int32 [vertices], bits of float32 priorities.
         degrees: int64 [vertices].
         starts: int64 [blocks + 1].
-        by_priority: take the highest bucket alone.
-        largest: int32 [blocks], memory.
+        lowest: bits of the lowest priority that is taken, from 1.
         queue: int32 [blocks], becomes the result.
 
     Returns:
         blocks, updates, and arcs of these.
     """
-    top = 0
-    for block in range(len(largest)):
+    count, updates, arcs = 0, 0, 0
+    for block in range(len(starts) - 1):
         most = 0
         for vertex in range(starts[block], starts[block + 1]):
             most = max(most, signals[vertex])
-        largest[block] = most
-        top = max(top, most)
-    lowest = max(1, top & ~0x7FFFFF) if by_priority else 1
-    count, updates, arcs = 0, 0, 0
-    for block in range(len(largest)):
-        if largest[block] >= lowest:
+        if most >= lowest:
             queue[count] = block
             count += 1
             updates += 2 * (starts[block + 1] - starts[block]) - 1

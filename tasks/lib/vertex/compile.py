@@ -44,9 +44,10 @@ def schema_of(
         UserError: a field's type is none of NumPy's numbers, its length is nowhere, or its name is another's.
     """
     lengths = {**sizes, **params.model_dump()}
+    given = {**program.graph_rows, **program.arc_fields}
     fields, edges, messages, rows = (
         tuple(_field(program, name, kind, lengths) for name, kind in group.items())
-        for group in (program.fields, program.edge_fields, program.messages, program.graph_rows)
+        for group in (program.fields, program.edge_fields, program.messages, given)
     )
     names = [name for name, _, _ in (*fields, *edges, *messages, *rows)]
     if taken := next((name for name in names if names.count(name) > 1), None):

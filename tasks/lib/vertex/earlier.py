@@ -73,24 +73,36 @@ class Earlier:
             near |= np.diff(ends) > 0
         return near
 
-    def set_messages(self, messages: Mapping[str, NDArray[Any]]) -> None:
-        """Give the edges that were there their earlier messages."""
+    def set_messages(self, messages: Mapping[str, NDArray[Any]], ends: NDArray[np.int64] | None = None) -> None:
+        """Give the edges that were there their earlier messages.
+
+        Args:
+            messages: by name and slot, to write.
+            ends: int64 [edges, 2], present vertices that the edges of these slots join, in any order if undirected; by
+                default all edges, in the order of `slots.edge_slots`.
+        """
         if not messages:
             return
-        now, before = (_edges(each.indptr, each.indices, self.graph.directed) for each in (self.graph, self))
-        ends = self.number[before]
-        flipped = (ends[:, 0] > ends[:, 1]) & (not self.graph.directed)
-        ends[flipped] = ends[flipped, ::-1]
-        there = (ends >= 0).all(axis=1)
-        size = len(self.kept)
-        keys, wanted = now[:, 0] * size + now[:, 1], ends[there, 0].astype(np.int64) * size + ends[there, 1]
+        if ends is None:
+            ends = _edges(self.graph.indptr, self.graph.indices, self.graph.directed)
+        before = self.number[_edges(self.indptr, self.indices, self.graph.directed)].astype(np.int64)
+        (keys, turned), (wanted, flipped) = (self._keys(each) for each in (ends, before))
+        order, there = np.argsort(keys, kind="stable"), (before >= 0).all(axis=1)
+        keys, wanted = keys[order], wanted[there]
         place = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
         found = keys[place] == wanted if len(keys) else np.zeros(len(wanted), bool)
-        old, new = np.flatnonzero(there)[found], place[found]
+        old, new = np.flatnonzero(there)[found], order[place[found]]
         for name, values in messages.items():
-            width = min(values.shape[-1], self.messages[name].shape[-1])
+            now, then = (each if each.ndim > 1 else each[:, None] for each in (values, self.messages[name]))
+            width = min(now.shape[1], then.shape[1]) if len(old) else 0
             for side in range(2):
-                values[2 * new + side, :width] = self.messages[name][2 * old + (side ^ flipped[old]), :width]
+                now[2 * new + (side ^ turned[new]), :width] = then[2 * old + (side ^ flipped[old]), :width]
+
+    def _keys(self, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Numbers of edges by their ends, and whether an undirected edge has the higher one first."""
+        flipped = (ends[:, 0] > ends[:, 1]) & (not self.graph.directed)
+        first, second = np.where(flipped, ends[:, ::-1].T, ends.T)
+        return first * len(self.kept) + second, flipped
 
 
 def _edges(indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool) -> NDArray[np.int64]:
@@ -135,7 +147,7 @@ def earlier_of(
     messages = {name: _whole(initial, name, slots) for name in program.messages}
     made = Earlier(fields, messages, number, indptr, indices, weights, np.zeros(len(indices), bool), coloured, kept,
                    ~kept, ~kept)  # fmt: skip
-    _compare_arcs(made)
+    compare_arcs(made)
     _compare_data(program, made, before, graph, given)
     now, then = params.identity(), initial.manifest.params
     ignored = {*ProgramParams.model_fields, "max_sweeps"}
@@ -201,7 +213,7 @@ def _fields(program: VertexProgram, initial: Dataset, given: GivenFields, rows: 
     return fields
 
 
-def _compare_arcs(made: Earlier) -> None:
+def compare_arcs(made: Earlier) -> None:
     """Find the arcs that are lost or new, and mark their ends."""
     graph, number, size = made.graph, made.number, len(made.kept)
     weights = [np.ones(len(each.indices), np.float32) if each.weights is None else np.asarray(each.weights)

@@ -200,6 +200,9 @@ class VertexProgram:
             of two node sets: 0 of sources, 1 of targets.
         graph_rows: NumPy type, by name, of read-only vectors whose length is each vertex's own. The graph's dataset
             gives them as `<name>.npy`, one after the other, and `<name>_indptr.npy` int64 [vertices + 1].
+        arc_fields: NumPy type, by name, of read-only vectors of one number for each neighbour, `scope.<name>[i]` of
+            that behind edge i. A dataset of the graph's edges gives them as `<name>.npy` [arcs] in the order of
+            `indices.npy`; without one they are empty.
         restart: plain function by which a run starts from an earlier one; without it none does. It gets the fields by
             name after `init`, [vertices] each, to write, and what the earlier run left, an `earlier.Earlier`; it
             marks further vertices there as changed. `keep_fields` is one for programs that end at one fixed point.
@@ -236,6 +239,7 @@ class VertexProgram:
     messages: Mapping[str, FieldKind] = field(default_factory=dict)
     graph_fields: tuple[str, ...] = ()
     graph_rows: Mapping[str, str] = field(default_factory=dict)
+    arc_fields: Mapping[str, str] = field(default_factory=dict)
     restart: Callable[[Mapping[str, Any], Any], None] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None

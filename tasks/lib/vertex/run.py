@@ -74,8 +74,8 @@ class Restartable(Protocol):
 
     changed: NDArray[np.bool_]
 
-    def set_messages(self, messages: Fields) -> None:
-        """Give edges their earlier messages."""
+    def set_messages(self, messages: Fields, ends: NDArray[np.int64] | None = None) -> None:
+        """Give edges their earlier messages; `ends` are those of the slots, if they are not all edges."""
 
 
 class ChromaticEngine:
@@ -126,7 +126,7 @@ class ChromaticEngine:
         self._verification = (
             Verification(program.name, self.fields, self.edges, self.messages) if params.verify else None
         )
-        self._splash = None if graph.blocks is None else Splash(graph.blocks, graph.bounds, self._degrees)
+        self._splash = None if self._blocks is None else Splash(self._blocks, self._bounds, self._degrees)
         if self._splash is not None and params.execution == "synchronous":
             raise UserError("blocks need consistent execution: their updates see each other",
                             where=f"{program.name}.execution", value=params.execution,
@@ -134,11 +134,11 @@ class ChromaticEngine:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def _lay_out(self, graph: Coloured, given: Fields) -> None:
-        """Set the arrays by place: `_numbers`, `_degrees`, `_bounds`, `_arcs`, `_slots`, `_rows`, and all fields."""
+        """Set the arrays by place: `_numbers`, `_degrees`, `_bounds`, `_blocks`, `_arcs`, `_slots`, `_rows`, fields."""
         rows = [(graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights)]
         if graph.directed:
             rows.append(transposed(graph.indptr, graph.indices, graph.weights))
-        self._bounds = graph.bounds
+        self._bounds, self._blocks = graph.bounds, graph.blocks
         degrees: NDArray[np.int64] = np.sum([np.diff(indptr) for indptr, _, _ in rows], axis=0)
         self.numbering = Numbering(graph.order, graph.bounds, degrees, graph.blocks is not None)
         self._numbers, self._degrees = self.numbering.numbers, self.numbering.by_place(degrees)
@@ -217,11 +217,11 @@ class ChromaticEngine:
         signals, largest = self._signals[:own], self._largest[: -(-own // BLOCK)]
         if not (self._vertices if scheduler == "sweep" else top):
             return None
+        lowest = bucket(top) if scheduler == "priority" else 1
         if self._splash is not None:
-            return self._splash.queue(self._signals, scheduler)
+            return self._splash.queue(signals, 0 if scheduler == "sweep" else lowest)
         if scheduler == "sweep":
             return self._shuffled(step) if self._program.shuffled else self._everything
-        lowest = bucket(top) if scheduler == "priority" else 1
         return signalled(self._bounds, signals, largest, self._degrees, lowest, self._queue)
 
     def _colour_order(self, step: int) -> NDArray[np.int64]:

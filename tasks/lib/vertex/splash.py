@@ -26,19 +26,17 @@ class Splash:
         self.starts, self._degrees = starts, degrees
         self.path, self.seen = np.empty(len(degrees), np.int32), np.zeros(len(degrees), np.int64)
         self._bounds = np.searchsorted(starts[:-1], bounds)
-        self._largest, self._queue = (np.empty(len(starts) - 1, np.int32) for _ in range(2))
+        self._queue = np.empty(len(starts) - 1, np.int32)
 
-    def queue(self, signals: NDArray[np.int32], scheduler: str) -> Queue:
-        """Active blocks: all in a sweep, else those with a vertex that was signalled.
+    def queue(self, signals: NDArray[np.int32], lowest: int) -> Queue:
+        """Active blocks: those with a vertex that was signalled.
 
         Args:
             signals: int32 [vertices], bits of float32 priorities.
-            scheduler: sweep, fifo or priority.
+            lowest: bits of the lowest priority that is taken, 0 for all blocks; see `scheduler.bucket`.
         """
-        if scheduler == "sweep":
+        if not lowest:
             signals[:] = np.maximum(signals, 1)
-        count, updates, arcs = signalled_blocks(
-            signals, self._degrees, self.starts, scheduler == "priority", self._largest, self._queue
-        )
+        count, updates, arcs = signalled_blocks(signals, self._degrees, self.starts, max(1, lowest), self._queue)
         found = self._queue[:count]
         return Queue(found, np.searchsorted(found, self._bounds).astype(np.int64), int(arcs), int(updates))

@@ -81,6 +81,9 @@ def program_stage(
     if program.restart is not None:
         further["initial"] = Input(f"{program.name} dataset of an earlier run, to start from", optional=True)
         further["before"] = Input("the graph of that run", optional=True, affects_result=False)
+    if program.arc_fields:
+        fields = ", ".join(program.arc_fields)
+        further["arcs"] = Input(f"dataset of the same graph's edges, with {fields}", optional=True)
     return Stage(
         name=program.name,
         version=f"{version}.{_ENGINE}",
@@ -107,9 +110,10 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
         output: Output = imported(_ON_WORKERS)(program, job)
         return output
     source, params = job.inputs["graph"], with_defaults(program, job.params)
-    graph = coloured_graph(source, job.inputs["colours"], program)
+    graph = coloured_graph(source, job.inputs["colours"], program, job.inputs.get("arcs"))
     given, nodes = given_by(program, source, job.inputs.get("table")), numbers_of(program, params, source)
-    earlier = _earlier(program, job, graph, given) if "initial" in job.inputs else None
+    datasets = job.inputs.get("initial"), job.inputs.get("before"), source
+    earlier = earlier_run(program, job.params, datasets, graph, given, job.progress.log)
     job.progress.log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     with saves_first() as shutdown:
         snapshots = alone(
@@ -127,13 +131,28 @@ def with_defaults(program: VertexProgram, params: ProgramParams) -> ProgramParam
     )
 
 
-def _earlier(program: VertexProgram, job: StageRun[Any], graph: Coloured, given: GivenFields) -> Earlier:
+def earlier_run(
+    program: VertexProgram, params: ProgramParams, datasets: tuple[Dataset | None, Dataset | None, Dataset],
+    graph: Coloured, given: GivenFields, log: Callable[[str], None],
+) -> Earlier | None:  # fmt: skip
+    """The earlier run to start from; None for none.
+
+    Args:
+        program: what runs.
+        params: as they were given, without the program's own defaults.
+        datasets: of the earlier run, of its graph, and of the present graph.
+        graph: the present one.
+        given: fields that a table gives.
+        log: of the stage.
+    """
     from superworkflow.tasks.lib.vertex.earlier import earlier_of
 
-    earlier = earlier_of(program, job.params, job.inputs["initial"], job.inputs["before"], job.inputs["graph"], graph,
-                         given)  # fmt: skip
-    job.progress.log(f"starts from {job.inputs['initial'].uri}: {int(earlier.kept.sum())} of {len(earlier.kept)} "
-                     f"vertices were there, {int(earlier.changed.sum())} have changed")  # fmt: skip
+    initial, before, now = datasets
+    if initial is None or before is None:
+        return None
+    earlier = earlier_of(program, params, initial, before, now, graph, given)
+    log(f"starts from {initial.uri}: {int(earlier.kept.sum())} of {len(earlier.kept)} vertices were there, "
+        f"{int(earlier.changed.sum())} have changed")  # fmt: skip
     return earlier
 
 
@@ -182,13 +201,16 @@ def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) ->
     return found
 
 
-def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, mapped: bool = False) -> Coloured:
+def coloured_graph(
+    graph: Dataset, colours: Dataset, program: VertexProgram, arcs: Dataset | None = None, mapped: bool = False
+) -> Coloured:
     """The graph of two datasets.
 
     Args:
         graph: index dataset, or another kind of graph.
         colours: of it.
         program: what runs.
+        arcs: the program's `arc_fields`.
         mapped: the arrays stay in their files, and colours are not checked: a worker checks those of its piece.
 
     Raises:
@@ -246,6 +268,11 @@ def coloured_graph(graph: Dataset, colours: Dataset, program: VertexProgram, map
         ends = len(starts) == vertices + 1 and starts[0] == 0 and starts[-1] == len(row_values)
         if not ends or (np.diff(starts) < 0).any():
             raise unfit(f"{graph.uri}/{name}_indptr.npy", f"{vertices} rows of {name}.npy", len(starts) - 1)
+    for name in program.arc_fields:
+        each = np.empty(0, np.int32) if arcs is None else arcs.array(f"{name}.npy")
+        if arcs is not None and len(each) != len(indices):
+            raise unfit(f"{arcs.uri}/{name}.npy", f"{len(indices)} arcs by indices.npy", len(each))
+        rows[name] = (np.zeros(vertices + 1, np.int64) if arcs is None else indptr, each)
     sizes = {name: size for name, size in graph.stats.items() if type(size) is int}
     return Coloured(indptr, indices, weights, order, bounds, directed, given, sizes, rows, blocks, idle)
 
@@ -384,6 +411,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
         int(graph.get("directed_edges") or 2 * int(graph.get("edges") or 0)),
     )
     sizes = {**graph, **params.model_dump()}
+    kept_arcs = sum(np.dtype(dtype).itemsize for dtype in program.arc_fields.values()) if "arcs" in inputs else 0
     wide, of_edges, of_messages = (
         sum(_width(kind, sizes) for kind in group.values())
         for group in (program.fields, program.edge_fields, program.messages)
@@ -394,7 +422,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     steps = min(params.max_steps, _STEPS)
     return Estimate(
         memory_bytes=_PROCESS_BYTES
-        + 2 * both * (4 + 4 * bool(graph.get("weighted"))) * arcs
+        + 2 * both * (4 + 4 * bool(graph.get("weighted")) + kept_arcs) * arcs
         + (28 + 8 * both + twice * wide) * vertices
         + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0))

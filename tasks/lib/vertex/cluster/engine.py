@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from superworkflow.tasks.lib.vertex.cluster.routes import edge_routes, vertex_ro
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.outcome import StepFigures
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, VertexProgram
-from superworkflow.tasks.lib.vertex.run import ONE, ChromaticEngine, Coloured, Fields, zeros_of
+from superworkflow.tasks.lib.vertex.run import ONE, ChromaticEngine, Coloured, Fields, Restartable, zeros_of
 from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue
 from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
 from superworkflow.tasks.lib.vertex.stage import of_one_colour
@@ -43,25 +43,27 @@ class WorkerEngine(ChromaticEngine):
         exchange: with the other workers.
         owners: int16 [vertices]; by default ranges of each colour.
         small: edges of a colour that is not worth dividing.
+        earlier: an earlier run to start from, of which each worker has all values until it has begun.
         snapshots: of this run.
 
     Raises:
-        UserError: there are more workers than vertices; or edge fields under vertex consistency.
+        UserError: there are more workers than vertices; or edge fields or blocks under vertex consistency.
     """
 
     def __init__(
         self, program: VertexProgram, params: ProgramParams, graph: Coloured, exchange: Exchange, threads: int = 1,
         nodes: Mapping[str, int] = MappingProxyType({}), given: GivenFields = NOTHING_GIVEN,
-        owners: NDArray[np.int16] | None = None, small: int = SMALL, snapshots: Snapshots | None = None,
+        owners: NDArray[np.int16] | None = None, small: int = SMALL, earlier: Restartable | None = None,
+        snapshots: Snapshots | None = None,
     ):  # fmt: skip
         if program.consistency == "vertex" and (program.edge_fields or program.messages):
             raise UserError("edge fields under vertex consistency are computed in process alone",
                             where=f"program {program.name}", remedy="Declare consistency='edge'")  # fmt: skip
-        if graph.blocks is not None:
-            raise UserError("blocks are updated in process alone", where="colour.block",
-                            remedy="Set it to 1, or the engine to in-process")  # fmt: skip
+        if program.consistency == "vertex" and graph.blocks is not None:  # they have one colour, and signal each other
+            raise UserError("blocks under vertex consistency are updated in process alone", where="colour.block",
+                            remedy="Set it to 1, or declare consistency='edge'")  # fmt: skip
         self._exchange, self._owners, self._small = exchange, owners, small
-        super().__init__(program, params, graph, threads, nodes, given, snapshots=snapshots)
+        super().__init__(program, params, graph, threads, nodes, given, earlier, snapshots)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="ghosts")
 
     def _lay_out(self, graph: Coloured, given: Fields) -> None:
@@ -72,6 +74,7 @@ class WorkerEngine(ChromaticEngine):
         if (vertex := piece.conflict(distance)) >= 0:
             raise of_one_colour(distance, vertex)
         self._numbers, self._degrees, self._bounds = piece.numbers, piece.degrees, piece.bounds
+        self._blocks = piece.blocks
         self._borders, self.ghosts = piece.borders, len(piece.ghosts)
         self._own_vertices, self._all_owners = piece.vertices, division.owners
         self._own_places = piece.numbering.places
@@ -85,12 +88,15 @@ class WorkerEngine(ChromaticEngine):
         self._routes = vertex_routes(piece, self._exchange.size)
         self._check_routes()
         edges, self._slots, groups = 0, [np.empty(0, np.uint32)] * 2, []
+        self._ends: NDArray[np.int64] | None = None
         if self._schema.edges or self._schema.messages:
             edges, slots = piece.slots()
             self._kept_slots = piece.first_ends(slots[0]) if self._program.restart is not None else None
             sides = [piece.numbering.of_arcs(rows.indptr, each) for rows, each in zip(piece.rows, slots, strict=True)]
             self._slots = sides * (2 // len(sides))
             groups = list(edge_routes(piece, slots, self._exchange.size))
+            if self._earlier is not None:
+                self._ends = piece.ends(edges, slots)
         self.edges = zeros_of(self._schema.edges, edges)
         self.messages = zeros_of(self._schema.messages, 2 * edges)
         travel = {name: self.fields[name] for name in fields_of_neighbours(self._program)}
@@ -162,17 +168,39 @@ class WorkerEngine(ChromaticEngine):
                 self._share((low, high))
         self._send_signals()
 
+    def _restart(self, earlier: Restartable) -> None:
+        """See `ChromaticEngine`; each worker has the values of all vertices here."""
+        assert self._program.restart is not None
+        values = self._whole_fields([True] * self._exchange.size)
+        self._program.restart(values, earlier)
+        there = self._numbers >= 0
+        for name, each in values.items():
+            self.fields[name][there] = each[self._numbers[there]]
+        earlier.set_messages(self.messages, self._ends)
+        own = len(self._order)
+        self._signals[:own] = np.where(earlier.changed[self._numbers[:own]], ONE, 0)
+        self._signals[own:] = 0
+        self._set_largest()
+        for group in self._ghosts.groups:
+            group.settle()
+
     def _send_signals(self) -> None:
-        """Move signals to the owners; nobody reads them where each step updates all vertices."""
-        scheduler = self._params.scheduler
-        if scheduler != "sweep":
-            one = ONE if scheduler == "fifo" else 0
+        """Move signals to the owners; nobody reads them where each step updates all vertices, unless in blocks."""
+        scheduler, blocks = self._params.scheduler, self._splash is not None
+        if scheduler != "sweep" or blocks:
+            one = ONE if scheduler == "fifo" and not blocks else 0
             self._ghosts.send_signals(self._signals, self._largest, BLOCK, self._routes, one)
 
     def _step(self, step: int, queue: Queue) -> NDArray[np.int64]:
         state = self._state(step, self._params.execution == "synchronous")
         sums = np.zeros((1, WORDS), np.int64)
         for low, high, crossing, some in self._parts(step, queue):
+            if self._splash is not None:  # the signals of one colour say where the trees of the next begin
+                sums += self._updated(state, some)
+                if crossing:
+                    self._share((low, high))
+                    self._send_signals()
+                continue
             border = int(np.searchsorted(some.vertices, self._borders[low])) if high - low == 1 else len(some.vertices)
             interior = some.vertices[border:]
             if crossing and len(interior) >= _LEAST_INTERIOR and self._program.consistency != "full":
@@ -182,12 +210,13 @@ class WorkerEngine(ChromaticEngine):
             sums += self._updated(state, some)
             if crossing:
                 self._share((low, high), border > 0)
-        self._send_signals()
+        if self._splash is None:
+            self._send_signals()
         return sums
 
     def _parts(self, step: int, queue: Queue) -> Iterator[tuple[int, int, bool, Queue]]:
         """First colour, end, whether values may travel then, and active vertices: of each span, or shuffled colour."""
-        if self._program.shuffled and self._params.scheduler == "sweep":
+        if self._program.shuffled and self._params.scheduler == "sweep" and self._splash is None:
             full = self._program.consistency == "full" and bool(self._border_colours.any())
             for place, colour in enumerate(self._colour_order(step).tolist()):
                 vertices = queue.vertices[queue.starts[place] : queue.starts[place + 1]]
@@ -257,12 +286,15 @@ class WorkerEngine(ChromaticEngine):
 
     def _by_vertex(self) -> Fields:
         """Complete on the first worker; empty on the others."""
-        first, others = self._exchange.rank == 0, self._exchange.size - 1
-        made = {}
+        return self._whole_fields([rank == 0 for rank in range(self._exchange.size)])
+
+    def _whole_fields(self, ranks: Sequence[bool]) -> dict[str, NDArray[Any]]:
+        """Values of all vertices by name, on some workers; nothing on the others."""
+        made: dict[str, NDArray[Any]] = {}
         for name, values in self.fields.items():
             own = values[self._own_places]
-            received = self._exchange.swap([own] + [own[:0]] * others, _RESULTS)
-            if first:
+            received = self._exchange.swap([own if each else own[:0] for each in ranks], _RESULTS)
+            if ranks[self._exchange.rank]:
                 made[name] = np.empty((self._vertices, *values.shape[1:]), values.dtype)
                 for rank, each in enumerate(received):
                     made[name][self._all_owners == rank] = each

@@ -36,11 +36,15 @@ from superworkflow.tasks.lib.vertex.stage import (
     SHARD,
     TRACE,
     coloured_graph,
+    earlier_run,
     given_by,
     numbers_of,
     with_defaults,
     write_outcome,
 )
+
+_FURTHER = ("table", "arcs", "initial", "before")
+"""Inputs that a program may have besides graph and colours."""
 
 
 def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
@@ -54,9 +58,6 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     if workers > max(1, vertices):
         raise UserError("there are more workers than vertices", where="resources.workers.count", value=workers,
                         remedy=f"Give {max(1, vertices)} at most")  # fmt: skip
-    if "initial" in job.inputs:
-        raise UserError("a run that starts from an earlier one is computed in process alone", where="initial",
-                        value=job.inputs["initial"].uri, remedy="Set the engine to in-process")  # fmt: skip
     if job.params.verify:
         raise UserError("a run is verified in process alone", where=f"{program.name}.verify", value=True,
                         remedy="Set it to false, or the engine to in-process")  # fmt: skip
@@ -67,10 +68,10 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     names = [f"{field}-{number:05d}.npy" for field, count in rows.items()
              for number in range(max(1, -(-count // SHARD)))]  # fmt: skip
     job.output.claim([*names, TRACE, GLOBALS, *([CLASSES] if program.classes or program.shown else [])])
-    inputs = [graph.uri, job.inputs["colours"].uri, uri_of(job.inputs.get("table"))]
+    inputs = [graph.uri, job.inputs["colours"].uri, *(uri_of(job.inputs.get(name)) for name in _FURTHER)]
     with worker_group(job) as group:
-        results = group.run_saving(update, _reference(program), params.model_dump(mode="json"), inputs,
-                                   job.output.location.uri)  # fmt: skip
+        given = [each.model_dump(mode="json") for each in (params, job.params)]
+        results = group.run_saving(update, _reference(program), given, inputs, job.output.location.uri)
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
     for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
@@ -147,26 +148,28 @@ def _end() -> NoReturn:
 
 
 def update(
-    worker: Worker, reference: dict[str, str], given: dict[str, Any], inputs: list[str], output: str
+    worker: Worker, reference: dict[str, str], given: list[dict[str, Any]], inputs: list[str], output: str
 ) -> dict[str, Any]:
     """Run one rank.
 
     Args:
         worker: this rank.
         reference: of the program.
-        given: its parameters.
-        inputs: URIs of graph, colours and table, which is empty for none.
+        given: its parameters, and these without the program's own defaults.
+        inputs: URIs of graph and colours, and of `_FURTHER`, empty for none.
         output: URI of the dataset to write.
     """
     began, start_s = time.process_time(), time.monotonic()
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     program = _program(reference)
-    params, log = program.params.model_validate(given), worker.log if worker.rank == 0 else lambda message: None
-    source, colours, table = (SharedDataset.at_any(uri) for uri in inputs)
+    params, plain = (program.params.model_validate(each) for each in given)
+    log = worker.log if worker.rank == 0 else lambda message: None
+    source, colours, table, arcs, initial, before = (SharedDataset.at_any(uri) for uri in inputs)
     assert source is not None
     assert colours is not None
-    graph = coloured_graph(source, colours, program, mapped=True)
+    graph = coloured_graph(source, colours, program, arcs, mapped=True)
     values, nodes = given_by(program, source, table), numbers_of(program, params, source)
+    earlier = earlier_run(program, plain, (initial, before, source), graph, values, log)
     log(f"{len(graph.indptr) - 1} vertices, {len(graph.indices)} arcs, {len(graph.bounds) - 1} colours")
     exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +178,7 @@ def update(
             group=_Workers(exchange),
         )  # fmt: skip
         engine = WorkerEngine(
-            program, params, graph, exchange, worker.threads, nodes, values, snapshots=snapshots
+            program, params, graph, exchange, worker.threads, nodes, values, earlier=earlier, snapshots=snapshots
         )  # fmt: skip
         setup_s = time.process_time() - began
         outcome = engine.run(worker if worker.rank == 0 else None)

@@ -1,8 +1,8 @@
 """A worker's piece of a coloured graph: the vertices that it owns with all their edges, and ghosts of their neighbours.
 
 Places begin with the worker's own vertices: by colour, of each colour first those that other workers have ghosts of
-(the border), then by degree. Ghosts follow from a multiple of 64 on, so that no block of signals has vertices of both
-kinds; the places between have no edges.
+(the border), then by degree; blocks stay together. Ghosts follow from a multiple of 64 on, so that no 64 places of
+signals have vertices of both kinds; the places between have no edges.
 """
 
 from __future__ import annotations
@@ -59,11 +59,13 @@ class Division(NamedTuple):
         owners: int16 [vertices].
         colours: int32 [vertices].
         degrees: int64 [vertices] of out-edges, and of in-edges of a directed graph.
+        blocks: int32 [vertices], the block of each, which has one owner; [0] if each vertex is one.
     """
 
     owners: NDArray[np.int16]
     colours: NDArray[np.int32]
     degrees: list[NDArray[np.int64]]
+    blocks: NDArray[np.int32]
 
     @classmethod
     def of(
@@ -93,7 +95,12 @@ class Division(NamedTuple):
             divide(graph.order, graph.bounds, sum(degrees), workers, small, owners)
         colours = np.empty(vertices, np.int32)
         colours[graph.order] = np.repeat(np.arange(len(graph.bounds) - 1, dtype=np.int32), np.diff(graph.bounds))
-        return cls(owners, colours, degrees)
+        blocks = np.empty(0, np.int32)
+        if graph.blocks is not None:
+            lengths, blocks = np.diff(graph.blocks), np.empty(vertices, np.int32)
+            blocks[graph.order] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+            owners = owners[graph.order[graph.blocks[:-1]]][blocks]
+        return cls(owners, colours, degrees, blocks)
 
 
 class Piece:
@@ -111,6 +118,7 @@ class Piece:
         numbers: int32 [places], number of the vertex at each place; -1 between.
         local: int32 [vertices of the graph], place of each own vertex and ghost.
         bounds: int64 [colours + 1], where each colour begins among the own places.
+        blocks: int64 [blocks + 1], where each block begins among them; None if each vertex is one.
         borders: int64 [colours], where the border of each ends.
         degrees: int64 [own places].
         rows: out-edges; and in-edges of a directed graph.
@@ -131,11 +139,20 @@ class Piece:
             mark_workers(each.indptr, each.indices, owners, rank, self.masks, met)
         self.ghosts = np.flatnonzero(met).astype(np.int32)
         colours = len(graph.bounds) - 1
-        classes = 2 * division.colours[self.vertices] + ~self.masks.any(axis=1)
+        border, self.blocks = self.masks.any(axis=1), None
+        if graph.blocks is not None:  # a block is on the border as a whole
+            block = division.blocks[self.vertices]
+            border = np.bincount(block, border, len(graph.blocks) - 1)[block] > 0
+        classes = (2 * division.colours[self.vertices] + ~border).astype(np.int32)
         order, bounds = np.empty(own, np.int32), np.zeros(2 * colours + 1, np.int64)
-        by_colour(classes.astype(np.int32), 2 * colours, order, bounds)
+        by_colour(classes, 2 * colours, order, bounds)
+        if graph.blocks is not None:  # in which they stay as the graph has them
+            listed = self._row[graph.order[owners[graph.order] == rank]]
+            order = listed[np.argsort(classes[listed], kind="stable")]
+            starts = np.flatnonzero(np.diff(block[order], prepend=-1))
+            self.blocks = np.append(starts, own).astype(np.int64)
         degrees: NDArray[np.int64] = np.sum([each.degrees[self.vertices] for each in self.rows], axis=0)
-        self.numbering = Numbering(order, bounds, degrees)
+        self.numbering = Numbering(order, bounds, degrees, graph.blocks is not None)
         self.bounds, self.borders = bounds[::2].copy(), bounds[1::2].copy()
         self.degrees = self.numbering.by_place(degrees)
         self.base = -(-own // BLOCK) * BLOCK
@@ -169,8 +186,10 @@ class Piece:
         if self.graph.idle is not None:
             colours = np.where(self.graph.idle, np.int32(-1), colours)
         return int(
-            conflict_among(*first[:2], *last[:2], self.vertices, distance, colours, len(self.bounds) - 1)
-        )  # fmt: skip
+            conflict_among(
+                *first[:2], *last[:2], self.vertices, distance, colours, len(self.bounds) - 1, self.division.blocks
+            )
+        )
 
     def arcs(self) -> list[NDArray[Any]]:
         """The six arrays of arcs of `scope.State`, by place; ghosts have their degrees, and no edges."""
@@ -204,6 +223,18 @@ class Piece:
             raise UserError("an edge of an undirected graph is in the row of one end only",
                             remedy="Delete the graph's dataset and run again")  # fmt: skip
         return int(edges), made
+
+    def ends(self, edges: int, slots: list[NDArray[np.uint32]]) -> NDArray[np.int64]:
+        """int64 [edges, 2], the vertices at the ends of each edge; that of an even slot is the first.
+
+        Args:
+            edges, slots: as `slots` returns them.
+        """
+        made = np.empty((edges, 2), np.int64)
+        for rows, each in zip(self.rows, slots, strict=True):
+            made[each >> 1, each & 1] = np.repeat(self.vertices, np.diff(rows.indptr))
+            made[each >> 1, (each & 1) ^ 1] = rows.indices
+        return made
 
     def first_ends(self, slots: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Slots of the edges whose first ends this worker owns, in the graph's order; and how many each vertex has.

@@ -203,8 +203,10 @@ def pair_directed_arcs(indptr, indices, in_indptr, in_indices, owners, rank, row
 
 
 @nb.njit(nogil=True, cache=True)
-def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, colours, count):  # type: ignore[no-untyped-def]
-    """A vertex of one colour with another within a distance, seen from some vertices and their neighbours; or -1.
+def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, colours, count, blocks):  # type: ignore[no-untyped-def]
+    """A vertex of one colour with one of another block within a distance, seen from some vertices and their neighbours.
+
+    Returns -1 for none.
 
     Args:
         indptr, in_indptr: int64 [rows + 1]; of in-edges the same as of out-edges if undirected.
@@ -213,6 +215,7 @@ def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, c
         distance: 0 to 2.
         colours: int32 [vertices of the graph], -1 of those that conflict with none.
         count: of colours.
+        blocks: int32 [vertices of the graph], the block of each; [0] if each is one.
     """
     seen, by = np.full(count, -1, np.int64), np.full(count, -1, np.int32)
     for row in range(len(vertices) if distance > 0 else 0):
@@ -224,9 +227,10 @@ def conflict_among(indptr, indices, in_indptr, in_indices, vertices, distance, c
                 colour = colours[other]
                 if colour < 0:
                     continue
-                if colour == colours[vertex]:
+                block = blocks[other] if len(blocks) else other
+                if colour == colours[vertex] and not (len(blocks) and block == blocks[vertex]):
                     return vertex
-                if distance > 1 and seen[colour] == row and by[colour] != other:
+                if distance > 1 and seen[colour] == row and by[colour] != block:
                     return other
-                seen[colour], by[colour] = row, other
+                seen[colour], by[colour] = row, block
     return -1

@@ -26,6 +26,7 @@ from tests.tasks.lib.vertex import on_workers
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
 from tests.tasks.lib.vertex.on_workers import as_json, described
 from tests.tasks.lib.vertex.test_engine import PROGRAMS, plainly
+from tests.tasks.lib.vertex.test_splash import in_blocks
 
 HERE = "tests.tasks.lib.vertex.worker_programs"
 EDGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80)
@@ -51,6 +52,9 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     params = {"scheduler": draw(st.sampled_from(schedulers)), "max_steps": draw(st.integers(1, 6))}
     if name != "FULL":
         params["execution"] = draw(st.sampled_from(["consistent", "synchronous"]))
+    most = draw(st.integers(1, 7))
+    if most > 1 and name != "VERTEX" and params.get("execution") != "synchronous":
+        graph = in_blocks(graph, most, DISTANCES[program.consistency])
     workers = draw(st.integers(1, 3))
     more = {"size": workers, "small": draw(st.sampled_from([0, 5, 20]))}
     if draw(st.booleans()):
@@ -60,7 +64,9 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 
 def graph_in(run: dict[str, Any]) -> Coloured:
     kinds = {"indptr": np.int64, "indices": np.int32, "order": np.int32, "bounds": np.int64}
-    return Coloured(weights=None, directed=run["directed"], **{k: np.array(run[k], kind) for k, kind in kinds.items()})
+    blocks = None if run["blocks"] is None else np.array(run["blocks"], np.int64)
+    arrays = {k: np.array(run[k], kind) for k, kind in kinds.items()}
+    return Coloured(weights=None, directed=run["directed"], blocks=blocks, **arrays)
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
@@ -71,9 +77,38 @@ def test_equals_one_process_and_a_plain_loop(group: WorkerGroup, some: list[dict
         params = program.params(**run["params"])
         del found["sent"]
         assert found == described(ChromaticEngine(program, params, graph).run())
-        if program.name in PROGRAMS and params.execution == "consistent":
+        if program.name in PROGRAMS and params.execution == "consistent" and graph.blocks is None:
             expected = plainly(PROGRAMS[program.name], graph, params)
             assert np.frombuffer(bytes.fromhex(found["fields"]["value"]), np.int64).tolist() == expected
+
+
+@st.composite
+def later_runs(draw: st.DrawFn) -> dict[str, Any]:
+    """A run that starts from one of the same program on another graph, some of whose vertices it has."""
+    run, size = draw(runs().filter(lambda each: "PAGERANK" not in each["program"])), draw(st.integers(1, 30))
+    program, now = imported(run["program"]), len(run["indptr"]) - 1
+    matrix = graph_of(draw(EDGES), size)
+    matrix = sp.csr_array(sp.triu(matrix)) if run["directed"] else matrix
+    before = coloured(matrix, DISTANCES[program.consistency], run["directed"])
+    left = described(ChromaticEngine(program, program.params(max_steps=3), before).run())["fields"]
+    number = draw(st.permutations(range(max(now, size))))[:size]
+    places = [each if each < now else -1 for each in number]
+    return run | {"earlier": {
+        "number": places, "indptr": before.indptr.tolist(), "indices": before.indices.tolist(), **left,
+    }}  # fmt: skip
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(some=st.lists(later_runs(), min_size=12, max_size=12))
+def test_runs_that_start_from_an_earlier_one(group: WorkerGroup, some: list[dict[str, Any]]) -> None:
+    changed = 0
+    for run, found in zip(some, group.run(on_workers.run_all, some, True)[0], strict=True):
+        program, graph = imported(run["program"]), graph_in(run)
+        params, earlier = program.params(**run["params"]), on_workers.earlier_in(run, graph)
+        del found["sent"]
+        assert found == described(ChromaticEngine(program, params, graph, earlier=earlier).run())
+        changed += int(earlier.changed.sum())
+    assert changed
 
 
 def test_two_conflicting_colours_that_are_merged_are_refused(group: WorkerGroup) -> None:

@@ -14,6 +14,14 @@ __all__ = ["EDGE", "FULL", "NOTES", "PAGERANK", "VERTEX"]
 NOTES = dataclasses.replace(_NOTES, restart=keep_fields)
 _SYNCS = {"total": Sync(value_of), "largest": Sync(value_of, merge="max", every=2), "last": Sync(value_of, every=0)}
 VERTEX, EDGE, FULL = (
-    VertexProgram(name, {"value": "int64"}, PROGRAMS[name], start, consistency=name, syncs=_SYNCS)  # type: ignore[arg-type]
+    VertexProgram(
+        name,
+        {"value": "int64"},
+        PROGRAMS[name],
+        start,
+        consistency=name,
+        syncs=_SYNCS,  # type: ignore[arg-type]
+        restart=keep_fields,
+    )
     for name in ("vertex", "edge", "full")
 )

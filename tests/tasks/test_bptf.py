@@ -33,6 +33,8 @@ from superworkflow.tasks.score_ratings import STAGE as SCORE
 from tests.tasks.index_helpers import run_stage
 
 USERS, ITEMS, SIZE = 4000, 5, 3
+COMPILED = {"factors": 2, "draws": 10}
+"""Sizes that a kernel is compiled for, once for all tests that do not depend on them."""
 MOVIELENS = Path(os.environ.get("SUPERWORKFLOW_TEST_DATA", "none")) / "ml-100k" / "ml-100k.inter"
 
 
@@ -139,7 +141,7 @@ def test_predictions_and_threads(tmp_path: Path) -> None:
         (str(c // 60), str(c % 60), round(300 + 10 * (users[c // 60] @ items[c % 60] + rng.normal(0, 0.3)), 3))
         for c in cells.tolist()
     ]
-    params = {"factors": 4, "max_steps": 60, "burn_in": 20, "draws": 20}
+    params = {**COMPILED, "max_steps": 60, "burn_in": 20}
     one, figures = scored(rows[:50_000], rows[50_000:], tmp_path / "1", 1, **params)
     two, _ = scored(rows[:50_000], rows[50_000:], tmp_path / "2", 2, **params)
     other, _ = scored(rows[:50_000], rows[50_000:], tmp_path / "3", 1, seed=1, **params)
@@ -150,9 +152,10 @@ def test_predictions_and_threads(tmp_path: Path) -> None:
     assert figures.stats["metrics.mean_rmse@test"] > 10
 
 
+@pytest.mark.slow
 def test_a_verified_run(tmp_path: Path) -> None:
     rows = [(str(u), str(i), float((u * i) % 5 + 1)) for u in range(20) for i in range(6) if (u + i) % 3]
-    params = {"factors": 2, "max_steps": 8, "burn_in": 2, "draws": 3}
+    params = {**COMPILED, "max_steps": 14, "burn_in": 2}
     (plain, _), (verified, _) = (
         scored(rows, rows[:9], tmp_path / str(verify), verify=verify, **params) for verify in (False, True)
     )
@@ -162,7 +165,7 @@ def test_a_verified_run(tmp_path: Path) -> None:
 def test_equal_ratings(tmp_path: Path) -> None:
     """They have no deviation by which they could be divided."""
     rows = [(str(u), str(i), 4.0) for u in range(20) for i in range(6)]
-    values, _ = scored(rows, rows[:9], tmp_path / "r", factors=2, max_steps=40, burn_in=10, draws=10)
+    values, _ = scored(rows, rows[:9], tmp_path / "r", max_steps=40, burn_in=10, **COMPILED)
     factor = values.array("factor-00000.npy")
     items = factor[:, 0] == 1
     products = factor[~items] @ factor[items].T
@@ -173,7 +176,7 @@ def test_equal_ratings(tmp_path: Path) -> None:
 def test_the_model_predicts_and_recommends(tmp_path: Path) -> None:
     """Users like items of their own parity, which is what the model says of pairs that nobody has rated."""
     rows = [(str(u), str(i), 5.0 - 4 * ((u + i) % 2)) for u in range(30) for i in range(20) if u != i]
-    scored(rows, rows[:9], tmp_path / "r", factors=2, max_steps=60, burn_in=20, draws=20)
+    scored(rows, rows[:9], tmp_path / "r", max_steps=60, burn_in=20, **COMPILED)
     model = load(tmp_path / "r" / "published")
     questions = pd.DataFrame([{"user": "3", "item": "3"}, {"user": "3", "item": "8"}, {"user": "3", "item": "77"}])
     found = model.predict(questions, {"task": "rating"})

@@ -16,6 +16,7 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.checkpoint_stores import Arrays
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.model.linear import slow_products
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Objective, Step
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
@@ -118,7 +119,7 @@ class Trainer:
         progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.source, self.group = network, task, params, source, group
-        self.warnings: list[InputWarning] = [*task.doubts]
+        self.warnings: list[InputWarning] = [*task.doubts, *slow_products(params.products, params.device)]
         self._progress = progress
         network.precision = params.products
         self.position, self.best = TrainingPosition(), TrainedWeights({}, {})

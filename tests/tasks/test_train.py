@@ -25,6 +25,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score
 from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn.model import linear
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
@@ -301,6 +302,15 @@ def report(trainer):
 Trainer._report = report
 sys.exit(main(sys.argv[1:]))
 """
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_emulated_products_are_a_warning(tmp_path, graph, monkeypatch, has):
+    monkeypatch.setattr(linear, "_HAS_BFLOAT16", has and linear._HAS_BFLOAT16)
+    log = io.StringIO()
+    given = {"graph": str(graph.location.local_path)}
+    run_stage(STAGE, {**SMALL, "epochs": 1, "products": "bfloat16"}, given, tmp_path / "made", 1, log)
+    assert ("no products of bfloat16" in log.getvalue()) is not linear._HAS_BFLOAT16
 
 
 def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):

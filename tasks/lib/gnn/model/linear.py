@@ -10,10 +10,22 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Without AVX-512 oneDNN has no products of bfloat16, and torch's own are slower than float32."""
+
+
+def slow_products(precision: str, device: str) -> list[InputWarning]:
+    """The warning that this processor has no products of bfloat16; none where it does or they are not wanted."""
+    if precision != BFLOAT16 or device != "cpu" or _HAS_BFLOAT16:
+        return []
+    return [InputWarning(
+        "this processor has no products of bfloat16 and emulates them: training takes several times longer than by "
+        "float32", "train.products", precision, f"Set train.products={FLOAT32}",
+    )]  # fmt: skip
 
 
 def product(

@@ -19,9 +19,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import CheckpointStore
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Rows
-from superworkflow.tasks.train.checkpoint import (
-    TrainingState,
-)
+from superworkflow.tasks.train.checkpoint import TrainingState
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train_full.params import BY_INTERVAL

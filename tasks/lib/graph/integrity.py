@@ -52,10 +52,7 @@ def check_rows(
     if weights.shape != indices.shape or weights.dtype != np.float32:
         raise unfit(f"{where}/weights.npy", f"{len(indices)} arcs by indptr.npy", len(weights))
     if len(weights) and not (-np.inf if signed else 0) < weights.min() <= weights.max() < np.inf:
-        what = (
-            "a weight is not finite" if signed else "a weight is not positive and finite, as index.negative=keep allows"
-        )
-        raise unfit(f"{where}/weights.npy", what)
+        raise unfit(f"{where}/weights.npy", f"a weight is not a {'finite' if signed else 'positive finite'} number")
 
 
 def check_walks(where: str, walks: NDArray[Any], vertices: int) -> None:

@@ -11,7 +11,9 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +79,8 @@ from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 _VERTICES = 200
 
 
-def compile_kernels(folder: Path) -> None:
-    """Compile what stages call for graphs with and without weights, of which all are made in this folder."""
+def compile_for_walks(folder: Path) -> None:
+    """Compile kernels of walks and embeddings, on graphs with and without weights that are made in this folder."""
     for weighted in (False, True):
         here = folder / ("weighted" if weighted else "unweighted")
         here.mkdir()
@@ -99,6 +101,10 @@ def compile_kernels(folder: Path) -> None:
         labels = _make("label", {}, here / "label", graph=graph, labels=rows)
         given = {"graph": graph, "embeddings": vectors, "labels": labels}
         _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
+
+
+def compile_for_typed_graphs(folder: Path) -> None:
+    """Compile kernels of subgraphs and of training on graphs, which are made in this folder."""
     _make_subgraphs(folder / "subgraphs")
     _make_homogeneous(folder / "homogeneous")
 
@@ -286,5 +292,7 @@ def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> P
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        compile_kernels(Path(made))
+    with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(2, get_context("spawn")) as processes:
+        parts = [processes.submit(part, Path(made)) for part in (compile_for_typed_graphs, compile_for_walks)]
+        for part in parts:
+            part.result()

@@ -16,7 +16,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.images.compile_kernels import compile_kernels
+from superworkflow.images.compile_kernels import compile_for_typed_graphs, compile_for_walks
 from superworkflow.infra.config.request import build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.progress import Progress
@@ -35,7 +35,8 @@ Wanted = list[str]
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wanted]:
     """Kernels that are asked for after those of an image were compiled: each with the types of its arguments."""
-    compile_kernels(tmp_path_factory.mktemp("kernels"))
+    for part in (compile_for_walks, compile_for_typed_graphs):
+        part(tmp_path_factory.mktemp("kernels"))
     found: Wanted = []
     compiled: Callable[[Any, Any], Any] = Dispatcher.compile
 

@@ -31,7 +31,9 @@ class S3Proxy:
         self.url = f"http://127.0.0.1:{self.port}"
         self._mode: Mode = "pass"
         self.cut_after: int | None = None
-        """Bytes of an answer after which its connection is cut, once."""
+        """Bytes of an answer after which its connection is cut, once; 0 of any answer, else of a long one."""
+        self.lose: bytes | None = None
+        """What in a request makes the server's answer to it be lost, once."""
         self.trip: tuple[bytes, Mode, float] | None = None
         """What in a request begins an outage, once: its mode and seconds."""
         self.tripped = threading.Event()
@@ -82,6 +84,8 @@ class S3Proxy:
                     back = threading.Thread(target=self._forward_answers, args=[far, near], daemon=True)
                     back.start()
                     while data := near.recv(1 << 16):
+                        if self.lose is not None and self.lose in data:
+                            self.lose, self.cut_after = None, 0
                         if self.trip is not None and self.trip[0] in data:
                             (_, mode, seconds), self.trip = self.trip, None
                             self.outage(mode, seconds)
@@ -99,7 +103,8 @@ class S3Proxy:
                 if self._mode == "deaf":
                     near.shutdown(socket.SHUT_RDWR)
                     return
-                if self.cut_after is not None and len(data) > 1000:
+                final = not data.startswith(b"HTTP/1.1 100 ")
+                if self.cut_after is not None and (len(data) > 1000 or (final and not self.cut_after)):
                     near.sendall(data[: self.cut_after])
                     self.cut_after = None
                     near.shutdown(socket.SHUT_RDWR)

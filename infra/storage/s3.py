@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 import botocore.exceptions  # type: ignore[import-untyped]
+from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
@@ -51,6 +52,19 @@ _bare_tags: set[str] = set()
 """Buckets whose server compares tags without their quotes."""
 
 
+class _SendingOnce(AIOHTTPSession):  # type: ignore[misc]
+    """HTTP sessions that leave it to us to send a request again.
+
+    When a connection that was kept breaks, aiohttp sends the request over a new one without a word: a write that was
+    done by then is refused, as if it were another's.
+    """
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+        session._retry_connection = False
+        return session
+
+
 class PatientS3(S3FileSystem):  # type: ignore[misc]
     """An S3 file system whose requests wait for the server.
 
@@ -62,6 +76,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         quiet = QUIET_SECONDS if patient else HURRIED_SECONDS
         # No retries by the client itself: they would multiply with those here, and report nothing.
         config = {"connect_timeout": quiet, "read_timeout": quiet, "retries": {"max_attempts": 0}}
+        config["http_session_cls"] = _SendingOnce
         super().__init__(use_listings_cache=False, config_kwargs=config)
         self.loop.set_exception_handler(_unheard)
         self._patient = patient

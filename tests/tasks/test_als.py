@@ -183,9 +183,9 @@ def test_ratings_of_either_sign(rows: Rows, tmp_path: Path, form: str, engine: s
     inputs = {"graph": graph.uri, "values": found.uri, "test": str(path)}
     scored = run_stage(SCORE, {"negative": "keep"}, inputs, tmp_path / "score")
     assert scored.stats["metrics.rmse@test"] < scored.stats["metrics.mean_rmse@test"]
-    with pytest.raises(UserError, match=r"weights\.npy.*positive and finite"):
+    with pytest.raises(UserError, match=r"weights\.npy.*positive finite number \(index.negative=keep"):
         run_stage(WALK, {}, {"graph": graph.uri}, tmp_path / "walks")
-    with pytest.raises(UserError, match=r"weights\.npy.*positive and finite"):
+    with pytest.raises(UserError, match=r"weights\.npy.*positive finite number \(index.negative=keep"):
         run_stage(PAGERANK, {}, {"graph": graph.uri, "colours": coloured.uri}, tmp_path / "ranks")
 
 

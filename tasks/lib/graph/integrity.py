@@ -52,7 +52,8 @@ def check_rows(
     if weights.shape != indices.shape or weights.dtype != np.float32:
         raise unfit(f"{where}/weights.npy", f"{len(indices)} arcs by indptr.npy", len(weights))
     if len(weights) and not (-np.inf if signed else 0) < weights.min() <= weights.max() < np.inf:
-        raise unfit(f"{where}/weights.npy", f"a weight is not a {'finite' if signed else 'positive finite'} number")
+        what = "finite number" if signed else "positive finite number (index.negative=keep alone admits others)"
+        raise unfit(f"{where}/weights.npy", f"a weight is not a {what}")
 
 
 def check_walks(where: str, walks: NDArray[Any], vertices: int) -> None:

@@ -167,6 +167,17 @@ def test_write_whose_answer_is_lost_was_done(
     assert s3_proxy.tripped.is_set()
 
 
+@pytest.mark.parametrize("work", [_upload, _stream, _conditional])
+def test_write_whose_answer_is_lost_with_a_kept_connection_was_done(
+    work: Callable[[Location, Path], None], root: Location, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    """The HTTP client would send it again by itself, and pass on the refusal as that of the only request."""
+    root.join("there.txt").read_text()
+    s3_proxy.lose = b"PUT /"
+    work(root, tmp_path / "file")
+    assert s3_proxy.cut_after is s3_proxy.lose is None
+
+
 def test_object_of_another_is_refused_also_after_an_outage(root: Location, s3_proxy: S3Proxy, tmp_path: Path) -> None:
     s3_proxy.outage("busy", 1.0)
     assert root.join("there.txt").create_exclusive("mine") is None

@@ -43,6 +43,7 @@ def test_blogcatalog_with_the_papers_parameters(
     assert command_line("run", "--no-tracking", "--json").document["metrics"]["evaluate.macro_f1@0.5"] >= 0.258
 
 
+@pytest.mark.slow
 def test_facebook_link_prediction(shared_data: Path, tmp_path: Path, prefect_api: str) -> None:
     """AUC 0.968 with Hadamard products: Table 4 of the node2vec paper."""
     edges = shared_data / "ego-facebook" / "ego-facebook.txt"

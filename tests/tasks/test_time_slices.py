@@ -147,6 +147,7 @@ def scored(rows: list[Row], tests: list[Row], folder: Path, slices: int, cpu: in
     return values, run_stage(SCORE, reading, {**given, "test": write(tests, folder / "t.csv")}, folder / "score")
 
 
+@pytest.mark.slow
 def test_a_planted_drift(tmp_path: Path) -> None:
     """Ratings with noise 0.6 are predicted within little more by ten slices, and not without; threads change no bit."""
     rows = drifting(16_000)

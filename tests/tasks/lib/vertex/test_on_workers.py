@@ -69,7 +69,7 @@ def graph_in(run: dict[str, Any]) -> Coloured:
     return Coloured(weights=None, directed=run["directed"], blocks=blocks, **arrays)
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(some=st.lists(runs(), min_size=12, max_size=12), shared=st.booleans())
 def test_equals_one_process_and_a_plain_loop(group: WorkerGroup, some: list[dict[str, Any]], shared: bool) -> None:
     for run, found in zip(some, group.run(on_workers.run_all, some, shared)[0], strict=True):

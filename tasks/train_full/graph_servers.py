@@ -189,10 +189,17 @@ class GraphServer(Generic[PostT]):
         self._wake()
 
 
-def server_rows(timeline: Sequence[TimelineRow], rank: int, threads: int) -> list[TimelineRow]:
-    """Rows of a server among those of all; updates, which all do alike, are those of the first one."""
+def server_rows(timeline: Sequence[TimelineRow], rank: int, size: int, threads: int) -> list[TimelineRow]:
+    """Rows of a server among those of all; updates, which all do alike, are those of the first one.
+
+    Args:
+        timeline: rows of the server.
+        rank, size: which, of how many.
+        threads: of each server; tensor workers, whose numbers are negative, are numbered in turn.
+    """
     rows = timeline if not rank else [row for row in timeline if row.interval != ALL_INTERVALS]
-    return [row._replace(thread=row.thread + threads * rank) for row in rows]
+    numbers = [row.thread + threads * rank if row.thread >= 0 else (row.thread + 1) * size - 1 - rank for row in rows]
+    return [row._replace(thread=number) for row, number in zip(rows, numbers, strict=True)]
 
 
 def server_stats(sent: Sequence[Mapping[str, int]], messages: int, ghosts: int) -> dict[str, Stat]:

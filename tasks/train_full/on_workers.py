@@ -1,14 +1,15 @@
-"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, or tensor workers alone.
+"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, tensor workers, or both.
 
 With `staleness=sync` the weights are the bits of one process, for any number of graph servers and threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,16 @@ from superworkflow.tasks.train_full import run as in_process
 from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
 from superworkflow.tasks.train_full.params import GRAPH, REAL, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.tensor_pool import PoolRow, WorkerPool, open_served_pool, summed, write_pool
 from superworkflow.tasks.train_full.timeline import (
+    POOL_FILE,
     TIMELINE_FILE,
     TimelineRow,
     read_timeline,
     write_timeline,
 )
 from superworkflow.tasks.train_full.trainer import WholeTrainer
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
 SPLITS_FILE = "splits.npy"
 FILES = [WEIGHTS_FILE, NETWORK_FILE, SPLITS_FILE, training.HISTORY_FILE, TIMELINE_FILE]
@@ -57,7 +61,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     """Coordinate graph servers; the first one writes. Without any the stage's own process is the graph server.
 
     Raises:
-        UserError: there are other roles, tensor workers too, or more graph servers than intervals; or as in process.
+        UserError: there are other roles, functions too, or more graph servers than intervals; or as in process.
     """
     workers = job.resources.workers or {}
     fixed = [role for role, group in workers.items() if not group.elastic]
@@ -66,8 +70,13 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     _check_roles(job, fixed)
     inputs = [job.inputs["graph"].uri, uri_of(job.inputs.get("labels")), uri_of(job.inputs.get("sums"))]
     job.output.claim(FILES)
+    tensor = workers.get(TENSOR)
+    pool = [tensor.largest, tensor.memory] if tensor is not None and tensor.count else []
+    if pool:
+        job.output.claim([POOL_FILE])
     with worker_group(job) as group:
-        results = group.run_saving(train, job.params.model_dump(mode="json"), inputs, job.output.location.uri)
+        params = job.params.model_dump(mode="json")
+        results = group.run_saving(train, params, inputs, job.output.location.uri, pool)
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
     for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
@@ -88,17 +97,19 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
         raise UserError(f"full-graph training has workers of the roles {GRAPH} and {TENSOR}",
                         where="resources.workers", value=", ".join(workers),
                         remedy=f"Name {GRAPH} with a count, or {TENSOR} with most")  # fmt: skip
-    if endpoints or (elastic and workers[TENSOR].count):
-        raise UserError("several graph servers do all tasks themselves: they have no tensor workers",
-                        where="resources", value=TENSOR,
-                        remedy=f"Leave out the role {GRAPH}, or {TENSOR}")  # fmt: skip
+    if endpoints:
+        raise UserError("several graph servers send no calls to functions", where="resources.endpoints",
+                        value=next(iter(endpoints)),
+                        remedy=f"Leave out the role {GRAPH}, or name {TENSOR} among the workers")  # fmt: skip
     if job.params.clock != REAL:
         raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
                         value=job.params.clock,
                         remedy=f"Set train_full.virtual_servers, and leave out the role {fixed[0]}")  # fmt: skip
 
 
-def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str) -> dict[str, Any]:
+def train(
+    worker: Worker, given: dict[str, Any], inputs: list[str], output: str, pool: Sequence[int] = ()
+) -> dict[str, Any]:  # fmt: skip
     """Be one graph server.
 
     Args:
@@ -106,6 +117,7 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
         given: the stage's parameters.
         inputs: URIs of the graph, labels and sums; the latter two may be empty for none.
         output: URI of the dataset to write.
+        pool: tensor workers that there may be of all servers, and bytes of memory of each; nothing without any.
     """
     began, options, progress = time.process_time(), TrainFullParams.model_validate(given), GroupProgress(worker)
     graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
@@ -120,9 +132,12 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
         executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
         server = GraphServer(worker.rank, worker.size, executed, trainer, group, Mailbox)
         setup_s = time.process_time() - began
-        with server.mailbox.running((StateSaved,)):
-            timeline = training.train(trainer, executed, options, threads, server=server)
+        with contextlib.ExitStack() as stack:
+            tensors = stack.enter_context(_pool(worker, executed, trainer, pool)) if pool else None
+            stack.enter_context(server.mailbox.running((StateSaved,)))
+            timeline = training.train(trainer, executed, options, threads, tensors, server)
         rows = _all_rows(timeline, worker, threads, Path(folder))
+        calls = _all_calls(tensors, worker) if tensors is not None else []
     result: dict[str, Any] = {
         "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
         "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": work.items,
@@ -130,8 +145,25 @@ def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str)
     if worker.rank == 0:
         writer = TaskWriter(Location.of(output))
         result["stats"] = training.write_results(writer, trainer, rows, progress)
+        if tensors is not None:
+            result["stats"] |= write_pool(writer, calls)
         result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"cpu_s": time.process_time() - began}
+
+
+@contextlib.contextmanager
+def _pool(
+    worker: Worker, executed: WholeNetwork, trainer: WholeTrainer, pool: Sequence[int]
+) -> Iterator[WorkerPool]:  # fmt: skip
+    """The tensor workers of this graph server.
+
+    Raises:
+        UserError: too little memory for a call.
+    """
+    most, memory = pool
+    in_process.check_calls(memory, executed.call_bytes(trainer.weights()))
+    with open_served_pool(worker, most, len(executed.graph.own), executed.example()) as opened:
+        yield opened
 
 
 class RankGroup(ServerGroup):
@@ -176,9 +208,19 @@ def _add_up(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _all_rows(timeline: Sequence[TimelineRow], worker: Worker, threads: int, folder: Path) -> list[TimelineRow]:
     """Timeline of all servers, on the first one. Collective."""
-    write_timeline(folder / TIMELINE_FILE, server_rows(timeline, worker.rank, threads))
-    written, nothing = np.fromfile(folder / TIMELINE_FILE, np.uint8), np.empty(0, np.uint8)
-    found = Exchange(dist.group.WORLD).swap([written, *[nothing] * (worker.size - 1)], "timeline")
-    if worker.rank:
-        return []
+    write_timeline(folder / TIMELINE_FILE, server_rows(timeline, worker.rank, worker.size, threads))
+    found = _at_first(np.fromfile(folder / TIMELINE_FILE, np.uint8), worker)
     return [row for each in found for row in read_timeline(io.BytesIO(each.tobytes()))]
+
+
+def _all_calls(pool: WorkerPool, worker: Worker) -> list[PoolRow]:
+    """What the pools of all servers did by epoch, on the first one. Collective."""
+    found = _at_first(np.array(pool.rows, np.float64).reshape(-1).view(np.uint8), worker)
+    tables = [each.view(np.float64).reshape(-1, len(PoolRow._fields)) for each in found]
+    return summed([[PoolRow.of_numbers(row) for row in table.tolist()] for table in tables])
+
+
+def _at_first(own: NDArray[np.uint8], worker: Worker) -> list[NDArray[np.uint8]]:
+    """Bytes of all servers on the first one, and nothing on the others. Collective."""
+    found = Exchange(dist.group.WORLD).swap([own, *[np.empty(0, np.uint8)] * (worker.size - 1)], "results")
+    return [] if worker.rank else [*found]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.workers import calls
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
@@ -165,6 +169,75 @@ def test_a_server_that_is_killed(symmetric, tmp_path):
         assert epochs == set(range(3 if saves else 1, 7))
 
 
+def train_with_tensors(worker: Worker, mark: str, killed: str, *given: Any) -> dict[str, Any]:
+    """Train once there are tensor workers; in the third epoch the last server, or one of its workers, is killed."""
+    calls.LEAST_SECONDS = 60.0 if not killed else calls.LEAST_SECONDS
+    running, put = calls.Calls.running, GraphServer.put
+
+    @contextlib.contextmanager
+    def when_available(self: calls.Calls) -> Iterator[calls.Calls]:
+        with running(self):
+            until = time.monotonic() + 60
+            while not self.available and worker.size <= given[-1][0]:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            yield self
+
+    def kills(self: GraphServer, ghosts: GhostRows) -> None:
+        if killed and ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+            Path(mark).touch()
+            if killed == "graph":
+                os.kill(os.getpid(), signal.SIGKILL)
+            stage = int(Path(killed).read_text())
+            next(each for each in members_of(stage) if each.ppid() == stage and not each.children()).kill()
+        put(self, ghosts)
+
+    calls.Calls.running, GraphServer.put = when_available, kills  # type: ignore[method-assign]
+    try:
+        return train(worker, *given)
+    finally:
+        calls.Calls.running, GraphServer.put = running, put  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("model", "servers", "tensors", "killed"),
+    [("gcn", 2, 3, ""), ("gat", 3, 3, ""), ("gcn", 2, 2, "tensor"), ("gcn", 2, 2, "graph")],
+)
+def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, tensors, killed):
+    """Each server has workers of its own, as far as there are so many; none changes a bit."""
+    given = {"model": model, "epochs": 6}
+    alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
+    params = TrainFullParams.model_validate(GIVEN | given).model_dump(mode="json")
+    inputs = [symmetric["graph"], "", symmetric["sums"] if model == "gcn" else ""]
+    progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / "killed"
+    (tmp_path / "stage").write_text(str(os.getpid()))
+    kept, output, roles = Checkpoint(tmp_path / "kept"), tmp_path / "output", [Role("graph", servers)]
+    how = str(tmp_path / "stage") if killed == "tensor" else killed
+    with local_group([*roles, Role("tensor", 1, most=tensors)], kept, progress, tmp_path / "logs") as group:
+        results = group.run(
+            train_with_tensors, str(mark), how, params, inputs, str(output), [tensors, 192 << 20]
+        )  # fmt: skip
+    assert mark.exists() == bool(killed), log.getvalue()
+    lost = {"tensor": "a member of role tensor was lost", "graph": "rank 1 of role graph"}
+    assert killed in lost or not killed
+    assert all((text in log.getvalue()) == (role == killed) for role, text in lost.items()), log.getvalue()
+    assert all((output / name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+    rows = read_timeline(output / "timeline.parquet")
+    assert not faults(rows, 0)
+    pool = pq.read_table(output / "pool.parquet").to_pydict()
+    assert pool["epoch"] == list(range(7 - len(pool["epoch"]), 7))
+    stats = results[0]["stats"]
+    workers = {row.thread for row in rows if row.thread < 0}
+    assert stats["tensor.calls"] == sum(pool["calls"]) > 0
+    assert workers
+    if not killed and servers <= tensors:
+        assert (stats["tensor.calls"], stats["tensor.undone"]) == (6 * 5 * 3 * (2 if model == "gcn" else 3), 0), (
+            log.getvalue()
+        )
+        assert {-(thread + 1) % servers for thread in workers} == set(range(servers))
+    assert not members_of(os.getpid())
+
+
 @pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
 def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
     given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2, "switch_accuracy": 0.6}
@@ -187,8 +260,8 @@ def test_refusals(symmetric, tmp_path):
     tensor = {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}
     with pytest.raises(UserError, match=r"workers of the roles graph and tensor.*'graph, odd'"):
         trained(symmetric, tmp_path / "a", 2, more={"odd": graph})
-    with pytest.raises(UserError, match=r"graph servers do all tasks themselves.*'tensor'"):
-        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor})
+    with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
+        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor | {"memory": "144Mi"}})
     with pytest.raises(UserError, match="virtual clock has simulated graph servers"):
         trained(symmetric, tmp_path / "c", 2, clock="virtual")
     with pytest.raises(UserError, match=r"more graph servers than intervals of vertices, 1.*2"):

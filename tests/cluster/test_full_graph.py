@@ -103,4 +103,5 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
     assert other.stats["graph.servers"] == 2
     assert int(str(other.stats["graph.scatter_bytes"])) > 0
     (attempt,) = launched.attempts
-    assert len([each for each in attempt.holdings if each.role == "graph"]) == 3
+    held = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "graph"]
+    assert len(held) == 3, (held, log)

@@ -155,8 +155,9 @@ def test_parameter_servers_change_no_bit(symmetric, tmp_path, model, servers, pa
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_asynchrony_with_parameter_servers(symmetric, tmp_path, staleness):
+def test_asynchrony_with_all_roles(symmetric, tmp_path, staleness):
     more = {"parameter": {"count": 2, "cpu": 1, "memory": "1Gi"}}
+    more["tensor"] = {"count": 2, "most": 2, "cpu": 1, "memory": "192Mi"}
     given = {"staleness": staleness, "epochs": 12, "dropout": 0.2}
     found, log = trained(symmetric, tmp_path, 2, more=more, **given)
     rows = read_timeline(found.local("timeline.parquet"))

@@ -151,7 +151,7 @@ Ended = Callable[[CallResult | None], None]
 """What is called with the result, or with None of a call that nobody did; on the thread of the calls."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
     facts: Mapping[str, Any]
     shared: Shared

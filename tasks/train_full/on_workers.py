@@ -253,7 +253,7 @@ def _all_rows(rows: Sequence[TimelineRow], worker: Worker, folder: Path) -> list
 
 
 def _all_calls(pool: WorkerPool, worker: Worker) -> list[PoolRow]:
-    """What the pools of all servers did by epoch, on the first one. Collective."""
+    """Work of the pools of all servers by epoch, on the first one. Collective."""
     found = _at_first(np.array(pool.rows, np.float64).reshape(-1).view(np.uint8), worker)
     tables = [each.view(np.float64).reshape(-1, len(PoolRow._fields)) for each in found[: worker.role_size]]
     return summed([[PoolRow.of_numbers(row) for row in table.tolist()] for table in tables])

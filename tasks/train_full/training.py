@@ -56,7 +56,7 @@ HISTORY_FILE = "history.parquet"
 
 
 class LearnedTask(NamedTuple):
-    """What is to be trained, without the graph's arcs.
+    """Description of what is to be trained, without the graph's arcs.
 
     Args:
         graph: with features and labels.

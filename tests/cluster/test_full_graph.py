@@ -104,4 +104,4 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
     assert int(str(other.stats["graph.scatter_bytes"])) > 0
     (attempt,) = launched.attempts
     held = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "graph"]
-    assert len(held) == 3, (held, log)
+    assert len(held) == 3, (held, "\n".join(log))

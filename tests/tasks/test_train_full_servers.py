@@ -247,7 +247,7 @@ def train_with_tensors(worker: Worker, mark: str, killed: str, *given: Any) -> d
     [("gcn", 2, 3, ""), ("gat", 3, 3, ""), ("gcn", 2, 2, "tensor"), ("gcn", 2, 2, "graph")],
 )
 def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, tensors, killed):
-    """Each server has workers of its own, as far as there are so many; none changes a bit."""
+    """Each server has workers of its own, as far as there are enough; none changes a bit."""
     given = {"model": model, "epochs": 6}
     alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
     params = TrainFullParams.model_validate(GIVEN | given).model_dump(mode="json")

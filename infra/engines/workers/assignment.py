@@ -16,7 +16,7 @@ from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 
 
 class Wish(BaseModel):
-    """How many members a rank wants; 0 for none any more, and those that hang."""
+    """Number of members that a rank wants, 0 for none any more, and those that hang."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -104,4 +104,6 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
     assert int(str(other.stats["graph.scatter_bytes"])) > 0
     (attempt,) = launched.attempts
     held = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "graph"]
-    assert len(held) == 3, (held, "\n".join(log))
+    # Pods may be seen to end before the stage's own on a busy machine; others then run for the moment until that ends.
+    ended = max(end for begin, end in held if begin == min(begin for begin, _ in held))
+    assert len([begin for begin, _ in held if begin < ended]) == 3, held

@@ -57,10 +57,12 @@ def give_tasks(worker: Worker, wanted: list[int]) -> dict[str, Any]:
         )
         calls.scale(wanted[worker.rank])
         with calls.running():
-            until = time.monotonic() + SOON
-            while calls.counts().get("present", 0) < wanted[worker.rank]:
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            for _ in range(2):  # members may move once the wishes of all ranks are there
+                until = time.monotonic() + SOON
+                while calls.counts().get("present", 0) < wanted[worker.rank]:
+                    assert time.monotonic() < until
+                    time.sleep(0.02)
+                dist.barrier()
             for number in range(CALLS):
                 own = np.full(1000, number, np.float32)
                 version = number // 10

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
-from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.params import PARAMETER, TrainFullParams
 
 _PROCESS_BYTES = 420 << 20
 _START_S = 1.8
@@ -49,7 +49,8 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     inputs_bytes = 4 * feature_values(graph)
     rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
-    fixed = [each.count for each in (resources.workers or {}).values() if not each.elastic]
+    groups = (resources.workers or {}).items()
+    fixed = [each.count for role, each in groups if role != PARAMETER and not each.elastic]
     if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
         rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
         rows += inputs_bytes // intervals

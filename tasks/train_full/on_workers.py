@@ -1,14 +1,16 @@
-"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, or tensor workers alone.
+"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, which
+parameter servers may update the weights for, tensor workers, or both.
 
 With `staleness=sync` the weights are the bits of one process, for any number of graph servers and threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import WORKER, format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
@@ -40,14 +43,18 @@ from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train_full import run as in_process
 from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
-from superworkflow.tasks.train_full.params import GRAPH, REAL, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.parameter_servers import ParameterServer
+from superworkflow.tasks.train_full.params import GRAPH, PARAMETER, REAL, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.tensor_pool import PoolRow, WorkerPool, open_served_pool, summed, write_pool
 from superworkflow.tasks.train_full.timeline import (
+    POOL_FILE,
     TIMELINE_FILE,
     TimelineRow,
     read_timeline,
     write_timeline,
 )
 from superworkflow.tasks.train_full.trainer import WholeTrainer
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
 SPLITS_FILE = "splits.npy"
 FILES = [WEIGHTS_FILE, NETWORK_FILE, SPLITS_FILE, training.HISTORY_FILE, TIMELINE_FILE]
@@ -57,81 +64,142 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     """Coordinate graph servers; the first one writes. Without any the stage's own process is the graph server.
 
     Raises:
-        UserError: there are other roles, tensor workers too, or more graph servers than intervals; or as in process.
+        UserError: there are other roles, functions too, or more graph servers than intervals; or as in process.
     """
     workers = job.resources.workers or {}
     fixed = [role for role, group in workers.items() if not group.elastic]
     if not fixed:
         return in_process.run(job)
     _check_roles(job, fixed)
+    parameters = workers[PARAMETER].count if PARAMETER in workers else 0
     inputs = [job.inputs["graph"].uri, uri_of(job.inputs.get("labels")), uri_of(job.inputs.get("sums"))]
     job.output.claim(FILES)
+    tensor = workers.get(TENSOR)
+    pool = [tensor.largest, tensor.memory] if tensor is not None and tensor.count else []
+    if pool:
+        job.output.claim([POOL_FILE])
     with worker_group(job) as group:
-        results = group.run_saving(train, job.params.model_dump(mode="json"), inputs, job.output.location.uri)
+        params = job.params.model_dump(mode="json")
+        results = group.run_saving(train, params, inputs, job.output.location.uri, pool)
     job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
-    for rank, each in enumerate(results):
+    for each in results:
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         job.progress.log(
-            f"graph server {rank + 1}: {each['vertices']} vertices, {each['ghosts']} ghosts, {each['cpu_s']:.1f} CPU "
+            f"{each['server']}: {each['vertices']} vertices, {each['ghosts']} ghosts, {each['cpu_s']:.1f} CPU "
             f"seconds, of which {each['setup_s']:.1f} before the first epoch; sent: {sent}"
         )
     messages, ghosts = (sum(each[name] for each in results) for name in ("messages", "ghosts"))
     seconds = {f"graph.{name}": round(sum(each[name] for each in results), 3) for name in ("cpu_s", "setup_s")}
-    facts = server_stats([each["sent"] for each in results], messages, ghosts) | seconds
+    facts = server_stats([each["sent"] for each in results], messages, ghosts, parameters) | seconds
+    if parameters:
+        facts["parameter.servers"] = parameters
     return Output(rows=results[0]["rows"], stats=results[0]["stats"] | facts)
 
 
 def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
     workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
     elastic = [role for role in workers if role not in fixed]
-    if len(fixed) > 1 or fixed[0] not in (GRAPH, WORKER) or elastic not in ([], [TENSOR]):
-        raise UserError(f"full-graph training has workers of the roles {GRAPH} and {TENSOR}",
+    if fixed[0] not in (GRAPH, WORKER) or fixed[1:] not in ([], [PARAMETER]) or elastic not in ([], [TENSOR]):
+        raise UserError(f"full-graph training has workers of the roles {GRAPH}, {PARAMETER} and {TENSOR}",
                         where="resources.workers", value=", ".join(workers),
-                        remedy=f"Name {GRAPH} with a count, or {TENSOR} with most")  # fmt: skip
-    if endpoints or (elastic and workers[TENSOR].count):
-        raise UserError("several graph servers do all tasks themselves: they have no tensor workers",
-                        where="resources", value=TENSOR,
-                        remedy=f"Leave out the role {GRAPH}, or {TENSOR}")  # fmt: skip
+                        remedy=f"Name {GRAPH} with a count, {PARAMETER} after it if at all, {TENSOR} with most",
+                        )  # fmt: skip
+    if endpoints:
+        raise UserError("several graph servers send no calls to functions", where="resources.endpoints",
+                        value=next(iter(endpoints)),
+                        remedy=f"Leave out the role {GRAPH}, or name {TENSOR} among the workers")  # fmt: skip
     if job.params.clock != REAL:
         raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
                         value=job.params.clock,
                         remedy=f"Set train_full.virtual_servers, and leave out the role {fixed[0]}")  # fmt: skip
 
 
-def train(worker: Worker, given: dict[str, Any], inputs: list[str], output: str) -> dict[str, Any]:
-    """Be one graph server.
+def train(
+    worker: Worker, given: dict[str, Any], inputs: list[str], output: str, pool: Sequence[int] = ()
+) -> dict[str, Any]:  # fmt: skip
+    """Be one graph server, or a parameter server.
 
     Args:
         worker: this rank.
         given: the stage's parameters.
         inputs: URIs of the graph, labels and sums; the latter two may be empty for none.
         output: URI of the dataset to write.
+        pool: tensor workers that there may be of all servers, and bytes of memory of each; nothing without any.
     """
     began, options, progress = time.process_time(), TrainFullParams.model_validate(given), GroupProgress(worker)
     graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
     assert graph is not None
-    work = training.work_of(graph, labels, options, worker.size, worker.rank)
+    if worker.role == PARAMETER:
+        return _update(worker, training.learned_of(graph, labels, options), options, bool(pool), began)
+    servers = worker.role_size
+    work = training.work_of(graph, labels, options, servers, worker.rank)
     training.log_facts(progress, work)
     whole, threads = work.whole, worker.threads
     with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network = Network(work.shape, work.params.seed)
-        group = RankGroup(network, work.params, worker, Path(folder))
+        group = RankGroup(network, work.params, worker, Path(folder), not worker.rank and servers == worker.size)
         trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
         executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
-        server = GraphServer(worker.rank, worker.size, executed, trainer, group, Mailbox)
+        server = GraphServer(worker.rank, servers, executed, trainer, group, Mailbox, worker.size - servers)
         setup_s = time.process_time() - began
-        with server.mailbox.running((StateSaved,)):
-            timeline = training.train(trainer, executed, options, threads, server=server)
-        rows = _all_rows(timeline, worker, threads, Path(folder))
+        with contextlib.ExitStack() as stack:
+            tensors = stack.enter_context(_pool(worker, executed, trainer, pool)) if pool else None
+            stack.enter_context(server.mailbox.running((StateSaved,)))
+            timeline = training.train(trainer, executed, options, threads, tensors, server)
+        rows = _all_rows(server_rows(timeline, worker.rank, servers, threads), worker, Path(folder))
+        calls = _all_calls(tensors, worker) if tensors is not None else []
     result: dict[str, Any] = {
+        "server": f"graph server {worker.rank + 1}",
         "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
         "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": work.items,
     }  # fmt: skip
     if worker.rank == 0:
         writer = TaskWriter(Location.of(output))
         result["stats"] = training.write_results(writer, trainer, rows, progress)
+        if tensors is not None:
+            result["stats"] |= write_pool(writer, calls)
         result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"cpu_s": time.process_time() - began}
+
+
+@contextlib.contextmanager
+def _pool(
+    worker: Worker, executed: WholeNetwork, trainer: WholeTrainer, pool: Sequence[int]
+) -> Iterator[WorkerPool]:  # fmt: skip
+    """The tensor workers of this graph server.
+
+    Raises:
+        UserError: too little memory for a call.
+    """
+    most, memory = pool
+    in_process.check_calls(memory, executed.call_bytes(trainer.weights()))
+    with open_served_pool(worker, most, len(executed.graph.own), executed.example()) as opened:
+        yield opened
+
+
+def _update(
+    worker: Worker, learned: training.LearnedTask, options: TrainFullParams, has_pool: bool, began: float
+) -> dict[str, Any]:  # fmt: skip
+    """Be one parameter server."""
+    progress = Progress("train_full", stream=io.StringIO())
+    with training.one_thread(), tempfile.TemporaryDirectory() as folder:
+        network, servers = Network(learned.shape, learned.params.seed), worker.size - worker.role_size
+        group = RankGroup(network, learned.params, worker, Path(folder), not worker.role_rank)
+        trainer = WholeTrainer(network, learned.task, learned.params, options, group, learned.intervals, progress)
+        _add_up(np.zeros(2, np.int64))  # as graph servers do
+        server = ParameterServer(worker.rank, range(servers, worker.size), trainer, group, len(learned.intervals),
+                                 Mailbox)  # fmt: skip
+        setup_s = time.process_time() - began
+        with server.mailbox.running((StateSaved,)):
+            server.run()
+        _all_rows([], worker, Path(folder))
+        if has_pool:
+            _at_first(np.empty(0, np.uint8), worker)
+    return {
+        "server": f"parameter server {worker.role_rank + 1}", "vertices": 0, "ghosts": 0, "sent": server.mailbox.sent,
+        "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": learned.items,
+        "cpu_s": time.process_time() - began,
+    }  # fmt: skip
 
 
 class RankGroup(ServerGroup):
@@ -142,10 +210,13 @@ class RankGroup(ServerGroup):
         params: course of training.
         worker: its rank.
         folder: folder of temporary files.
+        is_first: see `ServerGroup`.
     """
 
-    def __init__(self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path):
-        self._worker, is_first = worker, worker.rank == 0
+    def __init__(
+        self, network: Network, params: ConcreteTrainParams, worker: Worker, folder: Path, is_first: bool
+    ):  # fmt: skip
+        self._worker = worker
         log = worker.log if is_first else lambda message: None
         super().__init__(network, params, GroupKept(worker, folder), lambda: None, log, Shutdown(), is_first)
 
@@ -174,11 +245,21 @@ def _add_up(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _all_rows(timeline: Sequence[TimelineRow], worker: Worker, threads: int, folder: Path) -> list[TimelineRow]:
+def _all_rows(rows: Sequence[TimelineRow], worker: Worker, folder: Path) -> list[TimelineRow]:
     """Timeline of all servers, on the first one. Collective."""
-    write_timeline(folder / TIMELINE_FILE, server_rows(timeline, worker.rank, threads))
-    written, nothing = np.fromfile(folder / TIMELINE_FILE, np.uint8), np.empty(0, np.uint8)
-    found = Exchange(dist.group.WORLD).swap([written, *[nothing] * (worker.size - 1)], "timeline")
-    if worker.rank:
-        return []
+    write_timeline(folder / TIMELINE_FILE, rows)
+    found = _at_first(np.fromfile(folder / TIMELINE_FILE, np.uint8), worker)
     return [row for each in found for row in read_timeline(io.BytesIO(each.tobytes()))]
+
+
+def _all_calls(pool: WorkerPool, worker: Worker) -> list[PoolRow]:
+    """Work of the pools of all servers by epoch, on the first one. Collective."""
+    found = _at_first(np.array(pool.rows, np.float64).reshape(-1).view(np.uint8), worker)
+    tables = [each.view(np.float64).reshape(-1, len(PoolRow._fields)) for each in found[: worker.role_size]]
+    return summed([[PoolRow.of_numbers(row) for row in table.tolist()] for table in tables])
+
+
+def _at_first(own: NDArray[np.uint8], worker: Worker) -> list[NDArray[np.uint8]]:
+    """Bytes of all servers on the first one, and nothing on the others. Collective."""
+    found = Exchange(dist.group.WORLD).swap([own, *[np.empty(0, np.uint8)] * (worker.size - 1)], "results")
+    return [] if worker.rank else [*found]

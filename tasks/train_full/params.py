@@ -13,8 +13,9 @@ from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 SYNC: Literal["sync"] = "sync"
 BY_INTERVAL = "interval"
 REAL: Literal["real"] = "real"
-GRAPH, TENSOR = "graph", "tensor"
-"""Roles: graph servers, without any of which the stage's own process is one; those who execute `AV` for it."""
+GRAPH, PARAMETER, TENSOR = "graph", "parameter", "tensor"
+"""Roles: graph servers, without any of which the stage's own process is one; those who update the weights for them,
+without any of which graph servers do; those who execute `AV` for graph servers."""
 _USUAL: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 64, "dropout": 0.5, "learning_rate": 0.01, "epochs": 200, "patience": 0, "kept_by": "loss"},
     "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},

@@ -304,8 +304,7 @@ class Pipeline:
 
         def execute() -> None:
             self._network.execute(task, interval, epoch, weights, state)
-            if self._servers is not None:
-                self._servers.executed(task, interval.number, epoch)
+            self._share(task, interval.number, epoch)
 
         begin, end = yield Work(execute, task, course.interval)
         if counted is not None:
@@ -340,26 +339,30 @@ class Pipeline:
         task, following, course, lead, result = arrival
         interval, state = self._network.graph.intervals[course.interval], course.state
         weights = self._weights.weights(course.version)
+        both, number, epoch = [task] if following is None else [task, following], course.interval, course.epoch
+
+        def take() -> None:
+            if result is None:
+                self._network.execute(task, interval, epoch, weights, state)
+            elif following is None:
+                self._network.take_results(task, interval, weights[task.layer], state, result.arrays)
+            else:
+                self._network.take_both(task, following, interval, weights, state, result.arrays)
+            self._share(both[-1], number, epoch)
+
         if result is None:
-            begin, end = yield Work(
-                lambda: self._network.execute(task, interval, course.epoch, weights, state), task, course.interval
-            )
-            self._note(task, course, thread, lead, course.epoch, begin, end)
-            return
-        thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
-        if following is None:
-            yield Work(
-                lambda: self._network.take_results(task, interval, weights[task.layer], state, result.arrays), task,
-                course.interval,
-            )  # fmt: skip
-            self._note(task, course, thread, lead, course.epoch, begin, end)
-            return
-        yield Work(
-            lambda: self._network.take_both(task, following, interval, weights, state, result.arrays), task,
-            course.interval,
-        )  # fmt: skip
-        self._note(task, course, thread, lead, course.epoch, begin, end)
-        self._note(following, course, thread, lead, course.epoch, end, end)
+            both = [task]
+            begin, end = yield Work(take, task, number)
+        else:
+            yield Work(take, task, number)
+            thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
+        for each in both:
+            self._note(each, course, thread, lead, epoch, begin if each is task else end, end)
+
+    def _share(self, task: Task, interval: int, epoch: int) -> None:
+        """Send other servers what a task has made for them."""
+        if self._servers is not None:
+            self._servers.executed(task, interval, epoch)
 
     def _note(self, task: Task, course: _Course, thread: int, lead: int, oldest: int, begin: float, end: float) -> None:
         """A task of an interval is done."""

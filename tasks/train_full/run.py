@@ -58,7 +58,9 @@ def run(job: StageRun[TrainFullParams]) -> Output:
             timeline = train(trainer, executed, options, job.threads, pool)
     stats = write_results(job.output, trainer, timeline, job.progress)
     if pool is not None:
-        stats |= pool.write(job.output)
+        from superworkflow.tasks.train_full.tensor_pool import write_pool  # needs pyzmq
+
+        stats |= write_pool(job.output, pool.rows)
     return Output(rows=work.items, stats=stats)
 
 
@@ -93,13 +95,21 @@ def tensor_pool(
         yield None
         return
     workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
+    check_calls((endpoints[TENSOR] if endpoints else workers[TENSOR]).memory, call_bytes)
+    from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
+
+    with open_pool(job, intervals, example) as pool:
+        yield pool
+
+
+def check_calls(memory: int, call_bytes: int) -> None:
+    """Refuse calls that do not fit into a tensor worker's memory, in bytes.
+
+    Raises:
+        UserError: says how large they may be.
+    """
     needed = min(_CALL_BYTES, memory - _WORKER_BYTES) // _COPIES
     if call_bytes > needed:
         raise UserError(f"a call of {format_bytes(call_bytes)} does not fit into a tensor worker: at most "
                         f"{format_bytes(max(0, needed))}", where="resources", value=format_bytes(memory),
                         remedy="Raise train_full.intervals, or the memory of the role")  # fmt: skip
-    from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
-
-    with open_pool(job, intervals, example) as pool:
-        yield pool

@@ -15,7 +15,9 @@ from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.call_executor import Shared
 from superworkflow.infra.engines.workers.calls import CallResult, Calls, Members, Transport
 from superworkflow.infra.engines.workers.http_endpoint import HttpEndpoint, token_of_environment
+from superworkflow.infra.engines.workers.served_members import ServedMembers
 from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts, compute_call, prepare
@@ -51,7 +53,14 @@ class PoolRow(NamedTuple):
     started: int
     seconds: float
 
+    @classmethod
+    def of_numbers(cls, values: Sequence[float]) -> PoolRow:
+        """A row by its values as floats."""
+        exact = {name: int(value) for name, value in zip(cls._fields, values, strict=True)}
+        return cls(**exact)._replace(queue=values[1], seconds=values[-1])
 
+
+_SUMS = PoolRow._fields[2:]
 _TOTALS = ("calls", "relaunches", "undone", "bytes_sent", "bytes_received", "started", "seconds")
 
 
@@ -73,6 +82,10 @@ class WorkerPool:
     def available(self) -> bool:
         return self._calls.available
 
+    def counts(self) -> dict[str, float]:
+        """Figures since the start; see `Calls.counts`."""
+        return self._calls.counts()
+
     def submit(
         self, facts: TensorFacts, versions: Mapping[int, NetworkWeights], version: int, arrays: Sequence[NDArray[Any]],
         ended: Callable[[CallResult | None], None],
@@ -91,16 +104,26 @@ class WorkerPool:
         if self._size.next(queue) != size:
             self._calls.scale(self._size.size)
 
-    def write(self, output: FileWriter) -> dict[str, Stat]:
-        """Write a row for each epoch; totals, and means over epochs, for the record of the run."""
-        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(PoolRow._fields)
-        table = {name: pa.array(each) for name, each in zip(PoolRow._fields, columns, strict=True)}
-        with output.file(POOL_FILE) as path:
-            pq.write_table(pa.table(table), path, compression="zstd")
-        totals = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in self.rows) for name in _TOTALS}
-        count = max(1, len(self.rows))
-        means = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in self.rows) / count for name in ("queue", "size")}
-        return totals | means
+
+def summed(pools: Sequence[Sequence[PoolRow]]) -> list[PoolRow]:
+    """Rows of the pools of all graph servers, which have done the same epochs; `queue` is the mean of theirs."""
+    found = []
+    for rows in zip(*pools, strict=True):
+        sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+        found.append(PoolRow(rows[0].epoch, sum(row.queue for row in rows) / len(rows), **sums))
+    return found
+
+
+def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
+    """Write a row for each epoch; totals, and means over epochs, for the record of the run."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(PoolRow._fields)
+    table = {name: pa.array(each) for name, each in zip(PoolRow._fields, columns, strict=True)}
+    with output.file(POOL_FILE) as path:
+        pq.write_table(pa.table(table), path, compression="zstd")
+    totals = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) for name in _TOTALS}
+    count = max(1, len(rows))
+    means = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) / count for name in ("queue", "size")}
+    return totals | means
 
 
 @contextlib.contextmanager
@@ -127,9 +150,31 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
             assert job.resources.workers is not None
             most = job.resources.workers[TENSOR].largest
             transport = Members(stack.enter_context(worker_group(job)), TENSOR, compute_call, prepare, example)
-        calls = Calls(transport, job.progress.log, "tensor worker", "the graph server does their tasks")
-        stack.enter_context(calls.running())
-        yield WorkerPool(calls, PoolSize(intervals, most))
+        pool = stack.enter_context(_running(transport, job.progress.log, intervals, most))
+        yield pool
         if endpoint is not None:
-            found = calls.counts()
+            found = pool.counts()
             job.progress.emit(CALLS, role=TENSOR, calls=int(found["calls"]), seconds=found["seconds"])
+
+
+@contextlib.contextmanager
+def open_served_pool(worker: Worker, most: int, intervals: int, example: TensorFacts) -> Iterator[WorkerPool]:
+    """The pool of one of several graph servers, of members that are connected to it; see `open_pool`.
+
+    Args:
+        worker: the rank of the server.
+        most: workers that all servers may have together.
+        intervals, example: of this server.
+    """
+    with contextlib.closing(ServedMembers(worker, TENSOR, most)) as served:
+        transport = Members(served, TENSOR, compute_call, prepare, example)
+        with _running(transport, worker.log, intervals, most) as pool:
+            yield pool
+
+
+@contextlib.contextmanager
+def _running(transport: Transport, log: Callable[[str], None], intervals: int, most: int) -> Iterator[WorkerPool]:
+    calls = Calls(transport, log, "tensor worker", "the graph server does their tasks")
+    pool = WorkerPool(calls, PoolSize(intervals, most))
+    with calls.running():
+        yield pool

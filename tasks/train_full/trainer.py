@@ -126,6 +126,18 @@ class WholeTrainer:
         self.position.losses.append([loss])
         return self.weights()
 
+    def take(self, losses: Sequence[float], weights: NetworkWeights) -> NetworkWeights:
+        """`update` by weights that another trainer has updated."""
+        layers = enumerate(weights)
+        named = {(layer, name): values for layer, own in layers for name, values in own.items()}
+        arrays = {}
+        for name in self.network.arrays():
+            _, layer, own = name.split(".", 2)
+            arrays[name] = named[int(layer), own]
+        self.network.load_arrays(arrays)
+        self.position.losses.append([math.fsum(losses)])
+        return self.weights()
+
     def end(self, epoch: int) -> Verdict:
         scores = {number: self.validated(number, rows) for number, rows in self.scores.items()}
         return self.end_with(epoch, self.judge(epoch, scores))

@@ -43,7 +43,7 @@ from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, 
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph, intervals_of
 from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
@@ -55,16 +55,32 @@ load_kernels_fast()
 HISTORY_FILE = "history.parquet"
 
 
-class FullGraphWork(NamedTuple):
-    """Graph and labels of a training, and what is to be trained.
+class LearnedTask(NamedTuple):
+    """Description of what is to be trained, without the graph's arcs.
 
     Args:
         graph: with features and labels.
         task: what is learned.
         params: course of training.
         shape: of the network.
-        whole: arcs of the graph, or of a server's part.
+        intervals: of the graph's vertices.
         items: labelled nodes that are in a split.
+    """
+
+    graph: HeteroGraph
+    task: Objective
+    params: ConcreteTrainParams
+    shape: NetworkConfig
+    intervals: tuple[Interval, ...]
+    items: int
+
+
+class FullGraphWork(NamedTuple):
+    """Graph and labels of a training, and what is to be trained.
+
+    Args:
+        graph, task, params, shape, items: see `LearnedTask`.
+        whole: arcs of the graph, or of a server's part.
     """
 
     graph: HeteroGraph
@@ -81,7 +97,19 @@ def work_of(
     """Read graph and labels; of several graph servers one reads its own arcs.
 
     Raises:
-        UserError: labels or features cannot be used, or there are more servers than intervals.
+        UserError: see `learned_of`.
+    """
+    found = learned_of(dataset, labels, options, servers)
+    rows = found.graph.rows(found.shape.relations[0].name)
+    whole = WholeGraph.of_rows(rows, len(found.intervals), servers, server)
+    return FullGraphWork(found.graph, found.task, found.params, found.shape, whole, found.items)
+
+
+def learned_of(dataset: Dataset, labels: Dataset | None, options: TrainFullParams, servers: int = 1) -> LearnedTask:
+    """Read labels.
+
+    Raises:
+        UserError: labels or features cannot be used, or there are more graph servers than intervals.
     """
     graph = HeteroGraph.open(dataset, labels)
     check_graph(graph)
@@ -90,14 +118,13 @@ def work_of(
     check_items(counts)
     params = options.concrete(counts["train"])
     shape = shape_of(graph, task.head, params)
-    rows = graph.rows(shape.relations[0].name)
-    intervals = min(options.intervals_of(len(rows.indptr) - 1), len(rows.indptr) - 1)
-    if servers > intervals:
-        raise UserError(f"there are more graph servers than intervals of vertices, {intervals}",
+    vertices = len(graph.rows(shape.relations[0].name).indptr) - 1
+    intervals = intervals_of(vertices, options.intervals_of(vertices))
+    if servers > len(intervals):
+        raise UserError(f"there are more graph servers than intervals of vertices, {len(intervals)}",
                         where="resources.workers", value=servers,
                         remedy="Give fewer, or raise train_full.intervals")  # fmt: skip
-    whole = WholeGraph.of_rows(rows, intervals, servers, server)
-    return FullGraphWork(graph, task, params, shape, whole, sum(counts.values()))
+    return LearnedTask(graph, task, params, shape, intervals, sum(counts.values()))
 
 
 def log_facts(progress: Progress, work: FullGraphWork) -> None:

@@ -93,6 +93,6 @@ def train_virtually(
         clock.run(machines)
     training.take_best(trainers[0])
     threads = options.virtual_threads
-    rows = [row for rank, each in enumerate(pipelines) for row in server_rows(each.timeline, rank, threads)]
+    rows = [row for rank, each in enumerate(pipelines) for row in server_rows(each.timeline, rank, count, threads)]
     posts = [server.mailbox for server in servers]
     return trainers[0], rows, server_stats([post.sent for post in posts], sum(post.messages for post in posts), ghosts)

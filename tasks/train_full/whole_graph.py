@@ -76,11 +76,8 @@ class WholeGraph:
     @classmethod
     def of_rows(cls, rows: CsrRows, intervals: int, servers: int = 1, server: int = 0) -> WholeGraph:
         """A graph in at most this many intervals, none of which is empty, or the part of one of `servers`."""
-        count = len(rows.indptr) - 1
-        bounds = np.linspace(0, count, max(1, min(intervals, count)) + 1).astype(np.int64)
-        parts = tuple(
-            Interval(number, int(first), int(last)) for number, (first, last) in enumerate(itertools.pairwise(bounds))
-        )
+        parts = intervals_of(len(rows.indptr) - 1, intervals)
+        bounds = np.array([0, *(each.last for each in parts)], np.int64)
         cuts = [len(parts) * each // servers for each in range(servers + 1)]
         own, limits = range(cuts[server], cuts[server + 1]), bounds[cuts]
         if servers == 1:
@@ -101,6 +98,13 @@ class WholeGraph:
         return cls(
             _read_only(arcs), _read_only(back), scales, parts, own, reads, reads_back, ghosts, back_ghosts
         )  # fmt: skip
+
+
+def intervals_of(vertices: int, intervals: int) -> tuple[Interval, ...]:
+    """Intervals of equal size, ±1: at most this many, none of which is empty."""
+    bounds = np.linspace(0, vertices, max(1, min(intervals, vertices)) + 1).astype(np.int64)
+    pairs = enumerate(itertools.pairwise(bounds.tolist()))
+    return tuple(Interval(number, first, last) for number, (first, last) in pairs)
 
 
 def _read_only(rows: CsrRows) -> CsrRows:

@@ -21,15 +21,21 @@ from superworkflow.tasks import load_stage
 from tests.benchmarks.pipelines import inputs_of
 
 PARAMS: dict[str, Any] = {"layers": 3, "hidden": 128, "intervals": 12, "epochs": 10, "seed": 1}
-LINKS = (10, 1)
+LINKS, ROLE_EPOCHS = (10, 1), 40
 SAME = ("model.safetensors", "history.parquet")
 
 
-def trained(params: dict[str, Any], inputs: dict[str, str], output: Path, servers: int) -> Dataset:
+def trained(
+    params: dict[str, Any], inputs: dict[str, str], output: Path, servers: int, parameters: int = 0, tensors: int = 0
+) -> Dataset:  # fmt: skip
     """Training on graph servers, or in one process if there are none."""
     shutil.rmtree(output, ignore_errors=True)
-    workers = {"graph": {"count": servers, "cpu": 1, "memory": "4Gi"}} if servers else None
-    given = Resources.model_validate({"cpu": 1, "memory": "4Gi", "workers": workers})
+    workers: dict[str, Any] = {"graph": {"count": servers, "cpu": 1, "memory": "4Gi"}} if servers else {}
+    if parameters:
+        workers["parameter"] = {"count": parameters, "cpu": 1, "memory": "1Gi"}
+    if tensors:
+        workers["tensor"] = {"count": tensors, "most": tensors, "cpu": 1, "memory": "192Mi"}
+    given = Resources.model_validate({"cpu": 1, "memory": "4Gi", "workers": workers or None})
     progress, engine = Progress("train_full", stream=io.StringIO()), "workers" if servers else "in-process"
     return execute(load_stage("train_full"), params, inputs, str(output), given, progress, engine).dataset
 
@@ -37,6 +43,7 @@ def trained(params: dict[str, Any], inputs: dict[str, str], output: Path, server
 def main(folder: Path) -> None:
     inputs = inputs_of(folder)
     measured(folder, inputs)
+    of_roles(folder, inputs)
     simulated(folder, inputs)
 
 
@@ -64,6 +71,25 @@ def measured(folder: Path, inputs: dict[str, str]) -> None:
             sent = [each_epoch(found, name) for name in ("ghosts", "scatter_bytes", "gradients_bytes")]
             each_s = f"{found.stats['epoch_s']:.3f}", f"{(cpu_s - setup_s) / PARAMS['epochs']:.3f}"
             show([model, str(servers), *each_s, f"{setup_s:.1f}", *sent])
+
+
+def of_roles(folder: Path, inputs: dict[str, str]) -> None:
+    """GCN on two graph servers, by numbers of parameter servers and of tensor workers."""
+    names = "graph", "parameter", "tensor", "s an epoch", "CPU s of servers", "of tensor workers", "calls, undone"
+    show([*names, "Scatter", "gradients", "weights", "calls, MB an epoch"])
+    show(["---:"] * (len(names) + 4))
+    params = PARAMS | {"model": "gcn", "epochs": ROLE_EPOCHS}
+    alone = trained(params, inputs, folder / "roles-0", 0)
+    for parameters, tensors in ((0, 0), (1, 0), (2, 0), (0, 2), (0, 4), (1, 2)):
+        found = trained(params, inputs, folder / "roles", 2, parameters, tensors)
+        assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+        cpu_s, setup_s = (float(str(found.stats[f"graph.{name}"])) for name in ("cpu_s", "setup_s"))
+        calls = [float(str(found.stats.get(f"tensor.{name}", 0))) for name in
+                 ("seconds", "calls", "undone", "bytes_sent", "bytes_received")]  # fmt: skip
+        sent = [each_epoch(found, f"{name}_bytes") for name in ("scatter", "gradients", "weights")]
+        show(["2", str(parameters), str(tensors), f"{found.stats['epoch_s']:.3f}",
+              f"{(cpu_s - setup_s) / ROLE_EPOCHS:.3f}", f"{calls[0] / ROLE_EPOCHS:.3f}",
+              f"{calls[1]:.0f}, {calls[2]:.0f}", *sent, f"{sum(calls[3:]) / 1e6 / ROLE_EPOCHS:.2f}"])  # fmt: skip
 
 
 def simulated(folder: Path, inputs: dict[str, str]) -> None:

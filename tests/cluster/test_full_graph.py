@@ -68,11 +68,12 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("others", [{}, {"parameter": 1, "tensor": 2}], ids=["graph", "all roles"])
 def test_graph_pods_change_no_bit_though_one_is_deleted(
-    cluster: Cluster, settings: Settings, shared_folder: Path
+    cluster: Cluster, settings: Settings, shared_folder: Path, others: dict[str, int]
 ) -> None:
-    """It is deleted in the course of training, which all pods continue once another has taken its place."""
-    folder = shared_folder / "servers"
+    """One of each role is deleted in the course of training, which continues once others have taken their places."""
+    folder = shared_folder / f"servers{len(others)}"
     graph = one_kind(folder / "graph")
     given = GIVEN | {"model": "gat", "heads": 4, "patience": 0}
     inputs, output = {"graph": graph.uri}, f"{folder}/store/train_full/{'1' * 32}"
@@ -81,7 +82,10 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
     ProcessLauncher().launch(here, lambda event: None)
     open_to_pods(folder)
     servers = {"count": 2, "cpu": 0.3, "memory": "1Gi"}
-    resources = Resources.model_validate({"cpu": 0.2, "memory": "1Gi", "workers": {"graph": servers}})
+    workers = {"graph": servers} | {role: servers | {"count": count} for role, count in others.items()}
+    if others:
+        workers["tensor"] |= {"most": 2, "cpu": 0.2, "memory": "192Mi"}
+    resources = Resources.model_validate({"cpu": 0.2, "memory": "1Gi", "workers": workers})
     there = replace(here, output=f"{output[:-1]}2", placement=Placement(engine="workers", resources=resources))
     deleted: list[str] = []
     log: list[str] = []
@@ -90,17 +94,25 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
         log.append(str(event.get("message")))
         if event["event"] != "progress" or deleted or event["done"] < 1:
             return
-        pods = cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=graph"))
-        deleted.append(pods[-1]["metadata"]["name"])
-        cluster.do(lambda api: api.delete(f"{api.pods}/{deleted[0]}", gracePeriodSeconds="0"))
+        for role in workers:
+            selector = f"{MEMBER_OF},{ROLE}={role}"
+            pods = cluster.do(lambda api, chosen=selector: api.items(api.pods, labelSelector=chosen))
+            deleted.append(pods[-1]["metadata"]["name"])
+            cluster.do(lambda api, name=deleted[-1]: api.delete(f"{api.pods}/{name}", gracePeriodSeconds="0"))
 
     command = [sys.executable, "-P", "-m", "superworkflow"]
     launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
     one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
     other.verify()
-    assert deleted
+    assert len(deleted) == len(workers)
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
     assert other.stats["graph.servers"] == 2
+    if others:
+        assert int(str(other.stats["tensor.calls"])) > 100
+        assert {each.role for each in launched.attempts[0].holdings} >= {*workers}
     assert int(str(other.stats["graph.scatter_bytes"])) > 0
     (attempt,) = launched.attempts
-    assert len([each for each in attempt.holdings if each.role == "graph"]) == 3
+    held = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "graph"]
+    # Pods may be seen to end before the stage's own on a busy machine; others then run for the moment until that ends.
+    ended = max(end for begin, end in held if begin == min(begin for begin, _ in held))
+    assert len([begin for begin, _ in held if begin < ended]) == 3, held

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.workers import calls
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
@@ -26,6 +30,7 @@ from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
 from superworkflow.tasks.train_full.on_workers import train
+from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
@@ -127,10 +132,51 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
     assert not members_of(os.getpid())
 
 
+@pytest.mark.parametrize(
+    ("model", "servers", "parameters", "updates"),
+    [("gcn", 2, 1, "epoch"), ("gcn", 3, 2, "interval"), ("gat", 1, 2, "epoch")],
+)
+def test_parameter_servers_change_no_bit(symmetric, tmp_path, model, servers, parameters, updates):
+    """Gradients of each interval go to one, which passes them on; weights come back once for each graph server."""
+    given = {"model": model, "updates": updates}
+    alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
+    more = {"parameter": {"count": parameters, "cpu": 1, "memory": "1Gi"}}
+    if model == "gat":  # all three roles
+        more["tensor"] = {"count": 1, "most": 2, "cpu": 1, "memory": "192Mi"}
+    found, log = trained(symmetric, tmp_path / "found", servers, more=more, **given)
+    assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME), log
+    assert not faults(rows := read_timeline(found.local("timeline.parquet")), 0)
+    assert len(rows) == len(read_timeline(alone.local("timeline.parquet")))
+    assert (found.stats["graph.servers"], found.stats["parameter.servers"]) == (servers, parameters)
+    size, epochs = int(str(found.stats["parameters"])) * 4, GIVEN["epochs"]
+    assert found.stats["graph.gradients_bytes"] == epochs * 5 * parameters * (size + 8)
+    assert found.stats["graph.weights_bytes"] == epochs * servers * (size + 8 * 5)
+    assert f"parameter server {parameters}: 0 vertices" in log
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_asynchrony_with_all_roles(symmetric, tmp_path, staleness):
+    more = {"parameter": {"count": 2, "cpu": 1, "memory": "1Gi"}}
+    more["tensor"] = {"count": 2, "most": 2, "cpu": 1, "memory": "192Mi"}
+    given = {"staleness": staleness, "epochs": 12, "dropout": 0.2}
+    found, log = trained(symmetric, tmp_path, 2, more=more, **given)
+    rows = read_timeline(found.local("timeline.parquet"))
+    assert not faults(rows, staleness), log
+    assert {row.epoch for row in rows} == set(range(1, 13))
+    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    assert history["loss"][-1] < history["loss"][0]
+
+
 def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> dict[str, Any]:
     """Train; the last server is killed once, in the third epoch, before which the first one has saved, or not."""
     checkpoint.CHECKPOINT_SECONDS = -1.0 if saves else 3600.0
-    put = GraphServer.put
+    put, update = GraphServer.put, ParameterServer._update
+
+    def kills_parameters(self: ParameterServer, epoch: int) -> None:
+        if epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        update(self, epoch)
 
     def kills(self: GraphServer, ghosts: GhostRows) -> None:
         if ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
@@ -138,14 +184,15 @@ def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> d
             os.kill(os.getpid(), signal.SIGKILL)
         put(self, ghosts)
 
-    GraphServer.put = kills  # type: ignore[method-assign]
+    GraphServer.put, ParameterServer._update = kills, kills_parameters  # type: ignore[method-assign]
     try:
         return train(worker, *given)
     finally:
-        GraphServer.put = put  # type: ignore[method-assign]
+        GraphServer.put, ParameterServer._update = put, update  # type: ignore[method-assign]
 
 
-def test_a_server_that_is_killed(symmetric, tmp_path):
+@pytest.mark.parametrize("roles", [[Role("graph", 3)], [Role("graph", 1), Role("parameter", 2)]])
+def test_a_server_that_is_killed(symmetric, tmp_path, roles):
     """All begin again, from the checkpoint if there is one; the bits are those of one process."""
     alone, _ = trained(symmetric, tmp_path / "alone", 0, epochs=6)
     params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
@@ -153,16 +200,85 @@ def test_a_server_that_is_killed(symmetric, tmp_path):
     for saves in (False, True):
         progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / f"killed {saves}"
         kept, output = Checkpoint(tmp_path / f"checkpoint {saves}"), tmp_path / f"output {saves}"
-        with local_group([Role("graph", 3)], kept, progress, tmp_path / f"logs {saves}") as group:
+        with local_group(roles, kept, progress, tmp_path / f"logs {saves}") as group:
             group.run(train_until_killed, str(mark), saves, params, inputs, str(output))
         assert mark.exists()
         (lost,) = (line for line in log.getvalue().splitlines() if "was lost" in line)
-        assert "rank 2 of role graph" in lost
+        assert f"rank 2 of role {roles[-1].name}" in lost
         assert "all workers start again" in lost
         assert ("resuming at epoch 3" in log.getvalue()) == saves
         assert all((output / name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
         epochs = {row.epoch for row in read_timeline(output / "timeline.parquet")}
         assert epochs == set(range(3 if saves else 1, 7))
+
+
+def train_with_tensors(worker: Worker, mark: str, killed: str, *given: Any) -> dict[str, Any]:
+    """Train once there are tensor workers; in the third epoch the last server, or one of its workers, is killed."""
+    calls.LEAST_SECONDS = 60.0 if not killed else calls.LEAST_SECONDS
+    running, put = calls.Calls.running, GraphServer.put
+
+    @contextlib.contextmanager
+    def when_available(self: calls.Calls) -> Iterator[calls.Calls]:
+        with running(self):
+            until = time.monotonic() + 60
+            while not self.available and worker.size <= given[-1][0]:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            yield self
+
+    def kills(self: GraphServer, ghosts: GhostRows) -> None:
+        if killed and ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+            Path(mark).touch()
+            if killed == "graph":
+                os.kill(os.getpid(), signal.SIGKILL)
+            stage = int(Path(killed).read_text())
+            next(each for each in members_of(stage) if each.ppid() == stage and not each.children()).kill()
+        put(self, ghosts)
+
+    calls.Calls.running, GraphServer.put = when_available, kills  # type: ignore[method-assign]
+    try:
+        return train(worker, *given)
+    finally:
+        calls.Calls.running, GraphServer.put = running, put  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("model", "servers", "tensors", "killed"),
+    [("gcn", 2, 3, ""), ("gat", 3, 3, ""), ("gcn", 2, 2, "tensor"), ("gcn", 2, 2, "graph")],
+)
+def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, tensors, killed):
+    """Each server has workers of its own, as far as there are enough; none changes a bit."""
+    given = {"model": model, "epochs": 6}
+    alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
+    params = TrainFullParams.model_validate(GIVEN | given).model_dump(mode="json")
+    inputs = [symmetric["graph"], "", symmetric["sums"] if model == "gcn" else ""]
+    progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / "killed"
+    (tmp_path / "stage").write_text(str(os.getpid()))
+    kept, output, roles = Checkpoint(tmp_path / "kept"), tmp_path / "output", [Role("graph", servers)]
+    how = str(tmp_path / "stage") if killed == "tensor" else killed
+    with local_group([*roles, Role("tensor", 1, most=tensors)], kept, progress, tmp_path / "logs") as group:
+        results = group.run(
+            train_with_tensors, str(mark), how, params, inputs, str(output), [tensors, 192 << 20]
+        )  # fmt: skip
+    assert mark.exists() == bool(killed), log.getvalue()
+    lost = {"tensor": "a member of role tensor was lost", "graph": "rank 1 of role graph"}
+    assert killed in lost or not killed
+    assert all((text in log.getvalue()) == (role == killed) for role, text in lost.items()), log.getvalue()
+    assert all((output / name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+    rows = read_timeline(output / "timeline.parquet")
+    assert not faults(rows, 0)
+    pool = pq.read_table(output / "pool.parquet").to_pydict()
+    assert pool["epoch"] == list(range(7 - len(pool["epoch"]), 7))
+    stats = results[0]["stats"]
+    workers = {row.thread for row in rows if row.thread < 0}
+    assert stats["tensor.calls"] == sum(pool["calls"]) > 0
+    assert workers
+    if not killed and servers <= tensors:
+        assert (stats["tensor.calls"], stats["tensor.undone"]) == (6 * 5 * 3 * (2 if model == "gcn" else 3), 0), (
+            log.getvalue()
+        )
+        assert {-(thread + 1) % servers for thread in workers} == set(range(servers))
+    assert not members_of(os.getpid())
 
 
 @pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
@@ -185,10 +301,15 @@ def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
 def test_refusals(symmetric, tmp_path):
     graph = {"count": 2, "cpu": 1, "memory": "1Gi"}
     tensor = {"count": 1, "most": 2, "cpu": 1, "memory": "1Gi"}
-    with pytest.raises(UserError, match=r"workers of the roles graph and tensor.*'graph, odd'"):
-        trained(symmetric, tmp_path / "a", 2, more={"odd": graph})
-    with pytest.raises(UserError, match=r"graph servers do all tasks themselves.*'tensor'"):
-        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor})
+    for number, more in enumerate([{"odd": graph}, {"parameter": graph | {"most": 2}}, {"tensor": graph}]):
+        with pytest.raises(UserError, match=r"roles graph, parameter and tensor.*'graph, (odd|parameter|tensor)'"):
+            trained(symmetric, tmp_path / f"a{number}", 2, more=more)
+    with pytest.raises(UserError, match=r"roles graph, parameter and tensor.*'parameter'.*Name graph with a count"):
+        trained(symmetric, tmp_path / "p", 0, more={"parameter": graph})
+    with pytest.raises(UserError, match=r"roles graph, parameter and tensor.*Name graph with a count, parameter after"):
+        trained(symmetric, tmp_path / "q", 0, more={"parameter": graph, "graph": graph})
+    with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
+        trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor | {"memory": "144Mi"}})
     with pytest.raises(UserError, match="virtual clock has simulated graph servers"):
         trained(symmetric, tmp_path / "c", 2, clock="virtual")
     with pytest.raises(UserError, match=r"more graph servers than intervals of vertices, 1.*2"):

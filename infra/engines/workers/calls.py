@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import SuperworkflowError
 from superworkflow.infra.engines.workers.arrays import Arrays
 from superworkflow.infra.engines.workers.call_executor import ArrayFunction, Shared
-from superworkflow.infra.engines.workers.elastic_role import ArrayTask
-from superworkflow.infra.engines.workers.group import WorkerGroup
+from superworkflow.infra.engines.workers.elastic_role import ArrayTask, ElasticRole
 
 LEAST_SECONDS, MEANS = 0.5, 5.0
 """A call is late after the larger of half a second and of five times the moving mean."""
@@ -80,18 +79,28 @@ class Transport(Protocol):
         """Those there are (`present`), how many came in all (`started`), `bytes_sent` and `bytes_received`."""
 
 
+class RoleHolder(Protocol):
+    """Group that has elastic roles, as the stage's own process sees it, or as a rank does."""
+
+    def role(self, name: str) -> ElasticRole: ...
+
+    def listen(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
 class Members:
     """`Transport` to the members of an elastic role of a group that is used for nothing else at that time.
 
     Args:
-        group: the group.
+        group: a `WorkerGroup`, or `ServedMembers` of a rank.
         role: name of the role.
         function: what they execute.
         prepare, example: each member first calls `prepare(worker, example)`, which may take longer than calls do.
     """
 
     def __init__(
-        self, group: WorkerGroup, role: str, function: ArrayFunction, prepare: Callable[..., Any], example: Any
+        self, group: RoleHolder, role: str, function: ArrayFunction, prepare: Callable[..., Any], example: Any
     ):  # fmt: skip
         self._group, self._role, self._function = group, group.role(role), function
         self._role.prepare(prepare, example)
@@ -142,7 +151,7 @@ Ended = Callable[[CallResult | None], None]
 """What is called with the result, or with None of a call that nobody did; on the thread of the calls."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
     facts: Mapping[str, Any]
     shared: Shared

@@ -23,6 +23,8 @@ HEADER_BYTES = 1 << 20
 PAYLOAD_BYTES = 64 << 20
 """Most bytes of a payload: one file of a checkpoint."""
 LINGER_MILLISECONDS = 2000
+SERVE = "serve"
+"""Kind of the messages in which a rank wants members, and in which a member is given the address of a rank."""
 _WAKE = "inproc://wake"
 
 

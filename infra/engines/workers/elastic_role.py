@@ -58,7 +58,7 @@ class Coordinator(Protocol):
 
 @dataclass
 class JoinedMember:
-    """A connected member and its task."""
+    """A connected member and its task; of a coordinator, the address of the rank that it serves, if it does."""
 
     role: str
     host: str
@@ -71,6 +71,7 @@ class JoinedMember:
     ready: bool = True
     task: ElasticTask | None = None
     versions: frozenset[int] = frozenset()
+    serves: str = ""
 
     def __str__(self) -> str:
         return f"a member of role {self.role} (host {self.host}, process {self.pid})"
@@ -185,6 +186,11 @@ class ElasticRole:
         number."""
         return sum(not member.leaving and member.ready for member in self._members.values())
 
+    @property
+    def staying(self) -> list[JoinedMember]:
+        """Members that are not leaving, in the order in which they joined."""
+        return [member for member in self._members.values() if not member.leaving]
+
     def scale(self, count: int) -> None:
         """Set the number of members; returns at once. Members that leave finish their item first.
 
@@ -196,6 +202,10 @@ class ElasticRole:
         if count != self.count:
             self.count = count
             self._coordinator.scale(self.name, count)
+
+    def replace(self, hanging: Sequence[tuple[str, int]]) -> None:
+        """Replace members that hang, given by host and process."""
+        self._coordinator.scale(self.name, self.count, hanging)
 
     def prepare(self, function: Callable[..., Any], item: Any) -> None:
         """Have each member that joins call `function(worker, item)` before it does tasks; see `submit`."""
@@ -323,7 +333,7 @@ class ElasticRole:
             if now - member.heard > self._silence_s:
                 self._coordinator.log(f"{member} hangs: no sign for {now - member.heard:.0f} s; replacing it")
                 self._lose(member)
-                self._coordinator.scale(self.name, self.count, [(member.host, member.pid)])
+                self.replace([(member.host, member.pid)])
             elif now - member.pinged >= PING_SECONDS:
                 member.pinged = now
                 if not self._coordinator.send(member.address, {"kind": "ping"}):

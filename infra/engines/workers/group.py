@@ -15,6 +15,7 @@ from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.scaling import SCALE
+from superworkflow.infra.engines.workers.assignment import Assignment
 from superworkflow.infra.engines.workers.channel import Message, Server
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole, JoinedMember
 from superworkflow.infra.engines.workers.errors import WorkersFailed
@@ -203,6 +204,7 @@ class WorkerGroup:
         self._roles = {
             role: ElasticRole(role, count, most, self, silence_s, start_s) for role, (count, most) in elastic.items()
         }
+        self._assignments = {name: Assignment(role, self.send) for name, role in self._roles.items()}
 
     def role(self, name: str) -> ElasticRole:
         """An elastic role, which does tasks.
@@ -310,6 +312,8 @@ class WorkerGroup:
         self._members.look(self._log_loss)
         for role in self._roles.values():
             role.look()
+        for assignment in self._assignments.values():
+            assignment.look()
 
     def _to_results(self) -> list[Any]:
         self._losses, self._replaced = 0, set()
@@ -398,6 +402,10 @@ class WorkerGroup:
                 if worker.hello.rank == 0:  # all have saved, and what the first rank logged about it was read before
                     self._checkpoint.save(now=True)
                     self._shutdown.end()
+            case "serve":
+                role = header.get("role")
+                if isinstance(role, str) and role in self._assignments:
+                    self._assignments[role].take(worker.hello.rank, message)
             case "progress":
                 self._update(header)
             case "report":
@@ -448,6 +456,8 @@ class WorkerGroup:
         assert self._round is not None
         self._retired.add(self._round.name)
         self._round, self._incomplete_since = None, time.monotonic()
+        for assignment in self._assignments.values():
+            assignment.clear()
         self._losses += 1
         if self._losses > LOSSES:
             raise WorkersFailed(f"workers were lost {self._losses} times in one call; see the log above")

@@ -99,6 +99,11 @@ class Worker(ElasticWorker):
         """Report an intermediate value by which a sweep may prune this run, as `Progress.report`."""
         self._link.send({"kind": "report", "step": step, "steps": steps, "value": value, "facts": facts})
 
+    @property
+    def link(self) -> Link:
+        """Connection to the coordinator."""
+        return self._link
+
     def introduction(self, round_name: str) -> dict[str, Any]:
         """Introduction of this worker to the coordinator."""
         return {
@@ -190,10 +195,13 @@ class Link:
     Args:
         address: `tcp://HOST:PORT` of the coordinator.
         keys: of the group.
-        sign: of life; by default one that says nothing else.
+        sign: of life, given that this member is leaving or not; by default one that says nothing else.
     """
 
-    def __init__(self, address: str, keys: Keys, sign: Callable[[], Mapping[str, Any]] = lambda: {"kind": "beat"}):
+    def __init__(
+        self, address: str, keys: Keys, sign: Callable[[bool], Mapping[str, Any]] = lambda leaving: {"kind": "beat"}
+    ):
+        self.address, self.keys = address, keys
         self._sign, self.leaving, self.stopping = sign, False, False
         self._context = zmq.Context()
         self.payload = b""
@@ -258,7 +266,7 @@ class Link:
             if outer in ready:
                 header, payload = received(outer)
                 match header["kind"]:
-                    case "call":
+                    case "call" | "serve":
                         self._incoming.put((header, payload))
                     case "end":
                         self._incoming.put(None)
@@ -269,7 +277,7 @@ class Link:
                     case _:
                         self._answers.put((header, payload))
             if time.monotonic() >= beat:
-                outer.send_multipart([encoded(self._sign()), b""])
+                outer.send_multipart([encoded(self._sign(self.leaving)), b""])
                 beat = time.monotonic() + BEAT_SECONDS
         inner.close()
         outer.close()

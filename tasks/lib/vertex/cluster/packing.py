@@ -99,7 +99,7 @@ def _mark(words, shadow, cells, low, high, marks, out, end):  # type: ignore[no-
         cell, changed, before = cells[i], np.uint8(0), marks[i - low]
         for word in range(words.shape[1]):
             changed |= np.uint8(words[cell, word] != shadow[cell, word])
-        count += changed
+        count += 1 if changed else 0
         same &= changed == before
         marks[i - low] = changed << 1 | before
     for i in range(high - low):  # the new ones are kept if there are any

@@ -151,7 +151,7 @@ def left(worker: Worker) -> tuple[str, bool]:
         if worker.rank:
             pipes.swap([(0, 0, 0, 0)] * 3)
     except RuntimeError as error:
-        dist.barrier()  # nobody's pipes end before all have seen the first worker's
+        dist.barrier()  # pipes of the others end after all have seen the first one's
         return str(error), peer_is_lost(error)
     dist.barrier()
     return "", False

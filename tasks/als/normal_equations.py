@@ -86,8 +86,12 @@ def decompose(gram: Any) -> None:
             column[a] = gram[a, k]
         for a in range(k + 1, size):
             scale = column[a]
-            for b in range(0 if size <= _FEW else k + 1, size if size <= _FEW else a + 1):
-                gram[a, b] -= scale * column[b]
+            if size <= _FEW:  # a loop of its own: its length is known to the compiler
+                for b in range(size):
+                    gram[a, b] -= scale * column[b]
+            else:
+                for b in range(k + 1, a + 1):
+                    gram[a, b] -= scale * column[b]
 
 
 def solve_lower(lower: Any, right: Any) -> None:

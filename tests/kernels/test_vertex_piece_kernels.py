@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from superworkflow.tasks.als.normal_equations import add_products, decompose, solve_lower, solve_upper
 from superworkflow.tasks.lib.vertex.blocks import signalled_blocks
+from superworkflow.tasks.lib.vertex.cluster.packing import pack, room_for, unpack
 from superworkflow.tasks.lib.vertex.cluster.piece_kernels import conflict_among
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scheduler import bucket
@@ -56,6 +57,23 @@ def test_conflict_among_blocks(seed: int) -> None:
         alike = (colours[:, None] == colours) & (own[:, None] != own) & (colours >= 0)
         assert (found >= 0) == bool(distance and (near & alike).any())
         assert found < 0 or alike[found].any()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_that_have_changed_arrive(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    places, width = int(rng.integers(1, 300)), int(rng.integers(1, 4))
+    before = rng.integers(0, 99, (places, width)).astype(np.uint32)
+    cells = rng.permutation(places).astype(np.int32)
+    low, high = sorted(rng.integers(0, places + 1, 2).tolist())
+    changed = cells[low:high][rng.random(high - low) < (0, 0.02, 0.4, 1)[seed % 4]]
+    after, found, shadow = before.copy(), before.copy(), before.copy()
+    after[changed] += 1
+    marks, out = np.zeros(places, np.uint8), np.zeros(room_for(after, high - low), np.uint8)
+    end, count = pack(after, before.copy(), cells, low, high, marks, out, 0, True)
+    assert count == len(changed)
+    assert unpack(found, shadow, cells, low, high, np.zeros(places, np.uint8), out[:end].copy(), 0) == end
+    assert found.tolist() == shadow.tolist() == after.tolist()
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 16, 20, 31, 32, 33, 50])

@@ -1,11 +1,12 @@
 """Shared memory for exchanges between workers of one machine, instead of TCP.
 
-A worker writes outgoing data into a buffer of its own and announces the offset of each other worker's share, which the
-others copy. Buffers have no name in any file system, so a killed worker leaves nothing behind.
+A worker writes outgoing data into a buffer of its own and announces the offset of each other worker's share by a pipe;
+the others copy theirs. Buffers have no name in any file system, so a killed worker leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import secrets
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.distributed.header_pipes import HeaderPipes
 
 _LEAST = 1 << 20
 _TOKEN_BYTES = 8
@@ -59,6 +62,7 @@ class SharedBuffers:
 
     def __init__(self, group: Any, pids: Sequence[int]):
         self._group, self._pids, self._rank = group, pids, dist.get_rank(group)
+        self._pipes = HeaderPipes(group, pids)
         self._own: list[_Buffer | None] = [None, None]
         self._all: list[list[NDArray[np.uint8]]] = [[], []]
         self._turn = 0
@@ -83,7 +87,7 @@ class SharedBuffers:
         Raises:
             RuntimeError: a worker sends less or more than expected.
         """
-        begins, places = np.cumsum([0, *leaving]).tolist(), np.cumsum([0, *coming]).tolist()
+        begins, places = (list(itertools.accumulate(sizes, initial=0)) for sizes in (leaving, coming))
         own = slice(begins[self._rank], begins[self._rank + 1])
         room = self.room(len(out))
         if len(out) and room.ctypes.data != out.ctypes.data:
@@ -111,7 +115,7 @@ class SharedBuffers:
             Views, valid until the next exchange but one.
         """
         lengths = [0 if rank == self._rank else len(each) for rank, each in enumerate(outgoing)]
-        begins = np.cumsum([0, *lengths]).tolist()
+        begins = list(itertools.accumulate(lengths, initial=0))
         room = self.room(begins[-1])
         for rank, (begin, length) in enumerate(zip(begins, lengths, strict=False)):
             room[begin : begin + length] = outgoing[rank][:length]
@@ -127,10 +131,8 @@ class SharedBuffers:
         """
         own = self._own[self._turn]
         assert own is not None
-        outgoing = torch.tensor([(own.number, len(own.bytes), *share) for share in leaving])
-        incoming = torch.empty_like(outgoing)
-        dist.all_to_all_single(incoming, outgoing, group=self._group)
-        headers = [_Header(*each) for each in incoming.tolist()]
+        outgoing = [(own.number, len(own.bytes), begin, length) for begin, length in leaving]
+        headers = [_Header(*each) for each in self._pipes.swap(outgoing)]
         self._open(headers, own.bytes)
         shares = []
         for rank, share in enumerate(headers):

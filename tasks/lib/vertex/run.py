@@ -376,7 +376,10 @@ class ChromaticEngine:
         # The first step is taken by one thread, which compiles. Colours of one block leave nothing to others.
         block = self._functions.steps.BLOCK if self._splash is None else 1
         threads = self._threads if int(np.diff(queue.starts).max(initial=0)) > block and self._compiled else 1
-        threads = 1 if self._verification is not None else threads
+        # Under vertex consistency all blocks have one colour, and those that an update signals may be of it: where
+        # their trees begin depends on the order.
+        ordered = self._splash is not None and self._program.consistency == "vertex"
+        threads = 1 if ordered or self._verification is not None else threads
         self._compiled = True
 
         def share(row: int) -> None:

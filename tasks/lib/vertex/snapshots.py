@@ -146,7 +146,7 @@ class Snapshots:
         return position, arrays
 
     def _name(self, position: RunPosition) -> str:
-        return f"{position.slot}-rank-{self._group.rank}" if self._group.size else position.slot
+        return f"{position.slot}-worker-{self._group.rank}" if self._group.size else position.slot
 
 
 def alone(kept: CheckpointStore, every_s: float, shutdown: Shutdown, log: Callable[[str], None],

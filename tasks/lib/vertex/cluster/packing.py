@@ -45,18 +45,40 @@ def pack(
     """
     end, count = _mark(words, shadow, cells, low, high, marks, out, end)
     if count and valued:
-        values = words.take(_chosen(cells, low, high, marks, count), axis=0).reshape(-1).view(np.uint8)
-        out[end : end + len(values)] = values
-        end += len(values)
+        values = np.empty((count, words.shape[1]), words.dtype)
+        gather(words, cells, low, high, marks, values)
+        out[end : end + values.nbytes] = values.reshape(-1).view(np.uint8)
+        end += values.nbytes
     return end, count
 
 
-def _chosen(
-    cells: NDArray[np.int32], low: int, high: int, marks: NDArray[np.uint8], count: int
-) -> NDArray[np.int32]:  # fmt: skip
-    """Places of the values in a range of a list that have changed."""
-    some = cells[low:high]
-    return some if count == len(some) else some[marks[: len(some)].view(bool)]
+@nb.njit(nogil=True, cache=True)
+def gather(words, cells, low, high, marks, values):  # type: ignore[no-untyped-def]
+    """Copy the marked values in a range of a list.
+
+    Args:
+        words, cells, low, high: see `_mark`.
+        marks: uint8 [list], of the range from 0 on.
+        values: [marked, words], becomes the result.
+    """
+    end = 0
+    for i in range(low, high):
+        if marks[i - low]:
+            for word in range(words.shape[1]):
+                values[end, word] = words[cells[i], word]
+            end += 1
+
+
+@nb.njit(nogil=True, cache=True)
+def scatter(words, shadow, cells, low, high, marks, values):  # type: ignore[no-untyped-def]
+    """Set the marked values in a range of a list; the arguments are as of `gather`, and the shadow gets them too."""
+    end = 0
+    for i in range(low, high):
+        if marks[i - low]:
+            for word in range(words.shape[1]):
+                words[cells[i], word] = values[end, word]
+                shadow[cells[i], word] = values[end, word]
+            end += 1
 
 
 @nb.njit(nogil=True, cache=True)
@@ -72,27 +94,28 @@ def _mark(words, shadow, cells, low, high, marks, out, end):  # type: ignore[no-
         out: uint8, the message.
         end: where this part begins.
     """
-    count, gaps, last, same = 0, 0, low - 1, True
+    count, same = 0, True
     for i in range(low, high):
-        cell, changed = cells[i], np.uint8(0)
+        cell, changed, before = cells[i], np.uint8(0), marks[i - low]
         for word in range(words.shape[1]):
-            if words[cell, word] != shadow[cell, word]:
-                changed = np.uint8(1)
-        if changed:
-            count += 1
+            changed |= np.uint8(words[cell, word] != shadow[cell, word])
+        count += 1 if changed else 0
+        same &= changed == before
+        marks[i - low] = changed << 1 | before
+    for i in range(high - low):  # the new ones are kept if there are any
+        marks[i] = marks[i] >> 1 if count else marks[i] & 1
+    if count == 0:
+        out[end] = NONE
+        return end + 1, 0
+    gaps, last = 0, -1
+    for i in range(high - low if count < high - low and not same else 0):
+        if marks[i]:
             gap = i - last - 1
             last = i
             gaps += 1
             while gap > 127:
                 gaps += 1
                 gap >>= 7
-        same = same and changed == (marks[i - low] & 1)
-        marks[i - low] = 2 * changed + (marks[i - low] & 1)
-    for i in range(high - low):  # the new ones are kept if there are any
-        marks[i] = marks[i] >> 1 if count else marks[i] & 1
-    if count == 0:
-        out[end] = NONE
-        return end + 1, 0
     mode = BITS if (high - low + 7) // 8 <= gaps + _GAPS_HEAD - 1 else GAPS
     mode = ALL if count == high - low else SAME if same else mode
     out[end] = mode
@@ -205,10 +228,7 @@ def unpack(
     if place + values.nbytes > len(message):
         raise IndexError("the message of a worker is too short")
     values.reshape(-1).view(np.uint8)[:] = message[place : place + values.nbytes]
-    chosen = _chosen(cells, low, high, marks, count)
-    words[chosen] = values
-    if shadow is not words:
-        shadow[chosen] = values
+    scatter(words, shadow, cells, low, high, marks, values)
     return place + values.nbytes
 
 

@@ -2,7 +2,8 @@
 
 Places begin with the worker's own vertices: by colour, of each colour first those that other workers have ghosts of
 (the border), then by degree; blocks stay together. Ghosts follow from a multiple of 64 on, so that no 64 places of
-signals have vertices of both kinds; the places between have no edges.
+signals have vertices of both kinds; the places between have no edges. Ghosts are ordered by owner, then by colour and
+degree: values of a colour arrive at places that follow each other, and those of high degree share cache lines.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Piece:
 
     Attributes:
         vertices: int32 [own], numbers of its vertices, ascending.
-        ghosts: int32 [ghosts], ascending.
+        ghosts: int32 [ghosts], by owner, colour, degree from the largest down, and number.
         base: place of the first ghost.
         numbers: int32 [places], number of the vertex at each place; -1 between.
         local: int32 [vertices of the graph], place of each own vertex and ghost.
@@ -137,7 +138,7 @@ class Piece:
         self.masks, met = np.zeros((own, words), np.uint64), np.zeros(total, np.bool_)
         for each in self.rows:
             mark_workers(each.indptr, each.indices, owners, rank, self.masks, met)
-        self.ghosts = np.flatnonzero(met).astype(np.int32)
+        self.ghosts = self.as_owners_have(np.flatnonzero(met).astype(np.int32))
         colours = len(graph.bounds) - 1
         border, self.blocks = self.masks.any(axis=1), None
         if graph.blocks is not None:  # a block is on the border as a whole
@@ -161,6 +162,12 @@ class Piece:
         self.local = np.full(total, -1, np.int32)
         there = self.numbers >= 0
         self.local[self.numbers[there]] = np.flatnonzero(there).astype(np.int32)
+
+    def as_owners_have(self, vertices: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Ascending vertices in the order of `ghosts`, in which their owners have the border of each colour."""
+        degrees = np.sum([each[vertices] for each in self.division.degrees], axis=0)
+        owners, colours = self.division.owners[vertices], self.division.colours[vertices]
+        return vertices[np.lexsort((-degrees, colours, owners))]
 
     def _cut(self) -> list[Rows]:
         graph, own = self.graph, self.vertices

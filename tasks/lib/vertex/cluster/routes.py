@@ -43,17 +43,17 @@ class GhostRoute(NamedTuple):
 
 
 def vertex_routes(piece: Piece, workers: int) -> list[GhostRoute]:
-    """Border vertices and ghosts, by the other worker; empty for this one."""
+    """Border vertices and ghosts, by the other worker; empty for this one. Lists are ordered as `Piece.ghosts`."""
     colours, count = piece.division.colours, len(piece.bounds) - 1
 
     def listed(vertices: NDArray[np.int32]) -> CellsByColour:
-        order = np.argsort(colours[vertices], kind="stable")
-        return CellsByColour.of(piece.local[vertices[order]], colours[vertices[order]], count)
+        return CellsByColour.of(piece.local[vertices], colours[vertices], count)
 
     owners, made = piece.division.owners[piece.ghosts], []
     for rank in range(workers):
         to = piece.masks[:, rank >> 6] >> np.uint64(rank & 63) & np.uint64(1)
-        made.append(GhostRoute(listed(piece.vertices[to > 0]), listed(piece.ghosts[owners == rank])))
+        leaving = piece.as_owners_have(piece.vertices[to > 0])
+        made.append(GhostRoute(listed(leaving), listed(piece.ghosts[owners == rank])))
     return made
 
 

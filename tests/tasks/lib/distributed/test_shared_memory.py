@@ -18,11 +18,13 @@ import torch.distributed as dist
 
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.rank import peer_is_lost
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed import shared_memory
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.header_pipes import HeaderPipes
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers as shared_by
 from superworkflow.tasks.train import on_workers
 from superworkflow.tasks.train.on_workers import train
@@ -136,6 +138,28 @@ def ended(worker: Worker) -> bool:
 
 def test_a_worker_may_end_before_others_have_read(group):
     assert group.run(ended) == [True] * 3
+
+
+def left(worker: Worker) -> tuple[str, bool]:
+    """The first worker ends, as far as others see; its pipes end with it."""
+    pipes = HeaderPipes(dist.group.WORLD, shared_by(dist.group.WORLD)._pids)
+    if worker.rank == 0:
+        del pipes
+        gc.collect()
+    dist.barrier()
+    try:
+        if worker.rank:
+            pipes.swap([(0, 0, 0, 0)] * 3)
+    except RuntimeError as error:
+        dist.barrier()  # pipes of the others end after all have seen the first one's
+        return str(error), peer_is_lost(error)
+    dist.barrier()
+    return "", False
+
+
+def test_a_worker_that_has_ended_is_noticed(group):
+    lost = ("pipe closed by peer: rank 0 has ended", True)
+    assert [tuple(each) for each in group.run(left)] == [("", False), lost, lost]
 
 
 def unlike(worker: Worker) -> str:

@@ -27,7 +27,7 @@ from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from superworkflow.tasks.lib.vertex.transpose import transposed
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.lib.vertex.graphs import NONE, coloured, graph_of
-from tests.tasks.lib.vertex.test_engine import PROGRAMS, Plain, start
+from tests.tasks.lib.vertex.test_engine import PROGRAMS, Plain, _large_graph, start
 from tests.tasks.test_lattice import grid
 
 EDGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80)
@@ -115,6 +115,17 @@ def test_equals_a_plain_loop(
     expected = plainly(PROGRAMS[consistency], graph, params)
     assert ChromaticEngine(program, params, graph).run().fields["value"].tolist() == expected
     assert ChromaticEngine(program, params, graph, threads=3).run().fields["value"].tolist() == expected
+
+
+@pytest.mark.parametrize("scheduler", ["sweep", "fifo", "priority"])
+def test_threads_change_no_bit_where_blocks_of_one_colour_signal_each_other(scheduler: Any) -> None:
+    """Under vertex consistency blocks of one colour are neighbours: trees begin where earlier ones have signalled."""
+    graph = in_blocks(_large_graph(0), 4, 0)
+    program = VertexProgram("vertex", {"value": "int64"}, PROGRAMS["vertex"], start, consistency="vertex")
+    params = ProgramParams(scheduler=scheduler, max_steps=5)
+    expected, found = (ChromaticEngine(program, params, graph, threads=count).run() for count in (1, 3))
+    assert found.trace == expected.trace
+    assert found.fields["value"].tolist() == expected.fields["value"].tolist()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
@@ -40,7 +41,9 @@ _NUMBER_METHODS = {
 _LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 
 
-def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], figure: str) -> list[InputWarning]:
+def class_warnings(
+    own: Figures, simple: Figures, counts: Mapping[str, int], figure: str, trained_by: str
+) -> list[InputWarning]:  # fmt: skip
     """Warnings by a figure on the test nodes, or on those to validate on if none are tested.
 
     A difference within one standard error of the figure is none; only the majority class is no match in any case.
@@ -50,6 +53,7 @@ def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], fig
         simple: figures of simpler methods, `<method>_<figure>@<split>`.
         counts: judged nodes by split.
         figure: `accuracy` or `micro_f1`.
+        trained_by: stage whose parameters the warnings name.
     """
     split = "test" if "test" in counts else "validation"
     name = f"{figure}@{split}"
@@ -59,18 +63,22 @@ def class_warnings(own: Figures, simple: Figures, counts: Mapping[str, int], fig
     for method, (what, settle) in _CLASS_METHODS.items():
         other = simple.get(f"{method}_{name}")
         if other is not None and (value <= other if method == "majority" else value + error < other):
-            found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", settle))
+            found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", _by(trained_by, settle)))
     return found
 
 
-def number_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
-    """Warnings by the RMSE of the test nodes, or of those to validate on; others than of the mean from 2% on."""
+def number_warnings(own: Figures, simple: Figures, trained_by: str) -> list[InputWarning]:
+    """Warnings by the RMSE of the test nodes, or of those to validate on; others than of the mean from 2% on.
+
+    Args:
+        own, simple, trained_by: see `class_warnings`.
+    """
     name = "rmse@test" if "rmse@test" in own else "rmse@validation"
     found = []
     for method, (what, settle) in _NUMBER_METHODS.items():
         other = simple.get(f"{method}_{name}")
         if other is not None and own[name] >= other * (1.0 if method == "mean" else 1.02):
-            found.append(InputWarning(what, name, f"{own[name]:.4g}, {_text(method, other)}", settle))
+            found.append(InputWarning(what, name, f"{own[name]:.4g}, {_text(method, other)}", _by(trained_by, settle)))
     return found
 
 
@@ -99,6 +107,10 @@ def triple_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
     what = "triples are ranked better by how often their relation has each head and tail"
     value = f"{own[name]:.4f}, {_text('relation_frequency', other)}"
     return [InputWarning(what, name, value, "Set train.epochs or train.negatives higher, or train.learning_rate lower")]
+
+
+def _by(stage: str, settle: str) -> str:
+    return re.sub(r"\btrain(?=\.|'s)", stage, settle)
 
 
 def _text(method: str, value: float) -> str:

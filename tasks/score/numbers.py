@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import number_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
@@ -53,9 +54,15 @@ def judge_numbers(job: StageRun[StageParams], table: pa.Table) -> Output:
     with job.output.file("errors.parquet") as path:
         pq.write_table(pa.concat_tables(worst), path, compression="zstd")
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
-    warnings = number_warnings(metrics, simple)
+    warnings = number_warnings(metrics, simple, trained_by(job.inputs["predictions"]))
     log_warnings(job.progress, warnings)
     return Output(rows=rows, metrics=metrics, stats=warning_stats(warnings))
+
+
+def trained_by(predictions: Dataset) -> str:
+    """Stage that trained the network of predictions."""
+    network = predictions.manifest.inputs.get("network")
+    return network.stage if network is not None and network.stage else "train"
 
 
 def nothing_to_judge(where: str) -> UserError:

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibr
 from superworkflow.tasks.lib.metrics.f1 import class_scores
 from superworkflow.tasks.score import MOST_RANKED
 from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, several_scores
-from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, keys_of, nothing_to_judge
+from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, keys_of, nothing_to_judge, trained_by
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -74,7 +74,7 @@ def run(job: StageRun[StageParams]) -> Output:
             with job.output.file(f"{name}.parquet") as path:
                 pq.write_table(pa.concat_tables(parts), path, compression="zstd")
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
-    warnings = class_warnings(metrics, simple, counts, "micro_f1" if several else "accuracy")
+    warnings = class_warnings(metrics, simple, counts, "micro_f1" if several else "accuracy", trained_by(predictions))
     log_warnings(job.progress, warnings)
     return Output(rows=sum(counts.values()), metrics=metrics, stats=warning_stats(warnings))
 

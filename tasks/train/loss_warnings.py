@@ -19,19 +19,22 @@ def guessing_loss(head: Head) -> float:
     return math.log(2) if head.task == LINKS or head.several else math.log(len(head.classes))
 
 
-def loss_warnings(head: Head, rows: Sequence[Mapping[str, float]], steps: int) -> list[InputWarning]:
+def loss_warnings(
+    head: Head, rows: Sequence[Mapping[str, float]], steps: int, stage: str = "train"
+) -> list[InputWarning]:  # fmt: skip
     """A warning if the loss is above that of guessing, in the first epoch that ends after 20 steps, or in the last.
 
     Args:
         head: the network's.
         rows: epochs so far, with `epoch` and `loss`.
         steps: of an epoch.
+        stage: stage whose parameter the warning names.
     """
     early = -(-EARLY_STEPS // steps)
     guess = guessing_loss(head)
     for row in (rows[early - 1], rows[-1]) if len(rows) >= early else ():
         if row["loss"] > guess:
             value = f"{row['loss']:.4g} in epoch {row['epoch']:.0f}, guessing {guess:.4g}"
-            settle = "Set train.learning_rate lower, and look at the features' scale"
+            settle = f"Set {stage}.learning_rate lower, and look at the features' scale"
             return [InputWarning("the loss of training is above that of guessing", "loss", value, settle)]
     return []

@@ -245,7 +245,7 @@ def write_results(
     output: FileWriter, trainer: WholeTrainer, timeline: Sequence[TimelineRow], progress: Progress
 ) -> dict[str, Stat]:  # fmt: skip
     """Write the trained network and the course of training; stats of both."""
-    warnings = loss_warnings(trainer.network.shape.head, trainer.position.epochs, 1)
+    warnings = loss_warnings(trainer.network.shape.head, trainer.position.epochs, 1, "train_full")
     log_warnings(progress, warnings)
     network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.network.arrays()
     with output.file(WEIGHTS_FILE) as path:

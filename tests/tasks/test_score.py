@@ -20,6 +20,8 @@ from sklearn.metrics import (
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import baselines, infer, score, train
+from superworkflow.tasks.lib.baseline_warnings import class_warnings
+from superworkflow.tasks.score.numbers import trained_by
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
@@ -95,6 +97,14 @@ def test_a_simpler_method_that_is_better_is_a_warning(predicted: tuple[Dataset, 
     warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
     assert any("labels spread over the edges classify better than the network" in each for each in warnings)
     assert all(f"warning: {each}" in log.getvalue() for each in warnings)
+
+
+def test_warnings_name_parameters_of_the_stage_that_trained(predicted: tuple[Dataset, Dataset]) -> None:
+    own, simple = {"accuracy@test": 0.5}, {"label_propagation_accuracy@test": 0.9, "majority_accuracy@test": 0.6}
+    texts = [str(each) for each in class_warnings(own, simple, {"test": 1000}, "accuracy", "train_full")]
+    assert "look at train_full's losses: set train_full.learning_rate lower" in texts[0].lower()
+    assert "Set train_full.epochs higher, or train_full.dropout lower" in texts[1]
+    assert trained_by(predicted[1]) == "train"
 
 
 def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:

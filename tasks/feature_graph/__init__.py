@@ -32,7 +32,7 @@ _START_S = 1.2
 _VALUE_BYTES = 10
 """Of a feature and its value in the file."""
 MOST_CLASSES = 1000
-VALUES = 3
+VALUES = 4
 """Values of a sample, on average, for each constant feature."""
 
 

@@ -80,13 +80,13 @@ def test_lasso(density: float, intercept: bool, tmp_path: Path) -> None:
 
 
 def test_constant_features_between_the_others(tmp_path: Path) -> None:
-    """One for three values of a sample, each after an equal share of the values; they save most steps."""
+    """One for four values of a sample, each after an equal share of the values; they save most steps."""
     matrix, labels = word_samples(400, 300, 60)
     samples = written(matrix, labels, tmp_path / "s.svm")
     graph, values = solved(LASSO, samples, tmp_path, {}, strength=0.02)
     indptr, side = graph.array("indptr.npy"), graph.array("side.npy")
     features, constants = np.flatnonzero(side == 1), np.flatnonzero(side == 2)
-    shares = matrix.nnz // (3 * 400)
+    shares = matrix.nnz // (4 * 400)
     assert len(constants) == shares > 10
     colour = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colours").array("colour.npy")
     turns = colour[constants]

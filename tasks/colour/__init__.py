@@ -4,7 +4,8 @@ Two vertices of one colour are further apart than `distance`, in whichever direc
 order of their numbers and so from the highest degree, the smallest colour that is free (greedy colouring, largest
 first: Welsh and Powell, 1967). At distance 1 the two node sets of a bipartite graph have a colour each, sources the
 first. Where a program updates one of two node sets alone (`updated_side` in the graph's stats), its vertices have
-colours such that two of one colour share no neighbour, and the other set has the last colour. With `block`, vertices of
+colours such that two of one colour share no neighbour, and the other set has the last colour; constant features have
+their turns after equal shares of the edges. With `block`, vertices of
 one colour may be neighbours within one block, see `tasks.lib.vertex.blocks`.
 
 Files: `colour.npy` int32 [vertices]; `order.npy` int32 [vertices], the vertices by colour, ascending in each;

@@ -8,7 +8,8 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.colour import WORDS, ColourParams
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.vertex.blocks import coloured_blocks
-from superworkflow.tasks.lib.vertex.colours import apart, by_colour, greedy
+from superworkflow.tasks.lib.vertex.colours import apart, by_colour, greedy, spread
+from superworkflow.tasks.lib.vertex.program import CONSTANT
 from superworkflow.tasks.lib.vertex.stage import sides
 from superworkflow.tasks.lib.vertex.transpose import in_edges
 
@@ -29,7 +30,10 @@ def run(job: StageRun[ColourParams]) -> Output:
         bounds = np.concatenate([[0], np.cumsum(np.bincount(colours, minlength=count))]).astype(np.int64)
         job.output.array("blocks.npy", blocks)
     elif distance == 2 and (updated := graph.stats.get("updated_side")) is not None:
-        count = apart(indptr, indices, (sides(graph, "colour") > 0) == (updated == 1), WORDS, colours)
+        side = sides(graph, "colour")
+        count = apart(indptr, indices, (side > 0) == (updated == 1), WORDS, colours)
+        if updated == 1:
+            spread(colours, count, np.diff(indptr), side == CONSTANT)
     elif distance == 1 and graph.stats.get("bipartite"):
         colours, count = np.minimum(sides(graph, "colour"), 1), 2
     elif distance and vertices:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.feature_graph import MOST_CLASSES, SamplesParams
+from superworkflow.tasks.feature_graph import MOST_CLASSES, VALUES, SamplesParams
 from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
-from superworkflow.tasks.lib.vertex.program import CLASSES, SIDE
+from superworkflow.tasks.lib.vertex.program import CLASSES, CONSTANT, SIDE
 
 
 def run(job: StageRun[SamplesParams]) -> Output:
@@ -24,7 +24,10 @@ def run(job: StageRun[SamplesParams]) -> Output:
     samples = read_samples(source.local(job.scratch), source.uri)
     if not samples.matrix.nnz:
         raise UserError("no sample has a feature", where=source.uri, remedy="Give lines such as: 1 3:0.5 7:2")
-    columns, matrix = _by_frequency(samples, job.params.intercept)
+    constants = int(job.params.intercept)
+    if not of_classes:
+        constants *= max(1, samples.matrix.nnz // (VALUES * len(samples.labels)))
+    columns, matrix = _by_frequency(samples, constants)
     count, features = matrix.shape
     if count + features >= 1 << 31:
         raise UserError("samples and features are fewer than 2³¹", where=source.uri, value=count + features,
@@ -34,7 +37,7 @@ def run(job: StageRun[SamplesParams]) -> Output:
     updated, resting = (matrix, 1) if of_classes else (transposed, 0)
     value_lengths = [np.zeros_like(each) if side == resting else each for side, each in enumerate(lengths)]
     side = np.repeat(np.array([0, 1], np.int32), [count, features])
-    side[count + len(columns) :] = 2
+    side[count + len(columns) :] = CONSTANT
     job.output.array("indptr.npy", _starts(np.concatenate(lengths)))
     job.output.array("indices.npy", np.concatenate([matrix.indices + count, transposed.indices]).astype(np.int32))
     job.output.array("value.npy", updated.data)
@@ -60,8 +63,8 @@ def run(job: StageRun[SamplesParams]) -> Output:
     return Output(rows=count, stats=stats)
 
 
-def _by_frequency(samples: Samples, intercept: bool) -> tuple[NDArray[np.int64], sp.csr_array]:
-    """Columns that occur, the most frequent first, and the samples' values in this order, then the constant 1."""
+def _by_frequency(samples: Samples, constants: int) -> tuple[NDArray[np.int64], sp.csr_array]:
+    """Columns that occur, the most frequent first, and the samples' values in this order, then constants of 1."""
     occurrences = np.bincount(samples.matrix.indices, minlength=samples.matrix.shape[1])
     columns = np.argsort(-occurrences, kind="stable")[: np.count_nonzero(occurrences)]
     order = np.empty(len(occurrences), np.int64)
@@ -70,8 +73,8 @@ def _by_frequency(samples: Samples, intercept: bool) -> tuple[NDArray[np.int64],
         (samples.matrix.data, order[samples.matrix.indices], samples.matrix.indptr),
         (len(samples.labels), len(columns)),
     )
-    if intercept:
-        matrix = sp.csr_array(sp.hstack([matrix, np.ones((len(samples.labels), 1))], format="csr"))
+    if constants:
+        matrix = sp.csr_array(sp.hstack([matrix, np.ones((len(samples.labels), constants))], format="csr"))
     matrix.sort_indices()
     return columns, matrix
 

@@ -29,8 +29,9 @@ def run(job: StageRun[LassoParams]) -> Output:
     deviation = float(np.sum((labels - centre) ** 2))
     if deviation <= 1e-24 * samples * centre**2:
         raise UserError("the labels do not differ", where=graph.uri, value=centre, remedy="Give others")
-    features = len(rows.indptr) - 1 - intercept
-    largest = float(np.abs(rows[:features] @ (labels - centre)).max()) / samples
+    features = int(graph.stats["features"] or 0)
+    rows = rows[:features]
+    largest = float(np.abs(rows @ (labels - centre)).max()) / samples
     alpha = job.params.alpha or max(job.params.strength * largest, np.finfo(float).tiny)
     job.progress.log(f"alpha {alpha:.6g}; from {largest:.6g} on all coefficients are 0")
     params = PreparedParams(**{
@@ -40,10 +41,13 @@ def run(job: StageRun[LassoParams]) -> Output:
     stats: dict[str, float] = {}
 
     def finish(fields: Mapping[str, Any], _: Any) -> Mapping[str, Any]:
-        coefficient = np.array(fields["coefficient"])
+        coefficient, of_features = np.array(fields["coefficient"]), slice(samples, samples + features)
+        weights, constants = coefficient[of_features], coefficient[samples + features :]
         if intercept:
-            coefficient[-1] -= coefficient[samples:-1] @ fields["shift"][samples:-1]
-        stats.update(judged(rows, labels, coefficient[samples:], params))
+            total = centre + float(constants.sum()) - float(weights @ fields["shift"][of_features])
+            constants[:] = 0.0
+            constants[-1] = total
+        stats.update(judged(rows, labels, weights, float(constants.sum()), params))
         return {"coefficient": coefficient}
 
     output = replace(PROGRAM, finish=finish)(replace(job, params=params))
@@ -53,24 +57,28 @@ def run(job: StageRun[LassoParams]) -> Output:
 
 
 def judged(
-    rows: sp.csr_array, labels: NDArray[np.float64], coefficient: NDArray[np.float64], params: PreparedParams
+    rows: sp.csr_array,
+    labels: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    intercept: float,
+    params: PreparedParams,
 ) -> dict[str, float]:
     """Objective, duality gap and what else is said of coefficients.
 
     Args:
-        rows: [features, samples], the constant one last if there is an intercept.
+        rows: [features, samples].
         labels: [samples].
-        coefficient: [features].
+        weights: [features], coefficients.
+        intercept: 0 if there is none.
         params: of the run.
     """
-    residual = labels - rows.T @ coefficient
-    weights = coefficient[:-1] if params.intercept else coefficient
+    residual = labels - rows.T @ weights - intercept
     primal = 0.5 * residual @ residual + params.penalty * np.abs(weights).sum()
     dual = residual - residual.mean() if params.intercept else residual
-    dual = dual * min(1.0, params.penalty / max(float(np.abs(rows[: len(weights)] @ dual).max()), 1e-300))
+    dual = dual * min(1.0, params.penalty / max(float(np.abs(rows @ dual).max()), 1e-300))
     gap = max(0.0, float(primal - dual @ labels + 0.5 * dual @ dual))
     return {
-        "alpha": params.penalty / params.samples, "intercept": float(coefficient[-1]) if params.intercept else 0.0,
+        "alpha": params.penalty / params.samples, "intercept": intercept,
         "objective": float(primal) / params.samples, "gap": gap / params.samples,
         "relative_gap": gap / params.deviation, "nonzero": int(np.count_nonzero(weights)),
     }  # fmt: skip

@@ -23,6 +23,7 @@ from superworkflow.tasks.lasso import STAGE as LASSO
 from superworkflow.tasks.publish_coefficients import STAGE as PUBLISH
 from superworkflow.tasks.score_samples import STAGE as SCORE
 from superworkflow.tasks.svm import STAGE as SVM
+from tests.benchmarks.peers.word_samples import word_samples
 from tests.tasks.index_helpers import run_stage
 
 
@@ -76,6 +77,36 @@ def test_lasso(density: float, intercept: bool, tmp_path: Path) -> None:
     assert values.stats["objective"] == pytest.approx(
         np.mean((labels - matrix @ found[0] - facts["intercept"]) ** 2) / 2 + facts["alpha"] * np.abs(found).sum()
     )
+
+
+def test_constant_features_between_the_others(tmp_path: Path) -> None:
+    """One for four values of a sample, each after an equal share of the values; they save most steps."""
+    matrix, labels = word_samples(400, 300, 60)
+    samples = written(matrix, labels, tmp_path / "s.svm")
+    graph, values = solved(LASSO, samples, tmp_path, {}, strength=0.02)
+    indptr, side = graph.array("indptr.npy"), graph.array("side.npy")
+    features, constants = np.flatnonzero(side == 1), np.flatnonzero(side == 2)
+    shares = matrix.nnz // (4 * 400)
+    assert len(constants) == shares > 10
+    colour = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colours").array("colour.npy")
+    turns = colour[constants]
+    assert (np.diff(turns) > 0).all()
+    assert turns[-1] > colour[features].max()
+    degree = np.diff(indptr)
+    before = [int(degree[features][colour[features] < turn].sum()) for turn in turns]
+    largest = np.bincount(colour[features], weights=degree[features]).max()
+    for number, found in enumerate(before, 1):
+        assert 0 <= found - matrix.nnz * number / shares < largest + 1
+    assert len(set(turns) | set(colour[features])) == colour[0] == colour.max()
+    assert values.stats["steps"] < 100
+    found, facts = published(graph, values, tmp_path, 300)
+    assert facts["nonzero"] == np.count_nonzero(found) > 100
+    oracle = Lasso(alpha=facts["alpha"], tol=1e-6, max_iter=100_000).fit(matrix, labels)
+    assert facts["objective"] - _objective(matrix, labels, oracle) < 1e-6 * labels.var()
+
+
+def _objective(matrix: Any, labels: np.ndarray, model: Lasso) -> float:
+    return float(np.mean((labels - model.predict(matrix)) ** 2) / 2 + model.alpha * np.abs(model.coef_).sum())
 
 
 def test_compressed_sensing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numba as nb
 import numpy as np
+from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -96,6 +97,28 @@ def apart(indptr: Any, indices: Any, updated: Any, words: int, colours: Any) -> 
         if not updated[vertex]:
             colours[vertex] = most
     return most + 1
+
+
+def spread(colours: NDArray[np.int32], count: int, arcs: NDArray[np.int64], constant: NDArray[np.bool_]) -> None:
+    """Number colours anew so that those of constant vertices follow equal shares of the other updated vertices' arcs.
+
+    The other colours keep their order, and the last one, of vertices that are not updated, stays the last.
+
+    Args:
+        colours: int32 [vertices], of `apart`; changed in place.
+        count: of colours.
+        arcs: int64 [vertices].
+        constant: bool [vertices], vertices that have a colour of their own each, and have edges to all that rest.
+    """
+    own = np.unique(colours[constant])
+    others = np.setdiff1d(np.arange(count - 1), own)
+    load = np.bincount(colours, weights=arcs, minlength=count).astype(np.int64)[others]
+    before, total = np.cumsum(load) - load, int(load.sum())
+    shares = total * np.arange(1, len(own) + 1) // max(1, len(own))
+    order = np.concatenate([own, others])[np.argsort(np.concatenate([shares, before]), kind="stable")]
+    number = np.full(count, count - 1, np.int32)
+    number[order] = np.arange(count - 1)
+    colours[:] = number[colours]
 
 
 @nb.njit(nogil=True, cache=True)

@@ -33,6 +33,7 @@ def prepare() -> dict[str, Any]:
         colours = run_stage(COLOUR, {}, {"graph": graph.uri}, folder / "colours", 1)
         centre = float(labels.mean())
         alpha = float(np.abs(matrix.T @ (labels - centre)).max()) / len(labels) * float(sys.argv[3])
+        given["features"] = slice(len(labels), len(labels) + int(graph.stats["features"] or 0))
         given["graph"] = coloured_graph(graph, colours, PROGRAM)
         given["params"] = PreparedParams(
             alpha=alpha, samples=len(labels), intercept=True, centre=centre, penalty=alpha * len(labels),
@@ -45,7 +46,7 @@ def prepare() -> dict[str, Any]:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     with Clock() as clock:
         outcome = ChromaticEngine(PROGRAM, given["params"], given["graph"]).run()
-    return {**clock.seconds(), "answer": int(np.count_nonzero(outcome.fields["coefficient"])) - 1}
+    return {**clock.seconds(), "answer": int(np.count_nonzero(outcome.fields["coefficient"][given["features"]]))}
 
 
 serve(answer, prepare)

@@ -52,9 +52,9 @@ _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
 CLASSES = "classes.json"
 """File of a program's dataset with the names of classes."""
 SIDE = "side"
+"""Field of a graph of two node sets."""
 CONSTANT = 2
 """Side of a constant feature."""
-"""Field of a graph of two node sets."""
 LEVEL = "level"
 """Field of a lattice: the value that a vertex has observed, from 0 for the least to 1 for the largest."""
 DISTANCES: Mapping[str, int] = {"vertex": 0, "edge": 1, "full": 2}

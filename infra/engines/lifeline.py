@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Callable
 
+STAGE_GONE = 76
+"""Exit status of a member whose connection to the stage's process was closed: it need not be replaced if the stage has
+ended, of which the cluster may learn a few seconds later."""
 CALL_SECONDS = 0.5
 """Pause before a stage that does not listen yet is called again."""
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG

@@ -41,18 +41,20 @@ from superworkflow.tasks.train.stragglers import StragglerStats
 
 
 class GroupProgress(Progress):
-    """Progress of a group, which the first rank alone sends to the coordinator."""
+    """Progress of a group, which one rank alone sends to the coordinator."""
 
-    def __init__(self, worker: Worker):
+    def __init__(self, worker: Worker, first: int = 0):
         super().__init__("train")
-        self._worker = worker
+        self._worker, self._reports = worker, worker.rank == first
 
     def emit(self, event: str, **fields: Any) -> None:
-        if self._worker.rank == 0 and event == "progress":
+        if not self._reports:
+            return
+        if event == "progress":
             self._worker.update(fields["done"], fields["total"], fields["unit"], **fields["facts"])
-        elif self._worker.rank == 0 and event == "report":
+        elif event == "report":
             self._worker.report(fields["step"], fields["steps"], fields["value"], **fields["facts"])
-        elif self._worker.rank == 0 and event == "log":
+        elif event == "log":
             self._worker.log(fields["message"])
 
 

@@ -7,6 +7,7 @@ With `staleness=sync` the weights are the bits of one process, for any number of
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import tempfile
 import time
@@ -81,7 +82,8 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     with worker_group(job) as group:
         params = job.params.model_dump(mode="json")
         results = group.run_saving(train, params, inputs, job.output.location.uri, pool)
-    job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
+    first = results[parameters if fixed[0] == PARAMETER else 0]
+    job.output.adopt(FileEntry.model_validate(entry) for entry in first["files"])
     for each in results:
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         job.progress.log(
@@ -93,16 +95,17 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     facts = server_stats([each["sent"] for each in results], messages, ghosts, parameters) | seconds
     if parameters:
         facts["parameter.servers"] = parameters
-    return Output(rows=results[0]["rows"], stats=results[0]["stats"] | facts)
+    return Output(rows=first["rows"], stats=first["stats"] | facts)
 
 
 def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
     workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
     elastic = [role for role in workers if role not in fixed]
-    if fixed[0] not in (GRAPH, WORKER) or fixed[1:] not in ([], [PARAMETER]) or elastic not in ([], [TENSOR]):
+    servers = [role for role in fixed if role != PARAMETER]
+    if servers not in ([GRAPH], [WORKER]) or elastic not in ([], [TENSOR]):
         raise UserError(f"full-graph training has workers of the roles {GRAPH}, {PARAMETER} and {TENSOR}",
                         where="resources.workers", value=", ".join(workers),
-                        remedy=f"Name {GRAPH} with a count, {PARAMETER} after it if at all, {TENSOR} with most",
+                        remedy=f"Name {GRAPH} with a count, and {PARAMETER}, if at all; {TENSOR} with most",
                         )  # fmt: skip
     if endpoints:
         raise UserError("several graph servers send no calls to functions", where="resources.endpoints",
@@ -111,7 +114,7 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
     if job.params.clock != REAL:
         raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
                         value=job.params.clock,
-                        remedy=f"Set train_full.virtual_servers, and leave out the role {fixed[0]}")  # fmt: skip
+                        remedy=f"Set train_full.virtual_servers, and leave out the role {servers[0]}")  # fmt: skip
 
 
 def train(
@@ -126,34 +129,36 @@ def train(
         output: URI of the dataset to write.
         pool: tensor workers that there may be of all servers, and bytes of memory of each; nothing without any.
     """
-    began, options, progress = time.process_time(), TrainFullParams.model_validate(given), GroupProgress(worker)
+    began, options, first = time.process_time(), TrainFullParams.model_validate(given), _first(worker)
+    progress = GroupProgress(worker, first)
     graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
     assert graph is not None
     if worker.role == PARAMETER:
         return _update(worker, training.learned_of(graph, labels, options), options, bool(pool), began)
-    servers = worker.role_size
-    work = training.work_of(graph, labels, options, servers, worker.rank)
+    servers, rank = worker.role_size, worker.role_rank
+    work = training.work_of(graph, labels, options, servers, rank)
     training.log_facts(progress, work)
     whole, threads = work.whole, worker.threads
     with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network = Network(work.shape, work.params.seed)
-        group = RankGroup(network, work.params, worker, Path(folder), not worker.rank and servers == worker.size)
+        group = RankGroup(network, work.params, worker, Path(folder), not rank and servers == worker.size)
         trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
         executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
-        server = GraphServer(worker.rank, servers, executed, trainer, group, Mailbox, worker.size - servers)
+        opened = functools.partial(Mailbox, first=first)
+        server = GraphServer(rank, servers, executed, trainer, group, opened, worker.size - servers)
         setup_s = time.process_time() - began
         with contextlib.ExitStack() as stack:
             tensors = stack.enter_context(_pool(worker, executed, trainer, pool)) if pool else None
             stack.enter_context(server.mailbox.running((StateSaved,)))
             timeline = training.train(trainer, executed, options, threads, tensors, server)
-        rows = _all_rows(server_rows(timeline, worker.rank, servers, threads), worker, Path(folder))
+        rows = _all_rows(server_rows(timeline, rank, servers, threads), worker, Path(folder))
         calls = _all_calls(tensors, worker) if tensors is not None else []
     result: dict[str, Any] = {
-        "server": f"graph server {worker.rank + 1}",
+        "server": f"graph server {rank + 1}",
         "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
         "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": work.items,
     }  # fmt: skip
-    if worker.rank == 0:
+    if not rank:
         writer = TaskWriter(Location.of(output))
         result["stats"] = training.write_results(writer, trainer, rows, progress)
         if tensors is not None:
@@ -187,8 +192,9 @@ def _update(
         group = RankGroup(network, learned.params, worker, Path(folder), not worker.role_rank)
         trainer = WholeTrainer(network, learned.task, learned.params, options, group, learned.intervals, progress)
         _add_up(np.zeros(2, np.int64))  # as graph servers do
-        server = ParameterServer(worker.rank, range(servers, worker.size), trainer, group, len(learned.intervals),
-                                 Mailbox)  # fmt: skip
+        opened = functools.partial(Mailbox, first=_first(worker))
+        every = range(servers, worker.size)
+        server = ParameterServer(every[worker.role_rank], every, trainer, group, len(learned.intervals), opened)
         setup_s = time.process_time() - began
         with server.mailbox.running((StateSaved,)):
             server.run()
@@ -260,6 +266,15 @@ def _all_calls(pool: WorkerPool, worker: Worker) -> list[PoolRow]:
 
 
 def _at_first(own: NDArray[np.uint8], worker: Worker) -> list[NDArray[np.uint8]]:
-    """Bytes of all servers on the first one, and nothing on the others. Collective."""
-    found = Exchange(dist.group.WORLD).swap([own, *[np.empty(0, np.uint8)] * (worker.size - 1)], "results")
-    return [] if worker.rank else [*found]
+    """Bytes of all servers on the first graph server, in turn, and nothing on the others. Collective."""
+    first, outgoing = _first(worker), [np.empty(0, np.uint8)] * worker.size
+    outgoing[first] = own
+    found = Exchange(dist.group.WORLD).swap(outgoing, "results")
+    return [*found[first:], *found[:first]] if worker.rank == first else []
+
+
+def _first(worker: Worker) -> int:
+    """Rank of the first graph server: roles come in the order of the profile."""
+    if worker.role == PARAMETER:
+        return 0 if worker.rank > worker.role_rank else worker.role_size
+    return worker.rank - worker.role_rank

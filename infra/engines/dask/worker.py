@@ -32,7 +32,7 @@ from superworkflow.infra.engines.dask.session import (
     require_dask,
     security,
 )
-from superworkflow.infra.engines.lifeline import CALL_SECONDS, end_with_parent, follow_lifeline
+from superworkflow.infra.engines.lifeline import CALL_SECONDS, STAGE_GONE, end_with_parent, follow_lifeline
 from superworkflow.infra.engines.termination_message import leave_message
 from superworkflow.infra.process.exit_status import diagnose_exit
 
@@ -76,7 +76,7 @@ def join(arguments: Sequence[str]) -> int:
     except UserError as error:
         leave_message(error=str(error))
         raise
-    host = follow_lifeline(stage, LIFE_PORT, lambda: _end(0))
+    host = follow_lifeline(stage, LIFE_PORT, lambda: _end(STAGE_GONE))
     return asyncio.run(_take_part(_Pod(stage, host, int(cores), int(memory), certificate, key)))
 
 

@@ -10,10 +10,11 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from superworkflow.infra.engines.lifeline import end_with_parent, follow_lifeline
+from superworkflow.infra.engines.lifeline import STAGE_GONE, end_with_parent, follow_lifeline
 from superworkflow.infra.engines.termination_message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_on_sigterm
@@ -23,6 +24,9 @@ from superworkflow.infra.engines.workers.setup import (
     read_setup,
     setup_from_environment,
 )
+
+LIFELINE_SECONDS = 1.0
+"""Seconds for the end of the stage's process to be noticed, where another connection to it fails first."""
 
 
 def main() -> int:
@@ -43,12 +47,22 @@ def join(arguments: Sequence[str]) -> int:
     setup = setup_from_environment()
     if setup.elastic:
         leave_on_sigterm()
-    follow_lifeline(setup.host, setup.store_port, lambda: os._exit(1))
+    follow_lifeline(setup.host, setup.store_port, _end_without_stage)
     try:
         status = do_tasks(setup) if setup.elastic else run_agent(setup)
+    except Exception:
+        time.sleep(LIFELINE_SECONDS)
+        raise
     finally:
         leave_message()
     _end(status)
+
+
+def _end_without_stage() -> NoReturn:
+    try:
+        leave_message()
+    finally:
+        os._exit(STAGE_GONE)
 
 
 def _end(status: int) -> NoReturn:

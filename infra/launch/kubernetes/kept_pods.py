@@ -6,12 +6,15 @@ the Job's name.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
+from superworkflow.infra.contract.resources import Group
+from superworkflow.infra.engines.lifeline import STAGE_GONE
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
-from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, PodGroup
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_spec import (
     container_spec,
     environment,
@@ -27,6 +30,9 @@ TALKS = "superworkflow/worker-group"
 LOSSES = 5
 """Pods of one role that are replaced; when more are lost, something is wrong with all of them. An elastic role has one
 more for each member that it may have."""
+CUT_OFF_SECONDS = 20.0
+"""Seconds for the cluster to report the end of the stage's own pod after a member has found its process gone. If it
+still runs then, the member has only lost its connection, and is replaced."""
 RIGHTS = (("", "pods", "", ("create",)), ("", "secrets", "", ("create", "patch", "delete")))
 """Permissions that a launcher needs for such members, beyond those for all stages."""
 
@@ -40,6 +46,10 @@ class KeptPods(PodGroup):
     command: ClassVar[str]
     """Command of ours that a member runs."""
 
+    def __init__(self, job: FollowedJob, role: str, group: Group):
+        super().__init__(job, role, group)
+        self._without_stage: dict[str, float] = {}  # when members were first seen to have ended so
+
     async def look(self, own: Json | None = None) -> Diagnosis | None:
         """Take in the present state, and make the pods that are missing; see `PodGroup`.
 
@@ -50,7 +60,14 @@ class KeptPods(PodGroup):
             problem = self._ended_badly()
         if problem is not None or own is None or not PodStatus(own).running or not own["status"].get("podIP"):
             return problem
+        self._note_cut_off()
         return await self._keep(own) or await self._waiting()
+
+    def _note_cut_off(self) -> None:
+        now = time.monotonic()
+        for name, pod in self._seen.items():
+            if pod.exit_code == STAGE_GONE and now - self._without_stage.setdefault(name, now) >= CUT_OFF_SECONDS:
+                self._cut_off.add(name)
 
     async def _keep(self, own: Json) -> Diagnosis | None:
         """Make the pods that are missing; why there is no hope for them, or None."""
@@ -58,7 +75,7 @@ class KeptPods(PodGroup):
         for number in range(self.group.count):
             pods = {name: pod for name, pod in self._seen.items() if name.startswith(f"{self._stem(number)}-")}
             ended = [name for name, pod in pods.items() if name in self._gone or pod.terminated]
-            done = any(pod.exit_code == 0 for pod in pods.values())
+            done = any(self._released(pod) for pod in pods.values())
             lost += 0 if done else len(ended)
             if len(ended) < len(pods) or done:
                 continue

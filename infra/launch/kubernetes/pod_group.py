@@ -12,6 +12,7 @@ from typing import Any
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.usage import Holding
 from superworkflow.infra.contract.resources import Group, Resources
+from superworkflow.infra.engines.lifeline import STAGE_GONE
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, waiting_problem
@@ -69,6 +70,7 @@ class PodGroup:
         self._seen: dict[str, PodStatus] = {}
         self._gone: dict[str, datetime] = {}
         self._left: set[str] = set()  # those that were asked to end, while the stage runs
+        self._cut_off: set[str] = set()  # those that took a stage for gone which still runs
 
     @property
     def title(self) -> str:
@@ -144,10 +146,10 @@ class PodGroup:
                 )
             if found is not None and found.reason in _OUTSIDE:
                 return Diagnosis(found.reason, f"{self.title} {name}: {found.summary}", found.resolution)
-            code = 0 if name in self._left else pod.exit_code
+            code = 0 if name in self._left or self._released(pod) else pod.exit_code
             if code and code != 143 and not self.blameless(pod.report):
                 crashed = str(pod.report.get("error") or f"exit status {code}")
-        if crashed and not any(pod.exit_code == 0 for pod in self._seen.values()):
+        if crashed and not any(self._released(pod) for pod in self._seen.values()):
             return Diagnosis(
                 Reason.NOT_STARTED,
                 f"none of {len(self._seen)} {self.title}s stayed up; the last one said: {crashed}",
@@ -206,11 +208,15 @@ class PodGroup:
         It releases all at once, and some then end with status 0; one that was still starting finds no coordinator.
         """
         kept = {name: pod for name, pod in self._seen.items() if name not in self._left}
-        well = [self._end(pod) for pod in kept.values() if pod.exit_code == 0]
+        well = [self._end(pod) for pod in kept.values() if self._released(pod)]
         # Elastic ones are also let go while the stage runs, one by one.
         let_go = (max if self.group.elastic else min)(well, default=datetime.max.replace(tzinfo=UTC))
-        badly = [pod for name, pod in kept.items() if pod.terminated.get("exitCode", name in self._gone)]
-        return sum(self._end(pod) < let_go for pod in badly)
+        ended = [pod for name, pod in kept.items() if pod.terminated or name in self._gone]
+        return sum(self._end(pod) < let_go for pod in ended if not self._released(pod))
+
+    def _released(self, pod: PodStatus) -> bool:
+        """True if a member ended because the stage let it, or had ended itself."""
+        return pod.exit_code == 0 or (pod.exit_code == STAGE_GONE and pod.name not in self._cut_off)
 
     def _end(self, pod: PodStatus) -> datetime:
         """Time of its end, as far as was seen; now while it runs."""

@@ -30,17 +30,19 @@ class Mailbox:
         words: numbers in a header.
         take: called with the header and the bytes of each message, on the thread that got it.
         fail: called with what keeps messages from coming or going, on that thread.
+        first: rank that `send` counts from, in turn.
 
     `sent` counts the bytes that have left this rank, headers apart, by kind, and `messages` all messages.
     """
 
     def __init__(
-        self, words: int, take: Callable[[Header, NDArray[np.uint8]], None], fail: Callable[[BaseException], None]
+        self, words: int, take: Callable[[Header, NDArray[np.uint8]], None], fail: Callable[[BaseException], None],
+        first: int = 0,
     ):  # fmt: skip
         self._group = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
         self._rank, self._size = dist.get_rank(self._group), dist.get_world_size(self._group)
-        self._words, self._take, self._fail = words, take, fail
-        others = [rank for rank in range(self._size) if rank != self._rank]
+        self._words, self._take, self._fail, self._first = words, take, fail, first
+        others = [rank for rank in range(self._size) if self._rank_of(rank) != self._rank]
         self._leaving: dict[int, queue.SimpleQueue[tuple[Header, Sequence[NDArray[Any]]] | None]]
         self._leaving = {rank: queue.SimpleQueue() for rank in others}
         self._threads = [
@@ -101,20 +103,23 @@ class Mailbox:
         except BaseException as error:
             self._fail(error)
 
+    def _rank_of(self, number: int) -> int:
+        return (self._first + number) % self._size
+
     def _put(self, rank: int, values: torch.Tensor) -> None:
-        dist.send(values, group=self._group, group_dst=rank)
+        dist.send(values, group=self._group, group_dst=self._rank_of(rank))
 
     def _receive(self, rank: int) -> None:
         try:
             header = torch.empty(self._words + 1, dtype=torch.int64)
             while True:
-                dist.recv(header, group=self._group, group_src=rank)
+                dist.recv(header, group=self._group, group_src=self._rank_of(rank))
                 *numbers, length = header.tolist()
                 if length == _END:
                     return
                 body = torch.empty(length, dtype=torch.uint8)
                 if length:
-                    dist.recv(body, group=self._group, group_src=rank)
+                    dist.recv(body, group=self._group, group_src=self._rank_of(rank))
                 self._take(tuple(numbers), body.numpy())
         except BaseException as error:
             self._fail(error)

@@ -135,7 +135,7 @@ _POD = "import superworkflow.infra.engines.dask.worker as pod; pod.leave_message
 def test_a_pod_has_a_process_for_each_core_or_one_for_all(tmp_path: Path) -> None:
     """It takes part in one session after the other, and ends with the stage's process."""
     from superworkflow.infra.engines.dask.session import LIFE_PORT
-    from superworkflow.infra.engines.lifeline import hold_lifeline
+    from superworkflow.infra.engines.lifeline import STAGE_GONE, hold_lifeline
     from superworkflow.infra.launch.kubernetes.engines.dask import new_certificate
 
     certificate, key = new_certificate()
@@ -155,7 +155,7 @@ def test_a_pod_has_a_process_for_each_core_or_one_for_all(tmp_path: Path) -> Non
         assert (session.slots, session.threads, session.task_memory) == (1, 2, 1 << 30)
         assert session.run_tasks(_process, range(4)) == [pod.pid] * 4
     hold_lifeline(settings["host"], LIFE_PORT).close()  # as when this process ends
-    assert pod.wait(20) == 0
+    assert pod.wait(20) == STAGE_GONE
 
 
 def test_a_scheduler_that_is_lost_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

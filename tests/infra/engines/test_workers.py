@@ -21,11 +21,14 @@ import zmq
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.contract.progress import Progress, parse_event
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.lifeline import STAGE_GONE
+from superworkflow.infra.engines.workers import TOKEN_VARIABLE
 from superworkflow.infra.engines.workers.channel import HEADER_BYTES, Keys, Server, connect, encoded
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
-from superworkflow.infra.engines.workers.worker import Worker, outcome_of
+from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, SETUP_VARIABLE, STORE_PORT
+from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker, outcome_of
 from superworkflow.infra.launch.run_stage import Executed, execute
 from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER
 from superworkflow.infra.storage.store import Store
@@ -267,6 +270,41 @@ def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> Non
         stage.kill()
     _, alive = psutil.wait_procs(members, timeout=SOON)
     assert alive == []
+
+
+_STAGE = """
+import os, signal, sys
+from tests.infra.engines.test_workers import *
+from superworkflow.infra.engines.workers.session import pod_group
+roles = [Role("graph", 2), Role("tensor", 1, most=2)]
+with pod_group("127.0.0.9", sys.argv[1], roles, Checkpoint(Path(sys.argv[2])), RecordedProgress()) as group:
+    assert list(group.role("tensor").map(give_item, [5])) == [5]
+    assert group.run(give_back, 1) == ["x", "x"]
+    if sys.argv[3] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+os._exit(0)
+"""
+_POD = "import superworkflow.infra.engines.workers.agent as pod; pod.leave_message = lambda: None; pod.join([])"
+
+
+def give_item(worker: ElasticWorker, item: int) -> int:
+    """The item."""
+    return item
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["well", "killed"])
+def test_pods_end_with_a_status_of_their_own_when_their_stage_has_ended(tmp_path: Path, end: str) -> None:
+    """Or with 0, where they had the time."""
+    token = "0" * 64
+    stage = subprocess.Popen([sys.executable, "-c", _STAGE, token, str(tmp_path), end])
+    pods = []
+    for role, more in (("graph", {"agents": 2}), ("graph", {"agents": 2}), ("tensor", {"elastic": True})):
+        setup = {"host": "127.0.0.9", "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": role, "threads": 1}
+        given = {SETUP_VARIABLE: json.dumps(setup | more), TOKEN_VARIABLE: token, "GLOO_SOCKET_IFNAME": "lo"}
+        pods.append(subprocess.Popen([sys.executable, "-c", _POD], env=os.environ | given))
+    assert stage.wait(SOON) == (0 if end == "well" else -signal.SIGKILL)
+    assert {pod.wait(SOON) for pod in pods} <= ({0, STAGE_GONE} if end == "well" else {STAGE_GONE})
 
 
 @pytest.mark.slow

@@ -109,8 +109,8 @@ class ElasticPods(WorkerPods):
         for pod in there[self._wanted :] if self._wanted is not None else ():
             await self._delete(pod, **grace(pod.running))
         ended = {name: pod for name, pod in self._seen.items() if name not in self._left and not self._runs(name)}
-        if any(pod.exit_code == 0 for pod in ended.values()):
-            return None  # the stage has let all of them end
+        if any(self._released(pod) for pod in ended.values()):
+            return None  # the stage has let all of them end, or has ended
         if len(ended) > LOSSES + self.group.largest:
             return self._ended_badly() or Diagnosis(
                 Reason.NODE_LOST, f"pods of role {self.role} were lost {len(ended)} times", "Run again to resume."

@@ -16,13 +16,16 @@ from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines import engine
+from superworkflow.infra.engines.lifeline import STAGE_GONE
 from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.kubernetes import kept_pods
 from superworkflow.infra.launch.kubernetes.api import KubernetesApi
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
 from superworkflow.infra.launch.kubernetes.engines.workers import WorkerPods
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
 from superworkflow.infra.launch.kubernetes.kept_pods import TALKS
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob
+from superworkflow.infra.process.exit_status import Diagnosis, Reason
 from tests.infra.launch.kubernetes.pod_security import violations
 
 SETTINGS = KubernetesSettings.model_validate({"images": {"torch": "torch-cpu:1", "torch-cuda": "torch-cuda:1"}})
@@ -112,15 +115,20 @@ class _Cluster:
         status["state"] = {"terminated": {"exitCode": code, "startedAt": "2026-01-01T00:00:00Z"}}
 
 
+def _own(job: Any) -> Any:
+    """The stage's own pod, which runs."""
+    template = job["spec"]["template"]
+    return {
+        "metadata": {"name": "own", "uid": "1", "labels": template["metadata"]["labels"]}, "spec": template["spec"],
+        "status": {"podIP": "10.0.0.1", "containerStatuses": [{"name": "stage", "state": {"running": {}}}]},
+    }  # fmt: skip
+
+
 def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None:
     cluster, log = _Cluster(), list[str]()
     elastic = {"tensor": {"count": 2, "most": 4, "cpu": 0.125, "memory": "192Mi"}}
     groups = engine("workers").groups(Resources.model_validate({"workers": elastic}))
-    name, template = job["metadata"]["name"], job["spec"]["template"]
-    own = {
-        "metadata": {"name": "own", "uid": "1", "labels": template["metadata"]["labels"]}, "spec": template["spec"],
-        "status": {"podIP": "10.0.0.1", "containerStatuses": [{"name": "stage", "state": {"running": {}}}]},
-    }  # fmt: skip
+    name, own = job["metadata"]["name"], _own(job)
 
     def follow() -> Any:
         api = cast("KubernetesApi", cluster)
@@ -157,6 +165,35 @@ def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None
     assert sorted(each.role for each in members.holdings(None)) == ["tensor"] * 6
     cluster.end(look()[-1], 0)  # the stage lets its members end
     assert len(look()) == 2
+
+
+@pytest.mark.parametrize("more", [{}, {"most": 3}], ids=["fixed", "elastic"])
+def test_no_pods_are_made_for_members_that_end_just_before_their_stage(
+    job: Any, more: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see sooner than the cluster reports it that the stage's process has ended, well or badly."""
+    cluster, log = _Cluster(), list[str]()
+    workers = {"graph": {"count": 2, "cpu": 0.5, "memory": "1Gi", **more}}
+    groups = engine("workers").groups(Resources.model_validate({"workers": workers}))
+    name, own = job["metadata"]["name"], _own(job)
+    api = cast("KubernetesApi", cluster)
+    (members,) = engine_on_cluster("workers").members(FollowedJob(api, SETTINGS, name, log.append), groups)
+
+    def look() -> list[str]:
+        assert asyncio.run(members.look(own)) is None
+        return list(cluster.found)
+
+    one, other = look()
+    cluster.end(one, STAGE_GONE)
+    assert look() == [one, other]
+    cluster.end(other, STAGE_GONE)
+    assert look() == [one, other]
+    assert members.failure(Diagnosis(Reason.FAILED, "", "")) is None
+    assert members.figures()["graphs_lost"] == 0
+    monkeypatch.setattr(kept_pods, "CUT_OFF_SECONDS", 0.0)  # the stage still runs: they lost their connections to it
+    assert len(look()) == 4
+    assert len(look()) == 4
+    assert members.figures()["graphs_lost"] == 2
 
 
 def test_only_pods_of_groups_may_call_them(job: Any) -> None:

@@ -1,5 +1,5 @@
-"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, which
-parameter servers may update the weights for, tensor workers, or both.
+"""Stage `train_full` on a worker group: graph servers, each with some intervals of the graph, and, if the profile names
+them, parameter servers that update the weights and tensor workers that do products.
 
 With `staleness=sync` the weights are the bits of one process, for any number of graph servers and threads.
 """
@@ -134,7 +134,7 @@ def train(
     graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
     assert graph is not None
     if worker.role == PARAMETER:
-        return _update(worker, training.learned_of(graph, labels, options), options, bool(pool), began)
+        return _update(worker, training.learned_of(graph, labels, options), options, progress, bool(pool), began)
     servers, rank = worker.role_size, worker.role_rank
     work = training.work_of(graph, labels, options, servers, rank)
     training.log_facts(progress, work)
@@ -153,11 +153,8 @@ def train(
             timeline = training.train(trainer, executed, options, threads, tensors, server)
         rows = _all_rows(server_rows(timeline, rank, servers, threads), worker, Path(folder))
         calls = _all_calls(tensors, worker) if tensors is not None else []
-    result: dict[str, Any] = {
-        "server": f"graph server {rank + 1}",
-        "vertices": whole.count, "ghosts": len(whole.ghosts.numbers), "sent": server.mailbox.sent,
-        "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": work.items,
-    }  # fmt: skip
+    result = _facts(f"graph server {rank + 1}", server.mailbox, setup_s, work.items)
+    result |= {"vertices": whole.count, "ghosts": len(whole.ghosts.numbers)}
     if not rank:
         writer = TaskWriter(Location.of(output))
         result["stats"] = training.write_results(writer, trainer, rows, progress)
@@ -183,10 +180,10 @@ def _pool(
 
 
 def _update(
-    worker: Worker, learned: training.LearnedTask, options: TrainFullParams, has_pool: bool, began: float
+    worker: Worker, learned: training.LearnedTask, options: TrainFullParams, progress: Progress, has_pool: bool,
+    began: float,
 ) -> dict[str, Any]:  # fmt: skip
     """Be one parameter server."""
-    progress = Progress("train_full", stream=io.StringIO())
     with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network, servers = Network(learned.shape, learned.params.seed), worker.size - worker.role_size
         group = RankGroup(network, learned.params, worker, Path(folder), not worker.role_rank)
@@ -201,10 +198,15 @@ def _update(
         _all_rows([], worker, Path(folder))
         if has_pool:
             _at_first(np.empty(0, np.uint8), worker)
+    result = _facts(f"parameter server {worker.role_rank + 1}", server.mailbox, setup_s, learned.items)
+    return result | {"cpu_s": time.process_time() - began}
+
+
+def _facts(server: str, mailbox: Mailbox, setup_s: float, items: int) -> dict[str, Any]:
+    """Facts of any server for the coordinator; one without vertices writes nothing."""
     return {
-        "server": f"parameter server {worker.role_rank + 1}", "vertices": 0, "ghosts": 0, "sent": server.mailbox.sent,
-        "messages": server.mailbox.messages, "setup_s": setup_s, "files": [], "stats": {}, "rows": learned.items,
-        "cpu_s": time.process_time() - began,
+        "server": server, "vertices": 0, "ghosts": 0, "sent": mailbox.sent, "messages": mailbox.messages,
+        "setup_s": setup_s, "files": [], "stats": {}, "rows": items,
     }  # fmt: skip
 
 

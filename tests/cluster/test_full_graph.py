@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.engines.workers import http_endpoint
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
@@ -18,11 +21,12 @@ from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
-from tests.cluster.conftest import Cluster, Settings, open_to_pods
+from tests.cluster.conftest import Cluster, Settings, node_address, open_to_pods
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
 
 GIVEN = {"hidden": 16, "intervals": 8, "epochs": 250, "layers": 3}
+FUNCTION = "superworkflow.tasks.lib.gnn.tensor_tasks:compute_call"
 SAME = ("model.safetensors", "network.json", "splits.npy", "history.parquet")
 
 
@@ -66,6 +70,36 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
     assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
     (attempt,) = launched.attempts
     assert len([each for each in attempt.holdings if each.role == "tensor"]) == 3
+
+
+def test_calls_of_an_endpoint_are_in_the_bill(cluster: Cluster, settings: Settings, shared_folder: Path) -> None:
+    """Functions on this machine execute calls of a stage's pod; they change no bit."""
+    folder, token = shared_folder / "endpoint", "t" * 32
+    graph = one_kind(folder / "graph")
+    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": graph.uri}, folder / "sums")
+    inputs, output = {"graph": graph.uri, "sums": sums.uri}, f"{folder}/store/train_full/{'1' * 32}"
+    placed = Placement(resources=Resources(cpu=1))
+    here = StageCall("train_full", "train_full", GIVEN, inputs, output, placed, {"flow-run": "tests"}, "torch")
+    ProcessLauncher().launch(here, lambda event: None)
+    open_to_pods(folder)
+    address = cluster.do(node_address)
+    with http_endpoint.endpoint(FUNCTION, token.encode(), address) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = {"url": f"http://{address}:{server.server_port}", "most": 2}
+        resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "endpoints": {"tensor": endpoint}})
+        there = replace(here, output=f"{output[:-1]}2", placement=Placement(resources=resources))
+        given = settings(env={http_endpoint.TOKEN_VARIABLE: token})
+        (attempt,) = KubernetesLauncher(given).launch(there, lambda event: None).attempts
+        server.shutdown()
+    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
+    calls = [each for each in attempt.holdings if each.role == "tensor"]
+    executed, prices = int(str(other.stats["tensor.calls"])), load_prices()
+    assert executed > 100
+    assert sum(each.count * each.requests for each in calls) == pytest.approx(executed, rel=0.1)
+    assert prices.functions is not None
+    assert prices.price(calls) > executed * 0.9 * prices.functions.request
+    assert prices.price(attempt.holdings) == pytest.approx(prices.price(attempt.holdings[:1]) + prices.price(calls))
 
 
 @pytest.mark.slow

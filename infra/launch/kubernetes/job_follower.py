@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.usage import Holding
 from superworkflow.infra.contract.progress import parse_event
-from superworkflow.infra.contract.resources import Group
+from superworkflow.infra.contract.resources import Endpoint, Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
+from superworkflow.infra.launch.endpoint_calls import calls_of
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, pod_deleted, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
@@ -52,7 +53,7 @@ class Ended:
         exit_code: of the container; None when it never ended.
         role: whose the diagnosis is: a member's of this role, or the stage's own where it is empty.
         deleted: the Job was deleted, before its end or after.
-        members: what its members held.
+        members: what its members held, and the calls of endpoints.
     """
 
     diagnosis: Diagnosis | None
@@ -91,6 +92,7 @@ class JobFollower:
         adopted: the Job was there before this follower; its own times are used then.
         engine: name of the stage's engine.
         groups: members that the Job has in addition to its own pod, by role.
+        endpoints: to which it sends calls, by role.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class JobFollower:
         adopted: bool = False,
         engine: str = IN_PROCESS,
         groups: Mapping[str, Group] = {},
+        endpoints: Mapping[str, Endpoint] = {},
     ):
         self._api, self._settings, self.name, self._stage = api, settings, name, stage
         self._on_event, self._adopted = on_event, adopted
@@ -115,6 +118,7 @@ class JobFollower:
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = StartTimeout(settings, self._say)
         self._members: Sequence[PodGroup] = ()
+        self._endpoints, self._calls = endpoints, list[Holding]()
         if groups:
             self._members = engine_on_cluster(engine).members(FollowedJob(api, settings, name, self._say), groups)
         self._log: asyncio.Task[None] | None = None
@@ -230,6 +234,7 @@ class JobFollower:
             for members in self._members:
                 if members.hear(event):
                     self.wake.set()
+            self._calls += calls_of(event, self._endpoints, self.held_s())
             self._on_event(event)
 
     async def _finish_log(self) -> None:
@@ -279,8 +284,8 @@ class JobFollower:
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
 
     def members_held(self) -> tuple[Holding, ...]:
-        """Resources that the members of the Job have held so far."""
-        return tuple(held for members in self._members for held in members.holdings(self._pod.pod))
+        """Resources that the members of the Job have held so far, and the calls of endpoints."""
+        return (*(held for members in self._members for held in members.holdings(self._pod.pod)), *self._calls)
 
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""

@@ -304,7 +304,7 @@ class KubernetesLauncher(Launcher):
         groups = computes.groups(resources)
         follower = JobFollower(
             api, settings, name, call.stage, work.on_event, adopted=there,
-            engine=call.placement.engine, groups=groups,
+            engine=call.placement.engine, groups=groups, endpoints=resources.endpoints or {},
         )  # fmt: skip
         keeper: asyncio.Task[None] | None = None
         try:

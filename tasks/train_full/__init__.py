@@ -24,7 +24,7 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 
 STAGE = Stage(
     name="train_full",
-    version="2",
+    version="3",
     params=TrainFullParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
@@ -36,5 +36,5 @@ STAGE = Stage(
     engines={"workers": "superworkflow.tasks.train_full.on_workers:run"},
     image="torch",
     help="train a graph neural network on the whole graph, without sampling",
-    steps=lambda params: params.concrete(1).epochs,
+    steps=lambda params: params.most_epochs,
 )

@@ -196,7 +196,7 @@ def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda 
 def whole_network(options: TrainFullParams, work: FullGraphWork, inputs: Inputs, network: Network) -> WholeNetwork:
     """The tasks of the network; `inputs` are those of `inputs_of`."""
     shape, whole, task = network.shape, work.whole, work.task
-    dropout, validated = Dropout(options.concrete(1).dropout, options.seed), bool(len(task.items("validation")))
+    dropout, validated = Dropout(work.params.dropout, options.seed), bool(len(task.items("validation")))
     tail = IntervalLoss(network, task, whole.intervals)
     return WholeNetwork(
         whole, layers_of(shape, whole, options.precision), inputs, tail, dropout, shape.model == "gat", validated

@@ -21,6 +21,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 from superworkflow.tasks.lib.gnn.tensor_tasks import SparseRows, drop_dense
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
+from superworkflow.tasks.train.defaults import FEW_ITEMS
 from superworkflow.tasks.train_full import sparse_inputs
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
@@ -331,6 +332,27 @@ def test_broken_off_and_resumed_training_ends_with_the_same_weights(graph, sums,
     assert {row.epoch for row in timeline_of(resumed)} == {4, 5, 6}
     for name in ("model.safetensors", "history.parquet"):
         assert whole.local(name).read_bytes() == resumed.local(name).read_bytes()
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_many_labels_have_a_course_of_their_own(graph, sums, tmp_path, monkeypatch, model):
+    """Trained with nothing set, the weights are those of its values, dropout among them; what is set stays."""
+    assert TrainFullParams(model=model).most_epochs == 1000
+    few = TrainFullParams(model=model, learning_rate=0.5).concrete(FEW_ITEMS)
+    many = TrainFullParams(model=model, learning_rate=0.5).concrete(FEW_ITEMS + 1)
+    assert (few.learning_rate, many.learning_rate) == (0.5, 0.5)
+    names = ("dropout", "learning_rate", "patience", "kept_by", "weight_decay")
+    explicit = {name: getattr(TrainFullParams(model=model).concrete(FEW_ITEMS + 1), name) for name in names}
+    assert explicit["dropout"] < few.dropout
+    monkeypatch.setattr("superworkflow.tasks.train_full.params.FEW_ITEMS", 1)
+    monkeypatch.setattr("superworkflow.tasks.train.defaults.FEW_ITEMS", 1)
+    found = [
+        trained(graph, sums, tmp_path / name, model=model, epochs=5, **given)
+        for name, given in (("auto", {}), ("explicit", explicit))
+    ]
+    assert not weights_differ(*found)
+    monkeypatch.undo()
+    assert weights_differ(found[0], trained(graph, sums, tmp_path / "few", model=model, epochs=5))
 
 
 def test_refusals(graph, sums, tmp_path):

@@ -21,10 +21,7 @@ _USUAL: dict[str, dict[str, Any]] = {
     "gat": {"hidden": 64, "dropout": 0.6, "learning_rate": 0.005, "epochs": 1000, "patience": 100, "kept_by": "both"},
 }
 """Values of `auto`, as published, for few labels."""
-_MANY: dict[str, dict[str, Any]] = {
-    "gcn": {"dropout": 0.2, "learning_rate": 0.03, "epochs": 1000, "patience": 50},
-    "gat": {"dropout": 0.2, "learning_rate": 0.01, "epochs": 1000, "patience": 50, "kept_by": "loss"},
-}
+_MANY: dict[str, Any] = {"dropout": 0.2, "learning_rate": 0.03, "epochs": 1000, "patience": 50, "kept_by": "loss"}
 """Those that differ for more than `FEW_ITEMS` labels, which train these weights for long without being learned by heart:
 of 38,000 packages of Debian GCN predicts 0.767 instead of 0.692 (docs/measurements/full-graph.md)."""
 
@@ -68,7 +65,7 @@ class TrainFullParams(SplitParams):
     )
     learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
         default=AUTO,
-        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01 of gcn, 0.005 of gat; 0.03 and 0.01 "
+        description="Learning rate of Adam, greater than 0, at most 10. auto: 0.01 of gcn, 0.005 of gat, 0.03 "
         "with more than 5000 labelled nodes.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
     )
@@ -154,7 +151,7 @@ class TrainFullParams(SplitParams):
             items: number of nodes to train on.
         """
         named = ("label", "task", "train_share", "validation_share", "split_by", "seed", "model", "layers", "heads")
-        usual = _USUAL[self.model] | (_MANY[self.model] if items > FEW_ITEMS else {})
+        usual = _USUAL[self.model] | (_MANY if items > FEW_ITEMS else {})
         chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
         if self.task == "regression" and self.dropout == AUTO:
             chosen["dropout"] = 0.0

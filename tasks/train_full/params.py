@@ -22,8 +22,8 @@ _USUAL: dict[str, dict[str, Any]] = {
 }
 """Values of `auto`, as published, for few labels."""
 _MANY: dict[str, Any] = {"dropout": 0.2, "learning_rate": 0.03, "epochs": 1000, "patience": 50, "kept_by": "loss"}
-"""Those that differ for more than `FEW_ITEMS` labels, which train these weights for long without being learned by heart:
-of 38,000 packages of Debian GCN predicts 0.767 instead of 0.692 (docs/measurements/full-graph.md)."""
+"""Those for more than `FEW_ITEMS` labels, which the published course ends too early for: trained on 38,000 packages of
+Debian, GCN reaches 0.767 instead of 0.697 (docs/measurements/full-graph.md)."""
 
 
 class TrainFullParams(SplitParams):
@@ -60,8 +60,8 @@ class TrainFullParams(SplitParams):
     )
     kept_by: Literal["loss", "figure", "both", "auto"] = Field(
         default=AUTO,
-        description="Which epoch's weights are kept, as `train.kept_by` says. auto: loss of gcn and with more than 5000 "
-        "labelled nodes, both of gat.",
+        description="Which epoch's weights are kept, as `train.kept_by` says. auto: loss of gcn, both of gat, loss with "
+        "more than 5000 labelled nodes.",
     )
     learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
         default=AUTO,

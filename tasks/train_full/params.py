@@ -60,8 +60,8 @@ class TrainFullParams(SplitParams):
     )
     kept_by: Literal["loss", "figure", "both", "auto"] = Field(
         default=AUTO,
-        description="Which epoch's weights are kept, as `train.kept_by` says. auto: loss of gcn, both of gat, loss with "
-        "more than 5000 labelled nodes.",
+        description="Which epoch's weights are kept, as `train.kept_by` says. auto: loss of gcn, both of gat, loss "
+        "with more than 5000 labelled nodes.",
     )
     learning_rate: Annotated[float, Field(gt=0, le=10)] | Literal["auto"] = Field(
         default=AUTO,

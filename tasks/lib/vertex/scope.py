@@ -21,6 +21,7 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, overload_method, register_model
 from numba.np.arrayobj import populate_array
 
+from superworkflow.tasks.lib.kernels.prefetch import SECOND, hint
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
 from superworkflow.tasks.lib.vertex.verify import record_access
 
@@ -137,6 +138,8 @@ _POINTERS = {
     "numbers": types.int32, "signals": types.int32, "largest": types.int32, "globals": types.float64,
     "checks": types.int64,
 }  # fmt: skip
+_LINE_BYTES, _AHEAD = 64, 8
+"""Bytes of a cache line; neighbours by which vectors are brought into the cache before they are read."""
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
@@ -160,7 +163,7 @@ class ScopeType(types.Type):
 @register_model(ScopeType)
 class _ScopeModel(models.StructModel):
     def __init__(self, manager: Any, kind: ScopeType):
-        members = [(name, types.int64) for name in ("vertex", "vertices", "step")] + [("seed", types.uint64)]
+        members = [(name, types.int64) for name in ("vertex", "later", "vertices", "step")] + [("seed", types.uint64)]
         members += [(name, types.CPointer(dtype)) for name, dtype in _POINTERS.items()]
         super().__init__(manager, kind, members + field_pointers(kind.schema))
 
@@ -248,7 +251,17 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
     if schema.checked and (kind.writes or schema.checked == "consistent"):
         may_write = kind.writes and bool(schema.fields[number][2])
         record_access(context, builder, scope.checks, scope.vertex, number, len(schema.fields), may_write)
+    if not kind.own and schema.fields[number][2]:
+        _bring_field(builder, schema.fields[number], pointer, scope.later)
     return load_field(context, builder, schema.fields[number], pointer, scope.vertex, kind.writes)
+
+
+def _bring_field(builder: Any, field: tuple[str, str, int], pointer: Any, place: Any) -> None:
+    """Bring a vector into the cache."""
+    _, dtype, length = field
+    begin, each = builder.gep(pointer, [builder.mul(place, ir.IntType(64)(length))]), np.dtype(dtype).itemsize
+    for number in {*range(0, length, max(1, _LINE_BYTES // each)), length - 1}:
+        hint(builder, builder.gep(begin, [ir.IntType(64)(number)]), SECOND)
 
 
 def load_field(context: Any, builder: Any, field: tuple[str, str, int], pointer: Any, place: Any, writes: bool) -> Any:
@@ -344,18 +357,18 @@ _seed, _place = _member("seed", index=False), _member("vertex", index=False)
 
 
 @intrinsic
-def _neighbour_of(typing: Any, scope: Any, vertex: Any) -> Any:
-    """The neighbour of this number."""
+def _neighbour_of(typing: Any, scope: Any, vertex: Any, later: Any) -> Any:
+    """The neighbour of this number; whose vectors are read, those of `later` are brought into the cache."""
     kind = ScopeType(scope.schema, False)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         own, made = proxy_of(context, builder, scope, args[0]), proxy_of(context, builder, kind)
         for name in context.data_model_manager.lookup(kind)._fields:
             setattr(made, name, getattr(own, name))
-        made.vertex = args[1]
+        made.vertex, made.later = args[1], args[2]
         return made._getvalue()
 
-    return kind(scope, types.int64), generate
+    return kind(scope, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -380,7 +393,16 @@ def _neighbour(scope: Any, i: Any) -> Any:
     if not scope.own:
         return None
     if not scope.schema.directed:
-        return lambda scope, i: _neighbour_of(scope, np.int64(_indices(scope, _indptr(scope, _place(scope, 0)) + i)))
+
+        def following(scope, i):
+            place = _place(scope, 0)
+            arc = _indptr(scope, place) + i
+            vertex = np.int64(_indices(scope, arc))
+            if arc + _AHEAD < _indptr(scope, place + 1):
+                return _neighbour_of(scope, vertex, np.int64(_indices(scope, arc + _AHEAD)))
+            return _neighbour_of(scope, vertex, vertex)
+
+        return following
 
     def either(scope, i):
         out = scope.out_degree
@@ -388,7 +410,7 @@ def _neighbour(scope: Any, i: Any) -> Any:
             vertex = np.int64(_indices(scope, _indptr(scope, _place(scope, 0)) + i))
         else:
             vertex = np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i - out))
-        return _neighbour_of(scope, vertex)
+        return _neighbour_of(scope, vertex, vertex)
 
     return either
 
@@ -396,7 +418,12 @@ def _neighbour(scope: Any, i: Any) -> Any:
 def _in_neighbour(scope: Any, i: Any) -> Any:
     if not scope.own:
         return None
-    return lambda scope, i: _neighbour_of(scope, np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i)))
+
+    def entering(scope, i):
+        vertex = np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i))
+        return _neighbour_of(scope, vertex, vertex)
+
+    return entering
 
 
 def _weight(scope: Any, i: Any) -> Any:

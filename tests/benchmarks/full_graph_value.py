@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.full_graph_value FOLDER`: full-graph training to one accuracy, ours and DGL's.
+"""`python -m tests.benchmarks.full_graph_value FOLDER [gcn] [gat]`: training to one accuracy, ours and DGL's.
 
 GCN and GAT on Debian's packages (sparse, from apt's lists) and on a graph of the stochastic block model (dense), with
 `train_full`'s defaults on both sides, one thread each: ours, DGL on the whole graph, and DGL on batches of sampled
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,11 @@ def theirs(setting: Setting, model: str, side: str, folder: Path) -> Curve:
         return peer.ask(**given)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, models: Sequence[str]) -> None:
     setting = Setting(threads=1)
     rows = [["graph", "network", "side", "epochs", "CPU s an epoch", "CPU s to accuracy", "test accuracy", "value"]]
     for name in ("sparse", "dense"):
-        for model in ("gcn", "gat"):
+        for model in models:
             curves: dict[str, Curve] = {}
             for side in (OURS, *BATCHES):
                 own = folder / name / f"{model}-{side.split()[-2 if side == WHOLE else -1]}"
@@ -132,4 +132,4 @@ def seconds_to(goal: float, curve: Curve) -> float | None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or ["gcn", "gat"])

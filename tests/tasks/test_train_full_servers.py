@@ -26,6 +26,7 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.distributed.partition import NodePartition
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
@@ -33,6 +34,7 @@ from superworkflow.tasks.train_full.on_workers import train
 from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
+from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from tests.infra.engines.test_workers import members_of
 from tests.tasks.gnn_graphs import NODES, one_kind
@@ -54,13 +56,15 @@ def directed(folder: Path) -> Dataset:
     return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", pairs)})
 
 
-@pytest.fixture(scope="module", params=["symmetric", "directed"])
+@pytest.fixture(scope="module", params=["symmetric", "directed", "in parts"])
 def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp(request.param)
     graph = (one_kind if request.param == "symmetric" else directed)(folder / "graph")
     given = {"graph": str(graph.location.local_path)}
-    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    made = {"sums": run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")}
+    if request.param == "in parts":
+        made["parts"] = run_stage(load_stage("partition"), {"parts": 4}, given, folder / "parts")
+    return given | {name: str(each.location.local_path) for name, each in made.items()}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def trained(
     inputs: dict[str, str], folder: Path, count: int, cpu: int = 1, more: dict[str, Any] | None = None, **params: Any
 ) -> tuple[Dataset, str]:  # fmt: skip
     """Train with graph servers, or in one process if their count is 0."""
-    given = inputs if params.get("model", "gcn") == "gcn" else {"graph": inputs["graph"]}
+    given = {name: uri for name, uri in inputs.items() if name != "sums" or params.get("model", "gcn") == "gcn"}
     workers = {"graph": {"count": count, "cpu": cpu, "memory": "1Gi"}} if count else {}
     resources = Resources.model_validate({"cpu": cpu, "memory": "4Gi", "workers": workers | (more or {}) or None})
     progress = Progress("train_full", stream=(log := io.StringIO()))
@@ -90,10 +94,21 @@ def rows_of(dataset: Dataset) -> CsrRows:
     return graph.rows(next(iter(graph.edge_sets)))
 
 
-def ghosts_of(rows: CsrRows, bounds: list[int], back: bool) -> int:
+def order_in(inputs: dict[str, str], intervals: int) -> VertexOrder:
+    """The order of a graph's vertices in this many intervals."""
+    graph, parts = Dataset.open(Location.of(inputs["graph"])), None
+    if "parts" in inputs:
+        divided = NodePartition.open(Dataset.open(Location.of(inputs["parts"])), HeteroGraph.open(graph))
+        parts = Parts(divided.orders["node"], divided.book[0])
+    return even_order(rows_of(graph), intervals, parts)
+
+
+def ghosts_of(rows: CsrRows, order: VertexOrder, servers: int, back: bool) -> int:
     """Pairs of a server and a vertex of another one whose row it reads, by brute force."""
-    owner, found = np.searchsorted(bounds, np.arange(bounds[-1]), "right") - 1, set()
-    for receiver in range(bounds[-1]):
+    cuts = order.bounds[[(len(order.bounds) - 1) * each // servers for each in range(servers + 1)]]
+    owner, found = np.empty(NODES, np.int64), set()
+    owner[order.between(0, NODES)] = np.repeat(np.arange(servers), np.diff(cuts))
+    for receiver in range(NODES):
         for sender in rows.indices[rows.indptr[receiver] : rows.indptr[receiver + 1]].tolist():
             reader, read = (sender, receiver) if back else (receiver, sender)
             if owner[reader] != owner[read]:
@@ -109,7 +124,8 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
     """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
     given = {"model": model, "precision": precision, "updates": updates}
     alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
-    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
+    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 5)
+    assert len(order.vertices)
     classes = int(str(alone.stats["classes"]))
     for count in servers:
         found, log = trained(inputs, tmp_path / str(count), count, cpu=1 + count % 2, **given)
@@ -117,8 +133,7 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
         timeline = read_timeline(found.local("timeline.parquet"))
         assert not faults(timeline, 0)
         assert len(timeline) == len(read_timeline(alone.local("timeline.parquet")))
-        bounds = [NODES * (5 * each // count) // 5 for each in range(count + 1)]
-        ahead, behind = (ghosts_of(rows, bounds, back) for back in (False, True))
+        ahead, behind = (ghosts_of(rows, order, count, back) for back in (False, True))
         assert found.stats["graph.ghosts"] == ahead
         size, widths = (2 if precision == "bfloat16" else 4), [16, 16, classes][model == "gcn" :]
         heads = [4, 4, 1] if model == "gat" else [0, 0]
@@ -205,7 +220,7 @@ def test_a_server_that_is_killed(symmetric, tmp_path, roles):
     """All begin again, from the checkpoint if there is one; the bits are those of one process."""
     alone, _ = trained(symmetric, tmp_path / "alone", 0, epochs=6)
     params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
-    inputs = [symmetric["graph"], "", symmetric["sums"]]
+    inputs = {name: symmetric[name] for name in ("graph", "sums")}
     for saves in (False, True):
         progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / f"killed {saves}"
         kept, output = Checkpoint(tmp_path / f"checkpoint {saves}"), tmp_path / f"output {saves}"
@@ -260,7 +275,7 @@ def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, 
     given = {"model": model, "epochs": 6}
     alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
     params = TrainFullParams.model_validate(GIVEN | given).model_dump(mode="json")
-    inputs = [symmetric["graph"], "", symmetric["sums"] if model == "gcn" else ""]
+    inputs = {name: symmetric[name] for name in ("graph", "sums") if model == "gcn" or name == "graph"}
     progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / "killed"
     (tmp_path / "stage").write_text(str(os.getpid()))
     kept, output, roles = Checkpoint(tmp_path / "kept"), tmp_path / "output", [Role("graph", servers)]
@@ -325,10 +340,15 @@ def test_refusals(symmetric, tmp_path):
 
 @pytest.mark.parametrize("servers", [2, 4])
 def test_parts_of_a_graph_are_the_graph(inputs, servers):
-    """Places name the vertices of the whole graph's arcs, and what leaves one server comes to the other."""
-    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
-    whole = WholeGraph.of_rows(rows, 6)
-    parts = [WholeGraph.of_rows(rows, 6, servers, each) for each in range(servers)]
+    """Places name the positions of the whole graph's arcs, and what leaves one server comes to the other."""
+    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 6)
+    whole = WholeGraph.of_rows(rows, order)
+    arcs = {(int(r), int(s)) for r in range(NODES) for s in rows.indices[rows.indptr[r] : rows.indptr[r + 1]]}
+    for ends, turned in ((whole.arcs, False), (whole.back, True)):
+        firsts = np.repeat(order.between(0, NODES), np.diff(ends.indptr)).tolist()
+        pairs = zip(firsts, order.vertices_of(ends.indices).tolist(), strict=True)
+        assert {pair[::-1] if turned else pair for pair in pairs} == arcs
+    parts = [WholeGraph.of_rows(rows, order, servers, each) for each in range(servers)]
     assert [number for part in parts for number in part.own] == list(range(6))
     for way, ghosts in (("arcs", "ghosts"), ("back", "back_ghosts")):
         ends = []

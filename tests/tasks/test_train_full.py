@@ -52,8 +52,12 @@ def sums(graph, tmp_path_factory) -> Dataset:
     return run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path_factory.mktemp("sums"))
 
 
-def trained(graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, **params: Any) -> Dataset:
+def trained(
+    graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, parts: Dataset | None = None, **params: Any
+) -> Dataset:  # fmt: skip
     inputs = {"graph": str(graph.location.local_path)}
+    if parts is not None:
+        inputs["parts"] = str(parts.location.local_path)
     if params.get("model", "gcn") == "gcn":
         inputs["sums"] = str(sums.location.local_path)
     return run_stage(load_stage("train_full"), SMALL | params, inputs, folder, cpu=cpu)
@@ -369,11 +373,13 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
                           "split": [("train", "validation", "test")[i // 3 % 3] for i in range(NODES)]})  # fmt: skip
     pairs = sorted({(names[i], names[j]) for i in range(NODES) for j in ((i + 3) % NODES, (i - 3) % NODES)})
     made = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", pairs)})
+    given = {"graph": str(made.location.local_path)}
+    parts = run_stage(load_stage("partition"), {"parts": 4}, given, tmp_path / "parts")
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):
         monkeypatch.setattr(sparse_inputs, "SPARSE", least)
         assert isinstance(sparse_inputs.as_inputs(features), SparseRows) == bool(least)
-        found = trained(made, sums, tmp_path / str(least), epochs=12, model="gat")
+        found = trained(made, sums, tmp_path / str(least), parts=parts, epochs=12, model="gat")
         losses.append(history_of(found)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 

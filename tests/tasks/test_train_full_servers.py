@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
-from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
-from superworkflow.tasks.lib.distributed.partition import NodePartition
+from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition, order_file
+from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
@@ -37,6 +39,7 @@ from superworkflow.tasks.train_full.timeline import faults, read_timeline
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from tests.infra.engines.test_workers import members_of
+from tests.tasks.embedding_inputs import _commit
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -45,9 +48,9 @@ GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 4, "
 SAME = ("model.safetensors", "history.parquet", "network.json", "splits.npy")
 
 
-def directed(folder: Path) -> Dataset:
-    """A graph with arcs of one direction, of which most senders are few; half of the features are 0 here and there."""
-    rng, names = np.random.default_rng(6), [f"n{i:02}" for i in range(NODES)]
+def directed(folder: Path, numbers: Sequence[int] = range(NODES)) -> Dataset:
+    """A graph with arcs of one direction, of which most senders are few, and the same with other numbers."""
+    rng, names = np.random.default_rng(6), [f"n{i:02}" for i in numbers]
     pairs = sorted({(names[int(u * u / NODES)], names[int(v)]) for u, v in rng.integers(0, NODES, (500, 2)) if u != v})
     given = {
         "features": rng.normal(size=(NODES, 7)).astype(np.float32), "label": [f"k{i % 3}" for i in range(NODES)],
@@ -364,6 +367,55 @@ def test_parts_of_a_graph_are_the_graph(inputs, servers):
                 assert (left == lists.numbers[places.start - part.count : places.stop - part.count]).all()
     assert (np.concatenate([part.scales for part in parts]) == whole.scales).all()
     assert (sum(part.reads[list(part.own)].sum() for part in parts)) == whole.reads.sum()
+
+
+@pytest.mark.parametrize(("model", "alike"), [("gcn", False), ("gat", True), ("gat", False)])
+def test_a_graph_with_other_numbers_and_its_parts(tmp_path, model, alike):
+    """Files are by its own numbers; weights are the same bits where vertices of a part stay in order, else nearly."""
+    parts = tmp_path / "parts"
+    made = {"graph": directed(tmp_path / "graph")}
+    run_stage(load_stage("partition"), {"parts": 4}, {"graph": str(tmp_path / "graph")}, parts)
+    divided = NodePartition.open(Dataset.open(Location.of(parts)), HeteroGraph.open(made["graph"]))
+    order, book = divided.orders["node"], divided.book[0]
+    numbers = np.empty(NODES, np.int64)
+    numbers[order] = np.arange(NODES) if alike else np.random.default_rng(2).permutation(NODES)
+    made["other"] = directed(tmp_path / "other", numbers.tolist())
+    writer = DatasetWriter(Location.of(tmp_path / "other parts"))
+    theirs = [np.sort(numbers[order[begin:end]]) for begin, end in itertools.pairwise(book.tolist())]
+    writer.array(order_file(0), np.concatenate(theirs).astype(order.dtype))
+    writer.array(BOOK_FILE, divided.book)
+    _commit(writer, "partition", "other", NODES, {})
+    found = []
+    for name in ("", "other "):
+        given = {"graph": str(tmp_path / (name.strip() or "graph")), "parts": str(tmp_path / f"{name}parts")}
+        if model == "gcn":
+            sums = tmp_path / f"{name}sums"
+            run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": given["graph"]}, sums)
+            given["sums"] = str(sums)
+        found.append(trained(given, tmp_path / f"{name}network", 0, model=model, dropout=0.0, intervals=4)[0])
+    ours, others = found
+    assert (others.array("splits.npy")[numbers] == ours.array("splits.npy")).all()
+    weights = [read_tensors(each.local("model.safetensors")) for each in found]
+    for name, values in weights[0].items():
+        assert weights[1][name] == pytest.approx(values, rel=1e-3, abs=1e-5)
+    same_bits = ours.local("model.safetensors").read_bytes() == others.local("model.safetensors").read_bytes()
+    assert same_bits or not alike
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_parts_change_only_the_order_of_additions(inputs, tmp_path, model):
+    """Dropout is by vertex. Parts of another graph are refused."""
+    whole = {name: uri for name, uri in inputs.items() if name != "parts"}
+    run_stage(load_stage("partition"), {"parts": 8}, {"graph": inputs["graph"]}, tmp_path / "parts")
+    divided = whole | {"parts": str(tmp_path / "parts")}
+    losses = []
+    for number, given in enumerate((whole, divided)):
+        found, _ = trained(given, tmp_path / str(number), 0, model=model, intervals="auto")
+        losses.append(pq.read_table(found.local("history.parquet")).to_pydict()["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    one_kind(tmp_path / "other", seed=5)
+    with pytest.raises(UserError, match="parts of another graph"):
+        trained({"graph": str(tmp_path / "other"), "parts": divided["parts"]}, tmp_path / "refused", 0, model="gat")
 
 
 @pytest.mark.parametrize(("model", "updates"), [("gcn", "epoch"), ("gat", "interval")])

@@ -91,8 +91,8 @@ def test_few_vertices_change_places():
     """A ring stays as it is; of one with a few hubs only these and as many others move."""
     ring = np.arange(1000)
     assert not len(even_order(both_ways(ring, (ring + 1) % 1000, 1000), 8).vertices)
-    hubs = np.repeat(np.arange(8), 400)
-    rows = both_ways(np.concatenate([ring, hubs]), np.concatenate([(ring + 1) % 1000, np.tile(ring[600:], 8)]), 1000)
+    hubs, leaves = np.repeat(np.arange(8), 400), np.random.default_rng(1).integers(8, 1000, 3200)
+    rows = both_ways(np.concatenate([ring, hubs]), np.concatenate([(ring + 1) % 1000, leaves]), 1000)
     order = even_order(rows, 8)
     assert sorted(order.numbers_of(np.arange(8)).tolist()) == [*range(8)]
     assert (order.numbers_of(ring) != plain_order(1000, 8).numbers_of(ring)).sum() < 200

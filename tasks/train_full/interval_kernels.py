@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.subgraphs.draw import sort_part
 
-FORWARD, BACK, CROSSING = 0, 1, 2
-"""Measures of an interval: arcs that its gathers read forwards and backwards, and those from other intervals."""
-_PARTNERS, _TRIED, _ROUNDS = 4, 16, 64
-"""Most intervals with which one exchanges vertices in a round, light vertices that are tried for a heavy one, and
-rounds for each interval."""
+FORWARD, BACK = 0, 1
+"""Ways of arcs, as gathers read them."""
+ARCS, OTHER = 0, 1
+"""Measures of an interval: arcs that its gathers read forwards; and those that they read backwards, or, of a symmetric
+graph, where these are as many, arcs from other intervals."""
+_PARTNERS, _TRIED, _MISSED, _PASSES = 8, 16, 256, 8
+"""Most intervals with which one exchanges vertices in a round, light vertices that are tried for a heavy one, heavy ones
+that are tried in vain, and multiples of the graph's size that all rounds read."""
 
 
 @nb.njit(nogil=True, cache=True)
@@ -47,27 +50,29 @@ def _arc(one: Any, other: Any) -> Any:
 @nb.njit(nogil=True, cache=True)
 def loads_of(
     starts: NDArray[np.int64], ends: NDArray[Any], counts: NDArray[np.int64], labels: NDArray[np.int32],
-    loads: NDArray[np.int64],
+    crossing: bool, loads: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """What each interval has of each measure.
+    """Count the arcs of each interval, by measure.
 
     Args:
         starts, ends, counts: see `count_arcs`.
         labels: interval of each vertex [vertices].
-        loads: zeros [intervals, measures], filled.
+        crossing: the second measure are arcs from other intervals; the graph is symmetric then.
+        loads: zeros [intervals, 2], filled.
     """
     for v in range(len(labels)):
         own = labels[v]
-        loads[own, FORWARD] += counts[v, FORWARD]
-        loads[own, BACK] += counts[v, BACK]
-        if loads.shape[1] > CROSSING:
+        loads[own, ARCS] += counts[v, FORWARD]
+        if crossing:
             for e in range(starts[v], starts[v + 1]):
-                loads[own, CROSSING] += labels[ends[e]] != own
+                loads[own, OTHER] += labels[ends[e]] != own
+        else:
+            loads[own, OTHER] += counts[v, BACK]
 
 
 @nb.njit(nogil=True)
 def _leave(starts: Any, ends: Any, labels: Any, v: Any, one: Any, other: Any) -> Any:
-    """How many crossing arcs two intervals get when a vertex moves from the one to the other."""
+    """Crossing arcs that two intervals get, fewer below 0, when a vertex moves from the one to the other."""
     of_one = of_other = arcs = 0
     for e in range(starts[v], starts[v + 1]):
         u = ends[e]
@@ -80,46 +85,60 @@ def _leave(starts: Any, ends: Any, labels: Any, v: Any, one: Any, other: Any) ->
 
 @nb.njit(nogil=True)
 def _by_measure(
-    starts: Any, ends: Any, counts: Any, labels: Any, members: Any, own: Any, measure: Any, down: Any
+    starts: Any, ends: Any, counts: Any, labels: Any, members: Any, own: Any, crosses: Any, measure: Any, down: Any
 ) -> Any:  # fmt: skip
     """Places of vertices of an interval by what each has of a measure, and these numbers."""
     found = np.empty(len(members), np.int64)
     for i in range(len(members)):
         v = members[i]
-        found[i] = -_leave(starts, ends, labels, v, own, -1)[0] if measure == CROSSING else counts[v, measure]
+        found[i] = -_leave(starts, ends, labels, v, own, -1)[0] if crosses else counts[v, measure]
     order = np.argsort(-found if down else found, kind="mergesort")
     return order, found[order]
 
 
 @nb.njit(nogil=True)
 def _exchange(
-    starts: Any, ends: Any, counts: Any, bounds: Any, order: Any, labels: Any, loads: Any, scales: Any, measure: Any,
-    over: Any, under: Any,
-) -> int:  # fmt: skip
-    """Exchange heavy vertices of an interval for light ones of another, where this makes all measures more even."""
-    count, measures = loads.shape
+    starts: Any, ends: Any, counts: Any, bounds: Any, order: Any, labels: Any, crossing: Any, loads: Any,
+    scales: Any, measure: Any, over: Any, under: Any,
+) -> Any:  # fmt: skip
+    """Exchange heavy vertices of an interval for light ones of another, where this makes all measures more even.
+
+    Returns:
+        Vertices of each that moved, and how many vertices and arcs were read.
+    """
+    (count, measures), crosses = loads.shape, crossing and measure == OTHER
     mine, yours = order[bounds[over] : bounds[over + 1]], order[bounds[under] : bounds[under + 1]]
-    heavy, much = _by_measure(starts, ends, counts, labels, mine, over, measure, True)
-    light, little = _by_measure(starts, ends, counts, labels, yours, under, measure, False)
+    heavy, much = _by_measure(starts, ends, counts, labels, mine, over, crosses, measure, True)
+    light, little = _by_measure(starts, ends, counts, labels, yours, under, crosses, measure, False)
     totals, changes = np.empty(measures), np.zeros((measures, 2), np.int64)
     for m in range(measures):
         totals[m] = loads[:, m].sum()
-    i = j = moved = 0
-    while i < len(heavy) and j < len(light) and much[i] > little[j]:
+    i = j = moved = missed = 0
+    read = len(mine) + len(yours)
+    if crosses:
+        read += loads[over, ARCS] + loads[under, ARCS]
+    while i < len(heavy) and j < len(light) and much[i] > little[j] and missed < _MISSED:
         if loads[over, measure] * count <= totals[measure] or loads[under, measure] * count >= totals[measure]:
             break
-        u, taken = mine[heavy[i]], False
+        if much[i] - little[j] >= loads[over, measure] - loads[under, measure]:
+            i += 1
+            continue
+        u, taken, of_over, of_under = mine[heavy[i]], False, 0, 0
+        if crossing:
+            of_over, of_under = _leave(starts, ends, labels, u, over, under)
+            read += counts[u, FORWARD]
         for k in range(j, min(j + _TRIED, len(light))):
             v = yours[light[k]]
-            for m in range(CROSSING):
+            read += 1
+            for m in range(measures):
                 changes[m, 0] = counts[v, m] - counts[u, m]
                 changes[m, 1] = -changes[m, 0]
-            if measures > CROSSING:
-                of_over, of_under = _leave(starts, ends, labels, u, over, under)
+            if crossing:
                 labels[u] = under
                 more_under, more_over = _leave(starts, ends, labels, v, under, over)
                 labels[u] = over
-                changes[CROSSING, 0], changes[CROSSING, 1] = of_over + more_over, of_under + more_under
+                read += counts[v, FORWARD]
+                changes[OTHER, 0], changes[OTHER, 1] = of_over + more_over, of_under + more_under
             better = 0.0
             for m in range(measures):
                 a, b, da, db = np.float64(loads[over, m]), np.float64(loads[under, m]), changes[m, 0], changes[m, 1]
@@ -138,29 +157,31 @@ def _exchange(
                 taken = True
                 break
         if taken:
-            moved += 1
+            moved, missed = moved + 1, 0
             j += 1
+        else:
+            missed += 1
         i += 1
-    return moved
+    return moved, read
 
 
 @nb.njit(nogil=True, cache=True)
 def even_out(
     starts: NDArray[np.int64], ends: NDArray[Any], counts: NDArray[np.int64], bounds: NDArray[np.int64],
-    order: NDArray[np.int32], labels: NDArray[np.int32], loads: NDArray[np.int64], limit: float,
+    order: NDArray[np.int32], labels: NDArray[np.int32], crossing: bool, loads: NDArray[np.int64], limit: float,
 ) -> int:  # fmt: skip
-    """Exchange vertices between intervals until each has the mean of each measure, or no exchange helps.
+    """Exchange vertices between intervals until each has the mean of each measure, no exchange helps, or it took long.
 
     The interval that is farthest from the mean exchanges vertices with those that are on the other side of it: the
     heaviest for the lightest, so that few move. An exchange is made if it lessens the sum of the variances of all
     measures, each over the square of its mean.
 
     Args:
-        starts, ends, counts: see `count_arcs`; the graph is symmetric if loads have `CROSSING`.
+        starts, ends, counts: see `count_arcs`.
         bounds: first place of each interval in `order`, and the last one's end [intervals + 1].
         order: vertices [places], changed.
         labels: interval of each vertex [vertices], changed.
-        loads: see `loads_of`, changed.
+        crossing, loads: see `loads_of`; the latter changed.
         limit: how far from the mean an interval may be, as a share of it.
 
     Returns:
@@ -170,8 +191,8 @@ def even_out(
     over, scales = np.zeros((count, measures), np.bool_), np.empty(measures)
     for m in range(measures):
         scales[m] = 1 / max(1.0, loads[:, m].mean()) ** 2
-    moved = 0
-    for _ in range(_ROUNDS * count):
+    moved = read = 0
+    while read < _PASSES * (len(order) + len(ends)):
         farthest, one, measure = limit, -1, 0
         for m in range(measures):
             mean = loads[:, m].mean()
@@ -182,17 +203,22 @@ def even_out(
         if one < 0:
             break
         mean, found = loads[:, measure].mean(), 0
+        read += count * measures
         heavy = loads[one, measure] > mean
         others = np.argsort(loads[:, measure] if heavy else -loads[:, measure], kind="mergesort")
         for other in others[:_PARTNERS]:
-            if other != one and (loads[other, measure] < mean) == heavy and not found:
+            if other != one and (loads[other, measure] < mean) == heavy:
                 a, b = (one, other) if heavy else (other, one)
-                found = _exchange(starts, ends, counts, bounds, order, labels, loads, scales, measure, a, b)
+                found, more = _exchange(
+                    starts, ends, counts, bounds, order, labels, crossing, loads, scales, measure, a, b
+                )
+                read += more
+                if found:
+                    over[other] = False
+                    break
+        over[one] = False
+        over[one, measure] = not found
         moved += 2 * found
-        if found:
-            over[:] = False
-        else:
-            over[one, measure] = True
     return moved
 
 

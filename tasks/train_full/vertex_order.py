@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
-from superworkflow.tasks.train_full.interval_kernels import BACK, CROSSING, count_arcs, even_out, loads_of
+from superworkflow.tasks.train_full.interval_kernels import count_arcs, even_out, loads_of
 
 LIMIT = 0.05
 """How far from the mean intervals may be in arcs, as a share of it, where an exchange of vertices can help."""
@@ -113,13 +113,12 @@ def even_order(rows: CsrRows, intervals: int, parts: Parts | None = None) -> Ver
         vertices = parts.vertices.astype(np.int32)
         bounds, groups = _along(parts.book, bounds)
     labels[vertices] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
-    measures = CROSSING if is_symmetric and parts is None else BACK
-    loads = np.zeros((len(bounds) - 1, measures + 1), np.int64)
-    loads_of(starts, ends, counts, labels, loads)
+    crossing, loads = is_symmetric and parts is None, np.zeros((len(bounds) - 1, 2), np.int64)
+    loads_of(starts, ends, counts, labels, crossing, loads)
     for group in groups:
         own, cuts = loads[group.start : group.stop].copy(), bounds[group.start : group.stop + 1]
         places = vertices[cuts[0] : cuts[-1]]
-        if even_out(starts, ends, counts, cuts - cuts[0], places, labels, own, LIMIT):
+        if even_out(starts, ends, counts, cuts - cuts[0], places, labels, crossing, own, LIMIT):
             for first, last in itertools.pairwise((cuts - cuts[0]).tolist()):
                 places[first:last].sort()
     if (vertices == np.arange(len(vertices))).all():

@@ -47,7 +47,7 @@ def measures(rows: CsrRows, order: VertexOrder) -> np.ndarray:
 
 
 def away(found: np.ndarray) -> np.ndarray:
-    """How far the farthest interval is from the mean of each measure, as a share of it."""
+    """Distance of the farthest interval from the mean of each measure, as a share of it."""
     mean = found.mean(0)
     return np.abs(found - mean).max(0) / np.maximum(mean, 1)
 

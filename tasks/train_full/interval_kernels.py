@@ -17,8 +17,8 @@ ARCS, OTHER = 0, 1
 """Measures of an interval: arcs that its gathers read forwards; and those that they read backwards, or, of a symmetric
 graph, where these are as many, arcs from other intervals."""
 _PARTNERS, _TRIED, _MISSED, _PASSES = 8, 16, 256, 8
-"""Most intervals with which one exchanges vertices in a round, light vertices that are tried for a heavy one, heavy ones
-that are tried in vain, and multiples of the graph's size that all rounds read."""
+"""Most intervals with which one exchanges vertices in a round, light vertices that are tried for a heavy one, heavy
+ones that are tried in vain, and multiples of the graph's size that all rounds read."""
 
 
 @nb.njit(nogil=True, cache=True)

@@ -8,6 +8,7 @@ intervals; the share of arcs that are between intervals; how many vertices chang
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ COUNTS, PARTS = (8, 16), 32
 def edges_of(data: Path, folder: Path) -> Iterator[tuple[str, str]]:
     """Names of the graphs, and files of their edges."""
     for name in ("cora", "citeseer"):
+        shutil.rmtree(folder / name, ignore_errors=True)
         yield name, write_edges(data / "planetoid", name, folder / name)["edges"]
     one, other = np.nonzero(np.triu(loadmat(data / "blogcatalog" / "blogcatalog.mat")["network"].toarray()))
     for name, pairs in (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pydantic import Field
+
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model, Picture, Rescoring
+from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
@@ -16,6 +19,7 @@ from superworkflow.tasks import (
     heterograph,
     infer,
     node_labels,
+    partition,
     publish_predictions,
     score,
     train_full,
@@ -25,14 +29,25 @@ from superworkflow.tasks.lib.formats import IN_MEMORY
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN
 
 
+class FullGraphOptions(StageParams):
+    """Options of the pipeline itself."""
+
+    partitioned: bool = Field(
+        default=False,
+        description="Partition the graph, so that intervals of vertices, and with them graph servers, read few rows of "
+        "each other. It changes the order in which numbers are added, and so the last bits of the network.",
+    )
+
+
 def diagram(flow: Diagram, edges: Source, features: Source, labels: Source, split: Source | None) -> None:
-    """Heterograph, sums of features for GCN, training, inference, scores, publication."""
+    """Heterograph, sums of features for GCN, parts, training, inference, scores, publication."""
     graph = flow.stage(heterograph.STAGE, edges=edges, features=features)
     classes = flow.stage(node_labels.STAGE, graph=graph, labels=labels, split=split)
     sums = None
     if flow.parameter("train_full.model") == "gcn":
         sums = flow.stage(aggregate.STAGE, defaults={"form": GCN}, graph=graph)
-    network = flow.stage(train_full.STAGE, graph=graph, labels=classes, sums=sums)
+    parts = flow.stage(partition.STAGE, graph=graph) if flow.option("partitioned") else None
+    network = flow.stage(train_full.STAGE, graph=graph, labels=classes, sums=sums, parts=parts)
     predictions = flow.stage(infer.STAGE, graph=graph, labels=classes, network=network)
     simple = flow.stage(baselines.STAGE, graph=graph, labels=classes)
     scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
@@ -57,8 +72,8 @@ SUPERWORKFLOW = Superworkflow(
     name="full_graph",
     help="a graph neural network that predicts classes of nodes, trained on the whole graph without sampling",
     stages=(
-        heterograph.STAGE, node_labels.STAGE, aggregate.STAGE, train_full.STAGE, infer.STAGE, baselines.STAGE,
-        score.STAGE, publish_predictions.STAGE,
+        heterograph.STAGE, node_labels.STAGE, aggregate.STAGE, partition.STAGE, train_full.STAGE, infer.STAGE,
+        baselines.STAGE, score.STAGE, publish_predictions.STAGE,
     ),
     sources={
         "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
@@ -70,6 +85,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     optional=frozenset({"split"}),
     diagram=diagram,
+    options=FullGraphOptions,
     flags={"directed": Flag("heterograph.directed", "edges of the edge list have a direction")},
     variants={
         "laptop": {"score": SMALL, "publish_predictions": SMALL},

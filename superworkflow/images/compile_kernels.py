@@ -71,7 +71,8 @@ from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.vertex_order import Interval, Parts, even_order
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
 from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
@@ -182,7 +183,8 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
     (edges,) = graph.edge_sets
     features = features_of(graph, NODE_SET)
     assert features is not None
-    whole = WholeGraph.of_rows(graph.rows(edges), 2)
+    parts = Parts(np.arange(_VERTICES)[::-1], np.array([0, _VERTICES]))
+    whole = WholeGraph.of_rows(graph.rows(edges), even_order(graph.rows(edges), 2, parts))
     width, halves = features.shape[1], read_only(features.astype(np.float16))
     layers: list[tuple[bool, Inputs, list[WholeLayer]]] = []
     for precision in DTYPES:

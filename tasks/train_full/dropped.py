@@ -1,4 +1,7 @@
-"""Dropout of a whole graph: a function of (seed, epoch, layer, vertex, column), and of an arc's ends and head."""
+"""Dropout of a whole graph: a function of (seed, epoch, layer, vertex, column), and of an arc's ends and head.
+
+It is by vertex, not by position, so that the intervals, and parts, change only the order in which numbers are added.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout, dropout_threshold
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.train_full.whole_graph import Interval
 
 
 class ArcDropout(NamedTuple):
@@ -19,12 +21,8 @@ class ArcDropout(NamedTuple):
     share: int
     state: int
 
-    def states(self, interval: Interval) -> NDArray[np.uint64]:
-        """State of each vertex of an interval, of which those of its arcs are made."""
-        return self.states_of(np.arange(interval.first, interval.last))
-
-    def states_of(self, vertices: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """State of each of these vertices."""
+    def states_of(self, vertices: NDArray[np.integer]) -> NDArray[np.uint64]:
+        """State of each of these vertices, of which those of its arcs are made."""
         numbers = vertices.astype(np.uint64) + np.uint64(1)
         found: NDArray[np.uint64] = mix.py_func(np.uint64(self.state) + numbers * GAMMA)
         return found

@@ -19,6 +19,8 @@ _PRODUCT_S, _VALUE_S, _ARC_VALUE_S, _TASK_S = 1 / 6e10, 1.2e-9, 2.5e-10, 1.2e-4
 moves, and of a task whatever its size."""
 _ATTENTION = 6
 """Times that attention takes for the value of an arc, compared with a sum."""
+_ORDER_BYTES = 56
+"""Of a vertex: offsets of arcs both ways, its position, and what its order is made of."""
 _PATIENCES = 3.0
 """Epochs of a training that ends early, in multiples of `patience`."""
 
@@ -42,11 +44,11 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         values += 3 * read + 2 * width
         read = width
     moved = passes * sum(gathered) * (_ATTENTION if params.model == "gat" else 1)
-    intervals = min(params.intervals_of(nodes), nodes)
+    intervals = min(params.intervals_of(nodes, "parts" in inputs), nodes)
     tasks = passes * 3 * params.layers * intervals
     epoch_s = nodes * (2 * _PRODUCT_S * products + _VALUE_S * values) + arcs * _ARC_VALUE_S * moved + _TASK_S * tasks
     size = 2 if params.precision == "bfloat16" else 4
-    inputs_bytes = 4 * feature_values(graph)
+    inputs_bytes, mapped = 4 * feature_values(graph), 4 * arcs  # each server reads all arcs, for their order
     rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
     groups = (resources.workers or {}).items()
@@ -55,14 +57,15 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
         rows += inputs_bytes // intervals
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
+    mapped += inputs_bytes  # in the order of the intervals inputs and arcs are copies
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + rows + 16 * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes,
+        memory_bytes=_PROCESS_BYTES + rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes + mapped,
         cpu_s=_START_S + epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},
         parallel=0.8,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        mapped_bytes=inputs_bytes,
+        mapped_bytes=mapped,
         kind=params.model,
     )

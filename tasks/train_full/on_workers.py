@@ -24,7 +24,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import WORKER, format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
+from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
@@ -73,7 +73,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         return in_process.run(job)
     _check_roles(job, fixed)
     parameters = workers[PARAMETER].count if PARAMETER in workers else 0
-    inputs = [job.inputs["graph"].uri, uri_of(job.inputs.get("labels")), uri_of(job.inputs.get("sums"))]
+    inputs = {name: dataset.uri for name, dataset in job.inputs.items()}
     job.output.claim(FILES)
     tensor = workers.get(TENSOR)
     pool = [tensor.largest, tensor.memory] if tensor is not None and tensor.count else []
@@ -118,32 +118,33 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
 
 
 def train(
-    worker: Worker, given: dict[str, Any], inputs: list[str], output: str, pool: Sequence[int] = ()
+    worker: Worker, given: dict[str, Any], inputs: dict[str, str], output: str, pool: Sequence[int] = ()
 ) -> dict[str, Any]:  # fmt: skip
     """Be one graph server, or a parameter server.
 
     Args:
         worker: this rank.
         given: the stage's parameters.
-        inputs: URIs of the graph, labels and sums; the latter two may be empty for none.
+        inputs: URIs of the stage's inputs, by name.
         output: URI of the dataset to write.
         pool: tensor workers that there may be of all servers, and bytes of memory of each; nothing without any.
     """
     began, options, first = time.process_time(), TrainFullParams.model_validate(given), _first(worker)
     progress = GroupProgress(worker, first)
-    graph, labels, sums = (SharedDataset.at_any(uri) for uri in inputs)
-    assert graph is not None
+    datasets = {name: SharedDataset.at(uri, None) for name, uri in inputs.items()}
     if worker.role == PARAMETER:
-        return _update(worker, training.learned_of(graph, labels, options), options, progress, bool(pool), began)
+        return _update(worker, training.learned_of(datasets, options), options, progress, bool(pool), began)
     servers, rank = worker.role_size, worker.role_rank
-    work = training.work_of(graph, labels, options, servers, rank)
+    work = training.work_of(datasets, options, servers, rank)
     training.log_facts(progress, work)
     whole, threads = work.whole, worker.threads
     with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network = Network(work.shape, work.params.seed)
         group = RankGroup(network, work.params, worker, Path(folder), not rank and servers == worker.size)
-        trainer = WholeTrainer(network, work.task, work.params, options, group, whole.intervals, progress)
-        executed = training.whole_network(options, work, training.inputs_of(work, sums, _add_up), network)
+        trainer = WholeTrainer(network, work.task, work.params, options, group, whole.order, progress)
+        executed = training.whole_network(
+            options, work, training.inputs_of(work, datasets.get("sums"), _add_up), network
+        )
         opened = functools.partial(Mailbox, first=first)
         server = GraphServer(rank, servers, executed, trainer, group, opened, worker.size - servers)
         setup_s = time.process_time() - began
@@ -187,11 +188,11 @@ def _update(
     with training.one_thread(), tempfile.TemporaryDirectory() as folder:
         network, servers = Network(learned.shape, learned.params.seed), worker.size - worker.role_size
         group = RankGroup(network, learned.params, worker, Path(folder), not worker.role_rank)
-        trainer = WholeTrainer(network, learned.task, learned.params, options, group, learned.intervals, progress)
+        trainer = WholeTrainer(network, learned.task, learned.params, options, group, learned.order, progress)
         _add_up(np.zeros(2, np.int64))  # as graph servers do
         opened = functools.partial(Mailbox, first=_first(worker))
         every = range(servers, worker.size)
-        server = ParameterServer(every[worker.role_rank], every, trainer, group, len(learned.intervals), opened)
+        server = ParameterServer(every[worker.role_rank], every, trainer, group, len(learned.order.intervals), opened)
         setup_s = time.process_time() - began
         with server.mailbox.running((StateSaved,)):
             server.run()

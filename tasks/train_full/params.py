@@ -82,7 +82,7 @@ class TrainFullParams(SplitParams):
     intervals: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
         default=AUTO,
         description="Intervals of vertices, of which tasks are made, 1 to 64; more threads than these find no work. "
-        "auto: one for 2048 vertices, 2 to 16.",
+        "auto: one for 2048 vertices, 2 to 16; along parts the next power of two.",
     )
     staleness: Annotated[int, Field(ge=0, le=16)] | Literal["sync"] = Field(
         default=SYNC,
@@ -135,9 +135,12 @@ class TrainFullParams(SplitParams):
         """Width of hidden layers."""
         return int(_USUAL[self.model]["hidden"]) if self.hidden == AUTO else int(self.hidden)
 
-    def intervals_of(self, vertices: int) -> int:
-        """Intervals of a graph."""
-        return min(16, max(2, vertices // 2048)) if self.intervals == AUTO else int(self.intervals)
+    def intervals_of(self, vertices: int, along_parts: bool = False) -> int:
+        """Intervals of a graph; along parts, whose number is a power of two, theirs is one unless it is given."""
+        if self.intervals != AUTO:
+            return int(self.intervals)
+        usual = min(16, max(2, vertices // 2048))
+        return 1 << (usual - 1).bit_length() if along_parts else usual
 
     @property
     def most_epochs(self) -> int:

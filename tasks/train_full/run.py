@@ -41,7 +41,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         UserError: labels or features cannot be used, or training diverged.
     """
     options, is_virtual = job.params, job.params.clock != REAL
-    work = work_of(job.inputs["graph"], job.inputs.get("labels"), options)
+    work = work_of(job.inputs, options)
     log_facts(job.progress, work)
     with one_thread(), saves_first() as shutdown:
         if is_virtual and options.virtual_servers > 1:
@@ -51,7 +51,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         network = Network(work.shape, work.params.seed)
         kept, log = Folder(job.checkpoint), job.progress.log
         group = OneProcess(network, work.params, kept, job.save_checkpoint, log, shutdown)
-        trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.intervals, job.progress)
+        trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.order, job.progress)
         executed = whole_network(options, work, inputs_of(work, job.inputs.get("sums")), network)
         call_bytes = executed.call_bytes(trainer.weights())
         with tensor_pool(job, len(work.whole.intervals), executed.example(), call_bytes) as pool:

@@ -14,7 +14,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.objective.base import Example, Objective, Step
+from superworkflow.tasks.lib.gnn.objective.base import Objective, Step
 from superworkflow.tasks.lib.gnn.tensor_tasks import Rows
 from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.model_selection import ModelSelection
@@ -22,7 +22,7 @@ from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train_full.params import BY_INTERVAL, TrainFullParams
 from superworkflow.tasks.train_full.partners import Verdict
-from superworkflow.tasks.train_full.whole_graph import Interval
+from superworkflow.tasks.train_full.vertex_order import Interval, VertexOrder
 from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
 _STEP: Step = (random_streams.TRAINING, 0, 0)
@@ -42,21 +42,19 @@ class IntervalLoss:
     Args:
         network: what the objective is given.
         task: the objective.
-        intervals: all intervals.
+        order: positions of the vertices, and all intervals.
     """
 
-    def __init__(self, network: Network, task: Objective, intervals: Sequence[Interval]):
-        self._network, self._task = network, task
+    def __init__(self, network: Network, task: Objective, order: VertexOrder):
+        self._network, self._task, self._order = network, task, order
         items, (self._set,) = task.items("train"), task.head.node_sets
-        self._examples: list[Example] = []
-        for each in intervals:
-            own = items[(items >= each.first) & (items < each.last)]
-            self._examples.append(task.example(own, _STEP))
+        numbers = order.numbers_of(items)
+        self._examples = [task.example(items[numbers == each.number], _STEP) for each in order.intervals]
         self._whole = sum(task.mass(each) for each in self._examples)
 
     def loss(self, interval: Interval, scores: Rows) -> tuple[float, Rows]:
         example, gradient = self._examples[interval.number], np.zeros_like(scores)
-        rows = example.nodes[self._set] - interval.first
+        rows = self._order.positions_of(example.nodes[self._set]) - interval.first
         if not len(rows):
             return 0.0, gradient
         read = torch.from_numpy(scores[rows]).requires_grad_()
@@ -77,7 +75,7 @@ class WholeTrainer:
         params: course of training.
         options: parameters of the stage.
         group: optimizers and checkpoints.
-        intervals: all intervals.
+        order: positions of the vertices, and all intervals.
         progress: receives the row of each epoch.
 
     `scores` are those of the last validation, by interval.
@@ -85,15 +83,16 @@ class WholeTrainer:
 
     def __init__(
         self, network: Network, task: Objective, params: ConcreteTrainParams, options: TrainFullParams,
-        group: OneProcess, intervals: Sequence[Interval], progress: Progress,
+        group: OneProcess, order: VertexOrder, progress: Progress,
     ):  # fmt: skip
         self.network, self.task, self.params, self.options = network, task, params, options
         self.position, self.best = TrainingPosition(), TrainedWeights({}, {})
         self.scores: Mapping[int, Rows] = {}
         self._group, self.progress, self.figure = group, progress, f"validation_{task.figure}"
-        self._intervals = intervals
-        self._validate, (self._set,) = task.items("validation"), task.head.node_sets
+        self._validate, (nodes,) = task.items("validation"), task.head.node_sets
         self._example = task.example(self._validate, _STEP)
+        self._order, self._nodes = order, self._example.nodes[nodes]
+        self._set, self._numbers = nodes, order.numbers_of(self._nodes)
         if found := group.restore():
             self.position, self.best = found
         self._selection = ModelSelection(params.kept_by, self.figure, self.position.epochs)
@@ -163,9 +162,8 @@ class WholeTrainer:
 
     def validated(self, number: int, scores: Rows) -> Rows:
         """Scores of an interval's vertices that are validated on, of those of all."""
-        interval, nodes = self._intervals[number], self._example.nodes[self._set]
-        own = nodes[(nodes >= interval.first) & (nodes < interval.last)]
-        found: Rows = scores[own - interval.first]
+        own = self._nodes[self._numbers == number]
+        found: Rows = scores[self._order.positions_of(own) - self._order.intervals[number].first]
         return found
 
     def judge(self, epoch: int, scores: Mapping[int, Rows]) -> dict[str, float]:
@@ -177,11 +175,9 @@ class WholeTrainer:
         """
         if not len(self._validate):
             return {}
-        nodes = self._example.nodes[self._set]
-        rows = np.empty((len(nodes), scores[0].shape[1]), np.float32)
+        rows = np.empty((len(self._nodes), scores[0].shape[1]), np.float32)
         for number, found in scores.items():
-            interval = self._intervals[number]
-            rows[(nodes >= interval.first) & (nodes < interval.last)] = found
+            rows[self._numbers == number] = found
         with torch.no_grad():
             judged = self.task.judge(self.network, {self._set: torch.from_numpy(rows)}, self._example)
         loss = judged.loss / len(self._validate)

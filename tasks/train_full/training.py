@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba as nb
@@ -17,6 +17,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.distributed.partition import NodePartition
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.features import features_of
@@ -41,9 +42,10 @@ from superworkflow.tasks.train_full.pipeline import Pipeline, wide_numbers
 from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
+from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
 from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph, intervals_of
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
@@ -63,7 +65,7 @@ class LearnedTask(NamedTuple):
         task: what is learned.
         params: course of training.
         shape: of the network.
-        intervals: of the graph's vertices.
+        order: the graph's vertices as they are, in as many intervals as there are.
         items: labelled nodes that are in a split.
     """
 
@@ -71,7 +73,7 @@ class LearnedTask(NamedTuple):
     task: Objective
     params: ConcreteTrainParams
     shape: NetworkConfig
-    intervals: tuple[Interval, ...]
+    order: VertexOrder
     items: int
 
 
@@ -92,26 +94,50 @@ class FullGraphWork(NamedTuple):
 
 
 def work_of(
-    dataset: Dataset, labels: Dataset | None, options: TrainFullParams, servers: int = 1, server: int = 0
+    inputs: Mapping[str, Dataset], options: TrainFullParams, servers: int = 1, server: int = 0
 ) -> FullGraphWork:  # fmt: skip
-    """Read graph and labels; of several graph servers one reads its own arcs.
+    """Read graph, labels and parts; of several graph servers one reads its own arcs.
+
+    Args:
+        inputs: of the stage.
+        options: its parameters.
+        servers, server: number of graph servers, and which of them.
 
     Raises:
-        UserError: see `learned_of`.
+        UserError: see `learned_of`; or the parts are of another graph.
     """
-    found = learned_of(dataset, labels, options, servers)
+    found, parts = learned_of(inputs, options, servers), None
     rows = found.graph.rows(found.shape.relations[0].name)
-    whole = WholeGraph.of_rows(rows, len(found.intervals), servers, server)
+    if "parts" in inputs:
+        divided = NodePartition.open(inputs["parts"], found.graph)
+        (vertices,) = divided.orders.values()
+        parts = Parts(vertices, divided.book[0])
+    order = even_order(rows, len(found.order.intervals), parts)
+    whole = WholeGraph.of_rows(rows, order, servers, server)
     return FullGraphWork(found.graph, found.task, found.params, found.shape, whole, found.items)
 
 
-def learned_of(dataset: Dataset, labels: Dataset | None, options: TrainFullParams, servers: int = 1) -> LearnedTask:
+def part_of(work: FullGraphWork, servers: int, server: int) -> FullGraphWork:
+    """The same work with the arcs of one of several graph servers.
+
+    Raises:
+        UserError: there are more graph servers than intervals.
+    """
+    check_servers(servers, work.whole.order)
+    rows = work.graph.rows(work.shape.relations[0].name)
+    return work._replace(whole=WholeGraph.of_rows(rows, work.whole.order, servers, server))
+
+
+def learned_of(inputs: Mapping[str, Dataset], options: TrainFullParams, servers: int = 1) -> LearnedTask:
     """Read labels.
+
+    Args:
+        inputs, options, servers: see `work_of`.
 
     Raises:
         UserError: labels or features cannot be used, or there are more graph servers than intervals.
     """
-    graph = HeteroGraph.open(dataset, labels)
+    graph = HeteroGraph.open(inputs["graph"], inputs.get("labels"))
     check_graph(graph)
     task = task_of(graph, options.concrete(1))
     counts = {split: len(task.items(split)) for split in SPLITS}
@@ -119,12 +145,21 @@ def learned_of(dataset: Dataset, labels: Dataset | None, options: TrainFullParam
     params = options.concrete(counts["train"])
     shape = shape_of(graph, task.head, params)
     vertices = len(graph.rows(shape.relations[0].name).indptr) - 1
-    intervals = intervals_of(vertices, options.intervals_of(vertices))
-    if servers > len(intervals):
-        raise UserError(f"there are more graph servers than intervals of vertices, {len(intervals)}",
+    order = plain_order(vertices, options.intervals_of(vertices, "parts" in inputs))
+    check_servers(servers, order)
+    return LearnedTask(graph, task, params, shape, order, sum(counts.values()))
+
+
+def check_servers(servers: int, order: VertexOrder) -> None:
+    """Refuse more graph servers than intervals.
+
+    Raises:
+        UserError: says how many there are.
+    """
+    if servers > len(order.intervals):
+        raise UserError(f"there are more graph servers than intervals of vertices, {len(order.intervals)}",
                         where="resources.workers", value=servers,
                         remedy="Give fewer, or raise train_full.intervals")  # fmt: skip
-    return LearnedTask(graph, task, params, shape, intervals, sum(counts.values()))
 
 
 def log_facts(progress: Progress, work: FullGraphWork) -> None:
@@ -190,14 +225,17 @@ def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda 
             raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
                             remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
         inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
-    return as_inputs(inputs[whole.first : whole.first + whole.count], add_up)
+    first, last = whole.first, whole.first + whole.count
+    return as_inputs(
+        inputs[whole.order.vertices[first:last] if len(whole.order.vertices) else slice(first, last)], add_up
+    )
 
 
 def whole_network(options: TrainFullParams, work: FullGraphWork, inputs: Inputs, network: Network) -> WholeNetwork:
     """The tasks of the network; `inputs` are those of `inputs_of`."""
     shape, whole, task = network.shape, work.whole, work.task
     dropout, validated = Dropout(work.params.dropout, options.seed), bool(len(task.items("validation")))
-    tail = IntervalLoss(network, task, whole.intervals)
+    tail = IntervalLoss(network, task, whole.order)
     return WholeNetwork(
         whole, layers_of(shape, whole, options.precision), inputs, tail, dropout, shape.model == "gat", validated
     )

@@ -71,12 +71,12 @@ def train_virtually(
     count, inputs = options.virtual_servers, training.inputs_of(work, job.inputs.get("sums"))
     machines, pipelines, servers, trainers, ghosts = [], [], [], [], 0
     for rank in range(count):
-        own = training.work_of(job.inputs["graph"], job.inputs.get("labels"), options, count, rank)
+        own = training.part_of(work, count, rank)
         network, first, last = Network(own.shape, own.params.seed), own.whole.first, own.whole.first + own.whole.count
         progress = job.progress if not rank else Progress("train_full", stream=io.StringIO())
         group = ServerGroup(network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown,
                             not rank)  # fmt: skip
-        trainer = WholeTrainer(network, own.task, own.params, options, group, own.whole.intervals, progress)
+        trainer = WholeTrainer(network, own.task, own.params, options, group, own.whole.order, progress)
         part = inputs.rows(first, last) if isinstance(inputs, SparseRows) else inputs[first:last]
         executed = training.whole_network(options, own, part, network)
         server = GraphServer(

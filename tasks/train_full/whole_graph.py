@@ -1,10 +1,9 @@
-"""The arcs of a whole graph, both ways round, and its intervals of vertices; or the part of one of several servers."""
+"""The arcs of a whole graph, both ways round, by position of its vertices; or the part of one of several servers."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +13,21 @@ from superworkflow.tasks.lib.gnn.model.mean_kernels import transpose
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.train_full.ghosts import GhostLists, ghost_lists, no_ghosts, place_arcs
-
-
-class Interval(NamedTuple):
-    """Vertices from `first` up to `last`, which is not one of them."""
-
-    number: int
-    first: int
-    last: int
+from superworkflow.tasks.train_full.interval_kernels import rows_by_position
+from superworkflow.tasks.train_full.vertex_order import Interval, VertexOrder
 
 
 @dataclass(frozen=True)
 class WholeGraph:
-    """A graph whose vertices are in intervals of equal size, ±1, or a server's part of it: a range of the intervals.
+    """A graph whose vertices are in intervals, or a server's part of it: a range of the intervals.
 
-    A place is a vertex's row in tables: that of its own vertices is their number less `first`; ghosts follow them.
+    A place is a vertex's row in tables: that of its own vertices is their position less `first`; ghosts follow them.
 
     Args:
         arcs: places of senders by receiver, of its own vertices.
         back: places of receivers by sender; the same arrays where the graph is symmetric.
         scales: 1 / sqrt(degree + 1) of each own vertex, float32 [own vertices].
-        intervals: all intervals, also those of other servers.
+        order: positions of all vertices, and all intervals, also those of other servers.
         own: numbers of its intervals.
         reads: which of its intervals have senders of which: bool [intervals, intervals], receivers first; rows of other
             servers' intervals are those of the identity.
@@ -45,7 +38,7 @@ class WholeGraph:
     arcs: CsrRows
     back: CsrRows
     scales: NDArray[np.float32]
-    intervals: tuple[Interval, ...]
+    order: VertexOrder
     own: range
     reads: NDArray[np.bool_]
     reads_back: NDArray[np.bool_]
@@ -58,8 +51,13 @@ class WholeGraph:
         return len(self.scales)
 
     @property
+    def intervals(self) -> tuple[Interval, ...]:
+        """All intervals, also those of other servers."""
+        return self.order.intervals
+
+    @property
     def first(self) -> int:
-        """Its first vertex."""
+        """Position of its first vertex."""
         return self.intervals[self.own.start].first
 
     def rows_of(self, interval: Interval) -> slice:
@@ -68,23 +66,20 @@ class WholeGraph:
 
     def numbers(self) -> NDArray[np.uint64]:
         """Vertex of each place that `arcs` name; empty if each is its own place."""
-        if not self.first and not len(self.ghosts.numbers):
+        if not self.first and not len(self.ghosts.numbers) and not len(self.order.vertices):
             return read_only(np.empty(0, np.uint64))
         own = np.arange(self.first, self.first + self.count)
-        return read_only(np.concatenate([own, self.ghosts.numbers]).astype(np.uint64))
+        return read_only(self.order.vertices_of(np.concatenate([own, self.ghosts.numbers])).astype(np.uint64))
 
     @classmethod
-    def of_rows(cls, rows: CsrRows, intervals: int, servers: int = 1, server: int = 0) -> WholeGraph:
-        """A graph in at most this many intervals, none of which is empty, or the part of one of `servers`."""
-        parts = intervals_of(len(rows.indptr) - 1, intervals)
-        bounds = np.array([0, *(each.last for each in parts)], np.int64)
-        cuts = [len(parts) * each // servers for each in range(servers + 1)]
+    def of_rows(cls, rows: CsrRows, order: VertexOrder, servers: int = 1, server: int = 0) -> WholeGraph:
+        """A graph, or the part of one of `servers`; its rows are by vertex."""
+        bounds = order.bounds
+        cuts = [(len(bounds) - 1) * each // servers for each in range(servers + 1)]
         own, limits = range(cuts[server], cuts[server + 1]), bounds[cuts]
-        if servers == 1:
-            arcs, back = CsrRows(rows.indptr, rows.indices), _transposed(rows)
-        else:
-            first, last = int(limits[server]), int(limits[server + 1])
-            arcs, back = _rows_between(rows, first, last), _transposed_between(rows, first, last)
+        first, last = int(limits[server]), int(limits[server + 1])
+        arcs = _rows_between(rows, order, first, last)
+        back = _transposed(arcs) if servers == 1 else _transposed_between(rows, order, first, last)
         if np.array_equal(arcs.indptr, back.indptr) and np.array_equal(arcs.indices, back.indices):
             back = arcs
         scales = (1 / np.sqrt(degrees_of(arcs, None) + 1)).astype(np.float32)
@@ -96,15 +91,8 @@ class WholeGraph:
             both = (arcs, ghosts), (back, back_ghosts)
             arcs, back = (place_arcs(each, limits, server, lists.numbers) for each, lists in both)
         return cls(
-            _read_only(arcs), _read_only(back), scales, parts, own, reads, reads_back, ghosts, back_ghosts
+            _read_only(arcs), _read_only(back), scales, order, own, reads, reads_back, ghosts, back_ghosts
         )  # fmt: skip
-
-
-def intervals_of(vertices: int, intervals: int) -> tuple[Interval, ...]:
-    """Intervals of equal size, ±1: at most this many, none of which is empty."""
-    bounds = np.linspace(0, vertices, max(1, min(intervals, vertices)) + 1).astype(np.int64)
-    pairs = enumerate(itertools.pairwise(bounds.tolist()))
-    return tuple(Interval(number, first, last) for number, (first, last) in pairs)
 
 
 def _read_only(rows: CsrRows) -> CsrRows:
@@ -121,23 +109,32 @@ _PIECE = 1 << 22
 """Arcs that are read at a time."""
 
 
-def _rows_between(rows: CsrRows, first: int, last: int) -> CsrRows:
-    """Rows of some vertices, copied."""
-    begin, end = int(rows.indptr[first]), int(rows.indptr[last])
-    return CsrRows(np.asarray(rows.indptr[first : last + 1]) - begin, np.array(rows.indices[begin:end], np.int32))
+def _rows_between(rows: CsrRows, order: VertexOrder, first: int, last: int) -> CsrRows:
+    """Rows of some positions; they are the given ones, which may be mapped, if these are all vertices as they are."""
+    vertices = order.between(first, last)
+    if not len(order.vertices):
+        begin, end = int(rows.indptr[first]), int(rows.indptr[last])
+        if end - begin == len(rows.indices):
+            return rows
+        return CsrRows(np.asarray(rows.indptr[first : last + 1]) - begin, np.array(rows.indices[begin:end], np.int32))
+    begins = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[vertices])]).astype(np.int64)
+    given, ends = _read_only(rows), np.empty(begins[-1], np.int32)
+    rows_by_position(given.indptr, given.indices, vertices, read_only(order.positions), begins, ends)
+    return CsrRows(begins, ends)
 
 
-def _transposed_between(rows: CsrRows, first: int, last: int) -> CsrRows:
-    """Rows of some vertices of the transposed graph; of all arcs only theirs are in memory at once."""
+def _transposed_between(rows: CsrRows, order: VertexOrder, first: int, last: int) -> CsrRows:
+    """Rows of some positions of the transposed graph; of all arcs only theirs are in memory at once."""
     senders, receivers = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for begin in range(0, len(rows.indices), _PIECE):
-        piece = rows.indices[begin : begin + _PIECE]
+        piece = order.positions_of(rows.indices[begin : begin + _PIECE])
         chosen = np.flatnonzero((piece >= first) & (piece < last))
         senders.append((piece[chosen] - first).astype(np.int32))
-        receivers.append((np.searchsorted(rows.indptr, begin + chosen, "right") - 1).astype(np.int32))
-    ends = np.concatenate(senders)
+        found = np.searchsorted(rows.indptr, begin + chosen, "right") - 1
+        receivers.append(order.positions_of(found).astype(np.int32))
+    ends, others = np.concatenate(senders), np.concatenate(receivers)
     begins = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=last - first))]).astype(np.int64)
-    return CsrRows(begins, np.concatenate(receivers)[np.argsort(ends, kind="stable")])
+    return CsrRows(begins, others[np.lexsort((others, ends))])
 
 
 def _reads(arcs: CsrRows, bounds: NDArray[Any], own: range) -> NDArray[np.bool_]:

@@ -33,7 +33,8 @@ from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, 
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.vertex_order import Interval
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 
 _UNSCALED = np.empty(0, np.float32)
 
@@ -179,7 +180,7 @@ class WholeGat:
         receiving[:, : self.heads] = kept.pop("receiving")
         out, also = (np.empty((each, tables.rows.shape[1]), np.float32) for each in (rows, rows if training else 0))
         slopes, logs = np.empty((rows, self._lanes), np.float32), np.empty((rows, self._lanes), np.float32)
-        states = dropout.states(interval)
+        states = dropout.states_of(self._graph.order.between(interval.first, interval.last))
         attend(
             tables.rows, tables.sending, receiving, self.heads, *self._graph.arcs,
             self._graph.rows_of(interval).start, self._numbers, dropout.share, states, out, also, slopes, logs,

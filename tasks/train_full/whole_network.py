@@ -33,7 +33,8 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import (
 from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.vertex_order import Interval
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, WholeLayer
 
 FORWARD, BACK, VALIDATION = "forward", "back", "validation"
@@ -168,7 +169,8 @@ class WholeNetwork:
             raise ValueError(f"a message of {len(message)} bytes has rows of interval {interval}, which are {begin}")
         if back and len(tables.states):
             numbers = ghosts.numbers[places.start - self.graph.count : places.stop - self.graph.count]
-            tables.states[places] = self._dropout.arcs(epoch, task.layer).states_of(numbers)
+            vertices = self.graph.order.vertices_of(numbers)
+            tables.states[places] = self._dropout.arcs(epoch, task.layer).states_of(vertices)
 
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
@@ -183,12 +185,12 @@ class WholeNetwork:
         return found if found is not None and (task.kind, found.kind, found.way) == (AV, AV, task.way) else None
 
     def call_bytes(self, weights: NetworkWeights) -> int:
-        """Most bytes of a call of one `AV` or two: rows, the gradient of products, and all weights; dense."""
+        """Most bytes of a call of one `AV` or two: vertices, rows, the gradient of products, and all weights; dense."""
         rows = max(each.last - each.first for each in self.graph.intervals)
         shapes = [layer[MATRIX].shape for layer in weights]
         both = [sum(shapes[1]) + shapes[0][1]] if not self._layers[0].gathers and len(shapes) > 1 else []
         widest: int = max([*map(sum, shapes), *both])
-        return 4 * rows * widest + sum(each.nbytes for layer in weights for each in layer.values())
+        return 4 * rows * (1 + widest) + sum(each.nbytes for layer in weights for each in layer.values())
 
     def tensor_call(
         self, task: Task, interval: Interval, epoch: int, weights: LayerWeights, state: IntervalState,
@@ -196,7 +198,8 @@ class WholeNetwork:
     ) -> tuple[TensorFacts, LayerWeights, list[NDArray[Any]]]:  # fmt: skip
         """Arguments of `tensor_tasks.compute` for an `AV`; with the one that follows, of `compute_call`."""
         facts, back = self._facts(task, interval, epoch), task.way == BACK
-        arrays = [*arrays_of(self._read(task.layer, interval, state)), *([state.rows] if back else [])]
+        vertices = self.graph.order.between(interval.first, interval.last if facts["share"] else interval.first)
+        arrays = [vertices, *arrays_of(self._read(task.layer, interval, state)), *([state.rows] if back else [])]
         if following is not None:
             facts["then"] = self._facts(following, interval, epoch)
             arrays += arrays_of(self._read(following.layer, interval, state)) if back else []
@@ -207,7 +210,7 @@ class WholeNetwork:
         dropout = self._dropout.rows(epoch, number) if task.way != VALIDATION else NOTHING
         sparse = self._inputs.width if not number and isinstance(self._inputs, SparseRows) else 0
         return {
-            "layer": number, "first": interval.first, "heads": layer.heads, "gathers": layer.gathers,
+            "layer": number, "heads": layer.heads, "gathers": layer.gathers,
             "share": dropout.share, "state": dropout.state, "back": back, "inner": back and number > 0,
             "sparse": sparse, "elu": self._elu, "then": None,
         }  # fmt: skip

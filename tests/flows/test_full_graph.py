@@ -56,7 +56,10 @@ def test_from_edges_to_a_model(given, tmp_path: Path, prefect_api: str, capsys: 
         "node": ["v3", "new"], "features": [None, [0.0] * 4], "neighbors": [None, ["v2", "v4", "v8"]]
     })  # fmt: skip
     assert load(bundle).predict(request, {})["predicted"].tolist() == ["odd", "even"]
-    again = run_document([*words, "train_full.model=gat", "--register", "parity"], prefect_api)
+    again = run_document(
+        [*words, "train_full.model=gat", "full_graph.partitioned=true", "--register", "parity"], prefect_api
+    )
+    assert "partition" in [stage["name"] for stage in again["stages"]]
     assert [stage["name"] for stage in again["stages"] if stage["state"] == "cached"] == [
         "heterograph", "node_labels", "baselines"
     ]  # fmt: skip

@@ -96,25 +96,30 @@ def test_gather_of_unscaled_rows(nodes, most, seed, width, half):
     assert out == pytest.approx(wanted[first:], abs=1e-4)
 
 
-@given(rows=st.integers(0, 5), width=st.sampled_from([1, 4, 9]), first=st.integers(0, 70), seed=st.integers(0, 2**20))
+def nodes_of(rows: int, seed: int) -> np.ndarray:
+    """Numbers of nodes in any order."""
+    return read_only(np.random.default_rng(seed).permutation(70 + rows)[:rows].astype(np.int32))
+
+
+@given(rows=st.integers(0, 5), width=st.sampled_from([1, 4, 9]), seed=st.integers(0, 2**20))
 @settings(max_examples=15, deadline=None, print_blob=True)
-def test_dropout_is_that_of_batches(rows, width, first, seed):
+def test_dropout_is_that_of_batches(rows, width, seed):
     """The same entries as in mini-batches, by the nodes' numbers, also in place."""
     values = np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32)
     masks, words = np.empty((rows, width), np.float32), np.empty((width + 3) >> 2, np.uint64)
-    fill_masks(np.arange(first, first + rows), 30000, np.uint64(seed), masks)
-    drop_rows(values, first, 30000, np.uint64(seed), words, out := values.copy())
+    fill_masks((nodes := nodes_of(rows, seed)).astype(np.int64), 30000, np.uint64(seed), masks)
+    drop_rows(values, nodes, 30000, np.uint64(seed), words, out := values.copy())
     assert (out == values * masks).all()
-    drop_rows(out, first, 30000, np.uint64(seed), words, out)
+    drop_rows(out, nodes, 30000, np.uint64(seed), words, out)
     assert out == pytest.approx(values * masks * masks)
 
 
 @given(
     rows=st.integers(0, 6), columns=st.sampled_from([1, 5, 40]), width=st.sampled_from([1, 16]),
-    share=st.sampled_from([0.0, 0.1, 0.9]), first=st.integers(0, 70), seed=st.integers(0, 2**20),
+    share=st.sampled_from([0.0, 0.1, 0.9]), seed=st.integers(0, 2**20),
 )  # fmt: skip
 @settings(max_examples=15, deadline=None, print_blob=True)
-def test_sparse_rows(rows, columns, width, share, first, seed):
+def test_sparse_rows(rows, columns, width, share, seed):
     """Products are those of the dense rows, and dropout drops the same entries of them."""
     rng = np.random.default_rng(seed)
     dense = (rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < share)).astype(np.float32)
@@ -126,9 +131,9 @@ def test_sparse_rows(rows, columns, width, share, first, seed):
     assert out == pytest.approx(dense @ matrix, abs=1e-4)
     multiply_transposed(*sparse, other, back)
     assert back == pytest.approx(dense.T @ other, abs=1e-4)
-    words, dropped = np.empty((columns + 3) >> 2, np.uint64), np.empty_like(dense)
-    drop_rows(dense, first, 30000, np.uint64(seed), words, dropped)
-    drop_entries(*sparse, first, 30000, np.uint64(seed), entries := np.empty_like(found.data))
+    words, dropped, nodes = np.empty((columns + 3) >> 2, np.uint64), np.empty_like(dense), nodes_of(rows, seed)
+    drop_rows(dense, nodes, 30000, np.uint64(seed), words, dropped)
+    drop_entries(*sparse, nodes, 30000, np.uint64(seed), entries := np.empty_like(found.data))
     assert (dropped[dense != 0] == entries).all()
 
 
@@ -148,11 +153,11 @@ def keep_of(states: np.ndarray, numbers: np.ndarray, heads: int, dropped: int) -
 
 
 @given(
-    rows=st.integers(0, 5), width=st.sampled_from([1, 4, 33]), first=st.integers(0, 70), seed=st.integers(0, 2**20),
+    rows=st.integers(0, 5), width=st.sampled_from([1, 4, 33]), seed=st.integers(0, 2**20),
     elu=st.booleans(), dropped=st.sampled_from([0, 30000]), biased=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=15, deadline=None, print_blob=True)
-def test_activation_and_its_gradient(rows, width, first, seed, elu, dropped, biased):
+def test_activation_and_its_gradient(rows, width, seed, elu, dropped, biased):
     rng = np.random.default_rng(seed)
     given_rows, bias = (rng.normal(size=each).astype(np.float32) * 3 for each in ((rows, width), width * biased))
     activate(made := given_rows.copy(), read_only(bias), elu)
@@ -160,11 +165,11 @@ def test_activation_and_its_gradient(rows, width, first, seed, elu, dropped, bia
     wanted = np.where(total > 0, total, np.expm1(np.minimum(total, 0, dtype=np.float64)) if elu else 0)
     assert made == pytest.approx(wanted, abs=2e-7)
     changes, words = rng.normal(size=made.shape).astype(np.float32), np.empty((width + 3) >> 2, np.uint64)
-    masks = np.ones_like(made)
+    masks, nodes = np.ones_like(made), nodes_of(rows, seed)
     if dropped:
-        fill_masks(np.arange(first, first + rows), dropped, np.uint64(seed), masks)
+        fill_masks(nodes.astype(np.int64), dropped, np.uint64(seed), masks)
     found = changes.copy()
-    back_through(found, read_only(made), elu, first, dropped, np.uint64(seed), words)
+    back_through(found, read_only(made), elu, nodes, dropped, np.uint64(seed), words)
     assert found == pytest.approx(changes * masks * np.where(made > 0, 1, made + 1 if elu else 0), abs=1e-6)
 
 

@@ -19,13 +19,11 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
 from superworkflow.tasks.lib.gnn.tensor_tasks import drop_dense
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import TrainFullParams
-from superworkflow.tasks.train_full.whole_graph import Interval
 from tests.tasks.gnn_graphs import NODES, edges_of, one_kind, prepared
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.test_train_full import history_of, trained
 
 EPOCHS, LOSS = 20, 1e-5
-WHOLE = Interval(0, 0, NODES)
 CASES = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "learning_rate": 0.01, "weight_decay": 5e-4}
 
 
@@ -53,7 +51,7 @@ def mask_of_arcs(drop, arcs: torch.Tensor, heads: int) -> torch.Tensor:
     """Factors of the attention of PyG's arcs: the given ones, then those of nodes to themselves."""
     keep = np.ones((NODES, NODES, heads), np.float32)
     if drop.share:
-        for i, state in enumerate(drop.states(WHOLE)):
+        for i, state in enumerate(drop.states_of(np.arange(NODES))):
             fill_masks(np.arange(NODES), drop.share, state, keep[i])
     selves = torch.arange(NODES)
     senders, receivers = torch.cat([arcs[0], selves]), torch.cat([arcs[1], selves])
@@ -72,10 +70,13 @@ def losses_of(graph, params: TrainFullParams) -> list[float]:
     summed = bare(features, arcs)
     dropout, items = Dropout(params.dropout, params.seed), torch.from_numpy(targets.nodes("train"))
     wanted, losses, theirs = torch.from_numpy(targets.classes)[items], [], gat_conv.F.dropout
+    everyone = np.arange(NODES, dtype=np.int32)
     for epoch in range(EPOCHS):
         rows = summed if params.model == "gcn" else features
         for layer, conv in enumerate(convs):
-            rows = rows * torch.from_numpy(drop_dense(np.ones(rows.shape, np.float32), 0, dropout.rows(epoch, layer)))
+            rows = rows * torch.from_numpy(
+                drop_dense(np.ones(rows.shape, np.float32), everyone, dropout.rows(epoch, layer))
+            )
             if params.model == "gat":
                 mask = mask_of_arcs(dropout.arcs(epoch, layer), arcs, conv.heads)
                 gat_conv.F.dropout = lambda share, p, training, mask=mask: share * mask

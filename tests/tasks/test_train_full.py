@@ -30,8 +30,9 @@ from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from superworkflow.tasks.train_full.trainer import WholeTrainer
+from superworkflow.tasks.train_full.vertex_order import Interval, even_order, plain_order
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 from tests.tasks.gnn_graphs import NODES, adjacency, one_kind, prepared
@@ -39,7 +40,6 @@ from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
 SMALL = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5}
-WHOLE = Interval(0, 0, NODES)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,12 @@ def sums(graph, tmp_path_factory) -> Dataset:
     return run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path_factory.mktemp("sums"))
 
 
-def trained(graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, **params: Any) -> Dataset:
+def trained(
+    graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, parts: Dataset | None = None, **params: Any
+) -> Dataset:  # fmt: skip
     inputs = {"graph": str(graph.location.local_path)}
+    if parts is not None:
+        inputs["parts"] = str(parts.location.local_path)
     if params.get("model", "gcn") == "gcn":
         inputs["sums"] = str(sums.location.local_path)
     return run_stage(load_stage("train_full"), SMALL | params, inputs, folder, cpu=cpu)
@@ -82,22 +86,27 @@ def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[f
     scales = arcs.sum(1).rsqrt()
     gcn = scales[:, None] * arcs * scales
     intervals = params.intervals_of(NODES) if params.updates == "interval" else 1
-    spans = [slice(*each) for each in itertools.pairwise(np.linspace(0, NODES, intervals + 1).astype(int))]
+    order = even_order(typed.rows("edge"), intervals)
+    spans = [order.between(each.first, each.last).astype(np.int64) for each in order.intervals]
+    places = torch.from_numpy(np.argsort(np.concatenate(spans)))
     dropout, items = Dropout(params.dropout, params.seed), torch.from_numpy(targets.nodes("train"))
     wanted, losses = torch.from_numpy(targets.classes)[items], []
+    everyone = np.arange(NODES, dtype=np.int32)
     for epoch in range(epochs):
         rows = gcn @ features if params.model == "gcn" else features
         # Each interval has weights of its own, which are equal, so that it has gradients of its own.
         copies = [{name: each.detach().clone().requires_grad_() for name, each in weights.items()} for _ in spans]
 
         def by_interval(use: Any, name: str, copies: Any = copies) -> torch.Tensor:
-            return torch.cat([use(own[name], span) for own, span in zip(copies, spans, strict=True)])
+            return torch.cat([use(own[name], span) for own, span in zip(copies, spans, strict=True)])[places]
 
         for layer in range(shape.layers):
             prefix, is_gcn = f"layers.{layer}.", params.model == "gcn"
-            rows = rows * torch.from_numpy(drop_dense(np.ones(rows.shape, np.float32), 0, dropout.rows(epoch, layer)))
+            rows = rows * torch.from_numpy(
+                drop_dense(np.ones(rows.shape, np.float32), everyone, dropout.rows(epoch, layer))
+            )
             made = by_interval(lambda each, span, rows=rows: rows[span] @ each.T, f"{prefix}linear.weight")
-            bias = by_interval(lambda each, span: each.expand(span.stop - span.start, -1),
+            bias = by_interval(lambda each, span: each.expand(len(span), -1),
                                f"{prefix}{'linear.' if is_gcn else ''}bias")  # fmt: skip
             if is_gcn:
                 made = (gcn @ made if layer else made) + bias
@@ -126,7 +135,7 @@ def attention(
     scores = scores.masked_fill(arcs[:, :, None] == 0, -torch.inf)
     keep = np.ones((NODES, NODES, heads), np.float32)
     if drop.share:
-        for i, state in enumerate(drop.states(WHOLE)):
+        for i, state in enumerate(drop.states_of(np.arange(NODES))):
             fill_masks(np.arange(NODES), drop.share, state, keep[i])
     return torch.einsum("ijh,jhd->ihd", torch.softmax(scores, 1) * torch.from_numpy(keep), values).flatten(1)
 
@@ -276,7 +285,7 @@ def test_a_feature_moves_what_is_within_as_many_hops_as_layers(layers):
     count, rng = 9, np.random.default_rng(3)
     ends = [[j for j in (i - 1, i + 1) if 0 <= j < count] for i in range(count)]
     rows = CsrRows(np.cumsum([0, *map(len, ends)]), np.array([j for each in ends for j in each], np.int32))
-    whole = WholeGraph.of_rows(rows, 4)
+    whole = WholeGraph.of_rows(rows, plain_order(count, 4))
     params = TrainFullParams(model="gat", layers=layers, hidden=8, heads=2)
     weights = [
         {
@@ -386,11 +395,13 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
                           "split": [("train", "validation", "test")[i // 3 % 3] for i in range(NODES)]})  # fmt: skip
     pairs = sorted({(names[i], names[j]) for i in range(NODES) for j in ((i + 3) % NODES, (i - 3) % NODES)})
     made = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", pairs)})
+    given = {"graph": str(made.location.local_path)}
+    parts = run_stage(load_stage("partition"), {"parts": 4}, given, tmp_path / "parts")
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):
         monkeypatch.setattr(sparse_inputs, "SPARSE", least)
         assert isinstance(sparse_inputs.as_inputs(features), SparseRows) == bool(least)
-        found = trained(made, sums, tmp_path / str(least), epochs=12, model="gat")
+        found = trained(made, sums, tmp_path / str(least), parts=parts, epochs=12, model="gat")
         losses.append(history_of(found)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 

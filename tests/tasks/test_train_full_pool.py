@@ -115,27 +115,27 @@ def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu
 def test_two_products_in_one_call_are_those_of_two(is_sparse):
     rng = np.random.default_rng(5)
     dense = (rng.normal(size=(7, 12)) * (rng.random((7, 12)) < (0.03 if is_sparse else 1))).astype(np.float32)
-    inputs = tensor_tasks.arrays_of(as_inputs(dense) if is_sparse else dense)
+    vertices, inputs = np.arange(9, 2, -1, np.int32), tensor_tasks.arrays_of(as_inputs(dense) if is_sparse else dense)
     shapes = {"linear.weight": (5, 12), "linear.bias": (5,)}, {"linear.weight": (3, 5), "linear.bias": (3,)}
     first, second = ({name: rng.normal(size=size).astype(np.float32) for name, size in own.items()} for own in shapes)
     shared, names = [*first.values(), *second.values()], [[*first], [*second]]
 
     def facts(layer: int, back: bool, then: Any = None) -> Any:
         return {
-            "layer": layer, "first": 3, "heads": 0, "gathers": layer > 0, "share": 20000, "state": 9 + layer,
+            "layer": layer, "heads": 0, "gathers": layer > 0, "share": 20000, "state": 9 + layer,
             "sparse": 12 if is_sparse and not layer else 0, "back": back, "inner": back and layer > 0, "elu": False,
             "then": then, "weights": names,
         }  # fmt: skip
 
     forward = facts(0, False, facts(1, False))
-    rows, products = tensor_tasks.compute_call(forward, shared, inputs)
-    (made,) = tensor_tasks.compute(facts(0, False), first, inputs)
+    rows, products = tensor_tasks.compute_call(forward, shared, [vertices, *inputs])
+    (made,) = tensor_tasks.compute(facts(0, False), first, [vertices, *inputs])
     assert (rows == np.maximum(made + first["linear.bias"], 0)).all()
-    assert (products == tensor_tasks.compute(facts(1, False), second, [rows])[0]).all()
+    assert (products == tensor_tasks.compute(facts(1, False), second, [vertices, rows])[0]).all()
     gradient = rng.normal(size=(7, 3)).astype(np.float32)
-    found = tensor_tasks.compute_call(facts(1, True, facts(0, True)), shared, [rows, gradient, *inputs])
-    matrix, change = tensor_tasks.compute(facts(1, True), second, [rows, gradient])
-    wanted = [matrix, *tensor_tasks.compute(facts(0, True), first, [*inputs, change])]
+    found = tensor_tasks.compute_call(facts(1, True, facts(0, True)), shared, [vertices, rows, gradient, *inputs])
+    matrix, change = tensor_tasks.compute(facts(1, True), second, [vertices, rows, gradient])
+    wanted = [matrix, *tensor_tasks.compute(facts(0, True), first, [vertices, *inputs, change])]
     assert all((one == other).all() for one, other in zip(found, wanted, strict=True))
 
 

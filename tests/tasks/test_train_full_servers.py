@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
-from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition, order_file
+from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import checkpoint
 from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
@@ -33,8 +36,10 @@ from superworkflow.tasks.train_full.on_workers import train
 from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
+from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from tests.infra.engines.test_workers import members_of
+from tests.tasks.embedding_inputs import _commit
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -43,9 +48,9 @@ GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 4, "
 SAME = ("model.safetensors", "history.parquet", "network.json", "splits.npy")
 
 
-def directed(folder: Path) -> Dataset:
-    """A graph with arcs of one direction, of which most senders are few; half of the features are 0 here and there."""
-    rng, names = np.random.default_rng(6), [f"n{i:02}" for i in range(NODES)]
+def directed(folder: Path, numbers: Sequence[int] = range(NODES)) -> Dataset:
+    """A graph with arcs of one direction, of which most senders are few, and the same with other numbers."""
+    rng, names = np.random.default_rng(6), [f"n{i:02}" for i in numbers]
     pairs = sorted({(names[int(u * u / NODES)], names[int(v)]) for u, v in rng.integers(0, NODES, (500, 2)) if u != v})
     given = {
         "features": rng.normal(size=(NODES, 7)).astype(np.float32), "label": [f"k{i % 3}" for i in range(NODES)],
@@ -54,13 +59,15 @@ def directed(folder: Path) -> Dataset:
     return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", pairs)})
 
 
-@pytest.fixture(scope="module", params=["symmetric", "directed"])
+@pytest.fixture(scope="module", params=["symmetric", "directed", "in parts"])
 def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp(request.param)
     graph = (one_kind if request.param == "symmetric" else directed)(folder / "graph")
     given = {"graph": str(graph.location.local_path)}
-    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    made = {"sums": run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")}
+    if request.param == "in parts":
+        made["parts"] = run_stage(load_stage("partition"), {"parts": 4}, given, folder / "parts")
+    return given | {name: str(each.location.local_path) for name, each in made.items()}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +83,7 @@ def trained(
     inputs: dict[str, str], folder: Path, count: int, cpu: int = 1, more: dict[str, Any] | None = None, **params: Any
 ) -> tuple[Dataset, str]:  # fmt: skip
     """Train with graph servers, or in one process if their count is 0."""
-    given = inputs if params.get("model", "gcn") == "gcn" else {"graph": inputs["graph"]}
+    given = {name: uri for name, uri in inputs.items() if name != "sums" or params.get("model", "gcn") == "gcn"}
     workers = {"graph": {"count": count, "cpu": cpu, "memory": "1Gi"}} if count else {}
     resources = Resources.model_validate({"cpu": cpu, "memory": "4Gi", "workers": workers | (more or {}) or None})
     progress = Progress("train_full", stream=(log := io.StringIO()))
@@ -90,10 +97,21 @@ def rows_of(dataset: Dataset) -> CsrRows:
     return graph.rows(next(iter(graph.edge_sets)))
 
 
-def ghosts_of(rows: CsrRows, bounds: list[int], back: bool) -> int:
+def order_in(inputs: dict[str, str], intervals: int) -> VertexOrder:
+    """The order of a graph's vertices in this many intervals."""
+    graph, parts = Dataset.open(Location.of(inputs["graph"])), None
+    if "parts" in inputs:
+        divided = NodePartition.open(Dataset.open(Location.of(inputs["parts"])), HeteroGraph.open(graph))
+        parts = Parts(divided.orders["node"], divided.book[0])
+    return even_order(rows_of(graph), intervals, parts)
+
+
+def ghosts_of(rows: CsrRows, order: VertexOrder, servers: int, back: bool) -> int:
     """Pairs of a server and a vertex of another one whose row it reads, by brute force."""
-    owner, found = np.searchsorted(bounds, np.arange(bounds[-1]), "right") - 1, set()
-    for receiver in range(bounds[-1]):
+    cuts = order.bounds[[(len(order.bounds) - 1) * each // servers for each in range(servers + 1)]]
+    owner, found = np.empty(NODES, np.int64), set()
+    owner[order.between(0, NODES)] = np.repeat(np.arange(servers), np.diff(cuts))
+    for receiver in range(NODES):
         for sender in rows.indices[rows.indptr[receiver] : rows.indptr[receiver + 1]].tolist():
             reader, read = (sender, receiver) if back else (receiver, sender)
             if owner[reader] != owner[read]:
@@ -109,7 +127,8 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
     """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
     given = {"model": model, "precision": precision, "updates": updates}
     alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
-    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
+    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 5)
+    assert len(order.vertices)
     classes = int(str(alone.stats["classes"]))
     for count in servers:
         found, log = trained(inputs, tmp_path / str(count), count, cpu=1 + count % 2, **given)
@@ -117,8 +136,7 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
         timeline = read_timeline(found.local("timeline.parquet"))
         assert not faults(timeline, 0)
         assert len(timeline) == len(read_timeline(alone.local("timeline.parquet")))
-        bounds = [NODES * (5 * each // count) // 5 for each in range(count + 1)]
-        ahead, behind = (ghosts_of(rows, bounds, back) for back in (False, True))
+        ahead, behind = (ghosts_of(rows, order, count, back) for back in (False, True))
         assert found.stats["graph.ghosts"] == ahead
         size, widths = (2 if precision == "bfloat16" else 4), [16, 16, classes][model == "gcn" :]
         heads = [4, 4, 1] if model == "gat" else [0, 0]
@@ -205,7 +223,7 @@ def test_a_server_that_is_killed(symmetric, tmp_path, roles):
     """All begin again, from the checkpoint if there is one; the bits are those of one process."""
     alone, _ = trained(symmetric, tmp_path / "alone", 0, epochs=6)
     params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
-    inputs = [symmetric["graph"], "", symmetric["sums"]]
+    inputs = {name: symmetric[name] for name in ("graph", "sums")}
     for saves in (False, True):
         progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / f"killed {saves}"
         kept, output = Checkpoint(tmp_path / f"checkpoint {saves}"), tmp_path / f"output {saves}"
@@ -260,7 +278,7 @@ def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, 
     given = {"model": model, "epochs": 6}
     alone, _ = trained(symmetric, tmp_path / "alone", 0, **given)
     params = TrainFullParams.model_validate(GIVEN | given).model_dump(mode="json")
-    inputs = [symmetric["graph"], "", symmetric["sums"] if model == "gcn" else ""]
+    inputs = {name: symmetric[name] for name in ("graph", "sums") if model == "gcn" or name == "graph"}
     progress, mark = Progress("train_full", stream=(log := io.StringIO())), tmp_path / "killed"
     (tmp_path / "stage").write_text(str(os.getpid()))
     kept, output, roles = Checkpoint(tmp_path / "kept"), tmp_path / "output", [Role("graph", servers)]
@@ -325,10 +343,15 @@ def test_refusals(symmetric, tmp_path):
 
 @pytest.mark.parametrize("servers", [2, 4])
 def test_parts_of_a_graph_are_the_graph(inputs, servers):
-    """Places name the vertices of the whole graph's arcs, and what leaves one server comes to the other."""
-    rows = rows_of(Dataset.open(Location.of(inputs["graph"])))
-    whole = WholeGraph.of_rows(rows, 6)
-    parts = [WholeGraph.of_rows(rows, 6, servers, each) for each in range(servers)]
+    """Places name the positions of the whole graph's arcs, and what leaves one server comes to the other."""
+    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 6)
+    whole = WholeGraph.of_rows(rows, order)
+    arcs = {(int(r), int(s)) for r in range(NODES) for s in rows.indices[rows.indptr[r] : rows.indptr[r + 1]]}
+    for ends, turned in ((whole.arcs, False), (whole.back, True)):
+        firsts = np.repeat(order.between(0, NODES), np.diff(ends.indptr)).tolist()
+        pairs = zip(firsts, order.vertices_of(ends.indices).tolist(), strict=True)
+        assert {pair[::-1] if turned else pair for pair in pairs} == arcs
+    parts = [WholeGraph.of_rows(rows, order, servers, each) for each in range(servers)]
     assert [number for part in parts for number in part.own] == list(range(6))
     for way, ghosts in (("arcs", "ghosts"), ("back", "back_ghosts")):
         ends = []
@@ -344,6 +367,55 @@ def test_parts_of_a_graph_are_the_graph(inputs, servers):
                 assert (left == lists.numbers[places.start - part.count : places.stop - part.count]).all()
     assert (np.concatenate([part.scales for part in parts]) == whole.scales).all()
     assert (sum(part.reads[list(part.own)].sum() for part in parts)) == whole.reads.sum()
+
+
+@pytest.mark.parametrize(("model", "alike"), [("gcn", False), ("gat", True), ("gat", False)])
+def test_a_graph_with_other_numbers_and_its_parts(tmp_path, model, alike):
+    """Files are by its own numbers; weights are the same bits where vertices of a part stay in order, else nearly."""
+    parts = tmp_path / "parts"
+    made = {"graph": directed(tmp_path / "graph")}
+    run_stage(load_stage("partition"), {"parts": 4}, {"graph": str(tmp_path / "graph")}, parts)
+    divided = NodePartition.open(Dataset.open(Location.of(parts)), HeteroGraph.open(made["graph"]))
+    order, book = divided.orders["node"], divided.book[0]
+    numbers = np.empty(NODES, np.int64)
+    numbers[order] = np.arange(NODES) if alike else np.random.default_rng(2).permutation(NODES)
+    made["other"] = directed(tmp_path / "other", numbers.tolist())
+    writer = DatasetWriter(Location.of(tmp_path / "other parts"))
+    theirs = [np.sort(numbers[order[begin:end]]) for begin, end in itertools.pairwise(book.tolist())]
+    writer.array(order_file(0), np.concatenate(theirs).astype(order.dtype))
+    writer.array(BOOK_FILE, divided.book)
+    _commit(writer, "partition", "other", NODES, {})
+    found = []
+    for name in ("", "other "):
+        given = {"graph": str(tmp_path / (name.strip() or "graph")), "parts": str(tmp_path / f"{name}parts")}
+        if model == "gcn":
+            sums = tmp_path / f"{name}sums"
+            run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": given["graph"]}, sums)
+            given["sums"] = str(sums)
+        found.append(trained(given, tmp_path / f"{name}network", 0, model=model, dropout=0.0, intervals=4)[0])
+    ours, others = found
+    assert (others.array("splits.npy")[numbers] == ours.array("splits.npy")).all()
+    weights = [read_tensors(each.local("model.safetensors")) for each in found]
+    for name, values in weights[0].items():
+        assert weights[1][name] == pytest.approx(values, rel=1e-3, abs=1e-5)
+    same_bits = ours.local("model.safetensors").read_bytes() == others.local("model.safetensors").read_bytes()
+    assert same_bits or not alike
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_parts_change_only_the_order_of_additions(inputs, tmp_path, model):
+    """Dropout is by vertex. Parts of another graph are refused."""
+    whole = {name: uri for name, uri in inputs.items() if name != "parts"}
+    run_stage(load_stage("partition"), {"parts": 8}, {"graph": inputs["graph"]}, tmp_path / "parts")
+    divided = whole | {"parts": str(tmp_path / "parts")}
+    losses = []
+    for number, given in enumerate((whole, divided)):
+        found, _ = trained(given, tmp_path / str(number), 0, model=model, intervals="auto")
+        losses.append(pq.read_table(found.local("history.parquet")).to_pydict()["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    one_kind(tmp_path / "other", seed=5)
+    with pytest.raises(UserError, match="parts of another graph"):
+        trained({"graph": str(tmp_path / "other"), "parts": divided["parts"]}, tmp_path / "refused", 0, model="gat")
 
 
 @pytest.mark.parametrize(("model", "updates"), [("gcn", "epoch"), ("gat", "interval")])

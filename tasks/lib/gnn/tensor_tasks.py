@@ -58,7 +58,6 @@ class TensorFacts(TypedDict):
 
     Args:
         layer: number of the layer.
-        first: vertex of the first row.
         heads: of GAT, 0 for GCN.
         gathers: the result is gathered over neighbours afterwards; else the gradient of the layer's bias is made.
         share, state: dropout of the rows that are read, see `RowDropout`.
@@ -70,7 +69,6 @@ class TensorFacts(TypedDict):
     """
 
     layer: int
-    first: int
     heads: int
     gathers: bool
     share: int
@@ -93,29 +91,30 @@ def compute(facts: TensorFacts, weights: LayerWeights, arrays: Sequence[NDArray[
     Args:
         facts: see `TensorFacts`.
         weights: of the layer.
-        arrays: the rows (`arrays_of`), and to make gradients, that of the products.
+        arrays: vertices of the rows, int32, empty where nothing is dropped; the rows (`arrays_of`); and to make
+            gradients, that of the products.
 
     Returns:
         Forwards the products, of GAT also scores of senders and of receivers [rows, heads]. Backwards the gradients of
         the matrix, of the bias where none is gathered, and, if `inner`, of the rows before their activation.
     """
-    values: Inputs = arrays[0]
+    values: Inputs = arrays[1]
     if facts["sparse"]:
-        values = SparseRows(arrays[0], arrays[1], arrays[2], facts["sparse"])
-    dropout, first = RowDropout(facts["share"], facts["state"]), facts["first"]
+        values = SparseRows(arrays[1], arrays[2], arrays[3], facts["sparse"])
+    dropout, vertices = RowDropout(facts["share"], facts["state"]), read_only(arrays[0])
     if not facts["back"]:
-        made = dropped_product(values, first, dropout, weights[MATRIX])
+        made = dropped_product(values, vertices, dropout, weights[MATRIX])
         if not facts["heads"]:
             return [made]
         return [made, *(made @ by_head(weights[name]) for name in (OF_SENDERS, OF_RECEIVERS))]
     gradient = arrays[-1]
-    found = [matrix_gradient(gradient, values, first, dropout)]
+    found = [matrix_gradient(gradient, values, vertices, dropout)]
     if not facts["gathers"]:
         found.append(gradient.sum(0))
     if facts["inner"]:
         assert not isinstance(values, SparseRows)
         change, words = gradient @ weights[MATRIX], _words(values)
-        back_through(change, read_only(values), facts["elu"], first, dropout.share, dropout.word, words)
+        back_through(change, read_only(values), facts["elu"], vertices, dropout.share, dropout.word, words)
         found.append(change)
     return found
 
@@ -128,21 +127,21 @@ def by_head(vectors: Rows) -> Rows:
     return found.reshape(heads * width, heads)
 
 
-def drop_sparse(values: SparseRows, first: int, dropout: RowDropout) -> SparseRows:
+def drop_sparse(values: SparseRows, vertices: NDArray[np.int32], dropout: RowDropout) -> SparseRows:
     """Sparse rows after the dropout that dense ones have."""
     if not dropout.share:
         return values
     out = np.empty(len(values.values), np.float32)
-    drop_entries(values.starts, values.columns, values.values, first, dropout.share, dropout.word, out)
+    drop_entries(values.starts, values.columns, values.values, vertices, dropout.share, dropout.word, out)
     return values._replace(values=out)
 
 
-def drop_dense(values: NDArray[Any], first: int, dropout: RowDropout) -> Rows:
+def drop_dense(values: NDArray[Any], vertices: NDArray[np.int32], dropout: RowDropout) -> Rows:
     """Dense rows after dropout; a copy if something is dropped."""
     if not dropout.share:
         return np.asarray(values, np.float32)
     out = np.empty(values.shape, np.float32)
-    drop_rows(as_read(values), first, dropout.share, dropout.word, _words(values), out)
+    drop_rows(as_read(values), vertices, dropout.share, dropout.word, _words(values), out)
     return out
 
 
@@ -156,27 +155,27 @@ def _blocks(values: NDArray[Any]) -> Iterator[slice]:
     return (slice(begin, begin + _BLOCK) for begin in range(0, len(values), _BLOCK))
 
 
-def dropped_product(values: Inputs, first: int, dropout: RowDropout, matrix: Rows) -> Rows:
+def dropped_product(values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout, matrix: Rows) -> Rows:
     """Rows after dropout times the transpose of a matrix [width of the result, width of the rows]."""
     if not isinstance(values, SparseRows):
         made, turned = np.empty((len(values), len(matrix)), np.float32), np.ascontiguousarray(matrix.T)
         for own in _blocks(values):
-            np.matmul(drop_dense(values[own], first + own.start, dropout), turned, out=made[own])
+            np.matmul(drop_dense(values[own], vertices[own], dropout), turned, out=made[own])
         return made
-    values = drop_sparse(values, first, dropout)
+    values = drop_sparse(values, vertices, dropout)
     out = np.empty((len(values.starts) - 1, len(matrix)), np.float32)
     multiply_rows(values.starts, values.columns, values.values, np.ascontiguousarray(matrix.T), out)
     return out
 
 
-def matrix_gradient(gradient: Rows, values: Inputs, first: int, dropout: RowDropout) -> Rows:
+def matrix_gradient(gradient: Rows, values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout) -> Rows:
     """Gradient of the matrix of `dropped_product` by that of its result."""
     if not isinstance(values, SparseRows):
         made = np.zeros((gradient.shape[1], values.shape[1]), np.float32)
         for own in _blocks(values):
-            made += gradient[own].T @ drop_dense(values[own], first + own.start, dropout)
+            made += gradient[own].T @ drop_dense(values[own], vertices[own], dropout)
         return made
-    values = drop_sparse(values, first, dropout)
+    values = drop_sparse(values, vertices, dropout)
     out = np.empty((values.width, gradient.shape[1]), np.float32)
     multiply_transposed(values.starts, values.columns, values.values, np.ascontiguousarray(gradient), out)
     return np.ascontiguousarray(out.T)
@@ -196,7 +195,7 @@ def prepare(worker: Any, facts: TensorFacts) -> None:
         for back in (False, True):
             given["back"] = back
             more = [np.ones((2, heads), np.float32)] if back else []
-            compute(given, weights, [*arrays_of(values), *more])
+            compute(given, weights, [np.arange(2, dtype=np.int32), *arrays_of(values), *more])
 
 
 def compute_call(
@@ -220,8 +219,8 @@ def compute_call(
         return compute(facts, own, arrays)  # type: ignore[arg-type]
     further = layers[then["layer"]]
     if facts["back"]:
-        matrix, change = compute(facts, own, arrays[:2])  # type: ignore[arg-type]
-        return [matrix, *compute(then, further, [*arrays[2:], change])]
+        matrix, change = compute(facts, own, arrays[:3])  # type: ignore[arg-type]
+        return [matrix, *compute(then, further, [arrays[0], *arrays[3:], change])]
     (made,) = compute(facts, own, arrays)  # type: ignore[arg-type]
     activate(made, read_only(own[LINEAR_BIAS]), facts["elu"])
-    return [made, *compute(then, further, [made])]
+    return [made, *compute(then, further, [arrays[0], made])]

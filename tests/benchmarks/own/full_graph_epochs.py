@@ -23,7 +23,8 @@ from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.whole_graph import Interval, WholeGraph
+from superworkflow.tasks.train_full.vertex_order import Interval, plain_order
+from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
 from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
 from tests.benchmarks.peers.epoch_graph import HEADS, RATE, WIDTHS, graph_of
@@ -94,7 +95,8 @@ def prepare() -> dict[str, Any]:
     keep_memory()
     model, vertices, arcs, share = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     starts, senders, features, classes = graph_of(model, vertices, arcs)
-    graph = WholeGraph.of_rows(CsrRows(starts, senders.astype(np.int32)), INTERVALS)
+    rows = CsrRows(starts, senders.astype(np.int32))
+    graph = WholeGraph.of_rows(rows, plain_order(vertices, INTERVALS))
     widths, losses = WIDTHS[model][1:], {}
     for precision in DTYPES:
         layers: list[WholeLayer] = [

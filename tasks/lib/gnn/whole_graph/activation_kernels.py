@@ -36,8 +36,8 @@ def activate(rows: NDArray[np.float32], bias: NDArray[np.float32], elu: bool) ->
 
 @nb.njit(nogil=True, cache=True)
 def back_through(
-    changes: NDArray[np.float32], values: NDArray[np.float32], elu: bool, first: int, dropped: int, state: np.uint64,
-    words: NDArray[np.uint64],
+    changes: NDArray[np.float32], values: NDArray[np.float32], elu: bool, nodes: NDArray[np.int32], dropped: int,
+    state: np.uint64, words: NDArray[np.uint64],
 ) -> None:  # fmt: skip
     """Gradients of rows that were activated and then dropped: those of rows before the activation.
 
@@ -45,13 +45,13 @@ def back_through(
         changes: gradients after the dropout of `gather_kernels.drop_rows` [r, d], changed.
         values: rows after the activation [r, d].
         elu: the activation was ELU, else ReLU.
-        first, dropped, state, words: as in `drop_rows`; dropped may be 0.
+        nodes, dropped, state, words: as in `drop_rows`; dropped may be 0.
     """
     scale, least, lanes = np.float32(65536.0 / (65536.0 - dropped)), np.uint16(dropped), words.view(np.uint16)
     for i in range(len(changes)):
         row, value = changes[i], values[i]
         if dropped:
-            own = mix(state + np.uint64(first + i + 1) * GAMMA)
+            own = mix(state + np.uint64(np.int64(nodes[i]) + 1) * GAMMA)
             for k in range(len(words)):
                 words[k] = mix(own + np.uint64(k + 1) * GAMMA)
             for c in range(len(row)):

@@ -114,26 +114,26 @@ def gather_scaled(
 
 @nb.njit(nogil=True, cache=True)
 def drop_rows(
-    values: NDArray[Any], first: int, dropped: int, state: np.uint64, words: NDArray[np.uint64],
+    values: NDArray[Any], nodes: NDArray[np.int32], dropped: int, state: np.uint64, words: NDArray[np.uint64],
     out: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Rows after the dropout of `sampler.kernels.fill_masks`, by the numbers of their nodes.
 
     Args:
         values: [r, d]; see `float16.as_read`.
-        first: node of the first row.
+        nodes: of the rows [r].
         dropped, state: as there.
         words: scratch [d / 4 rounded up].
         out: [r, d], filled; may be `values`, unless these are float16.
     """
     scale = np.float32(65536.0 / (65536.0 - dropped))
     for i in range(len(out)):
-        _drop(out[i], values[i], first + i, dropped, state, words, scale)
+        _drop(out[i], values[i], nodes[i], dropped, state, words, scale)
 
 
 @nb.njit(nogil=True)
 def _drop(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any, scale: Any) -> None:
-    own = mix(state + np.uint64(node + 1) * GAMMA)
+    own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
     for i in range(len(words)):
         words[i] = mix(own + np.uint64(i + 1) * GAMMA)
     lanes = words.view(np.uint16)

@@ -58,20 +58,20 @@ def _add(row: Any, one: Any, factor: Any) -> None:
 
 @nb.njit(nogil=True, cache=True)
 def drop_entries(
-    starts: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[np.float32], first: int, dropped: int,
-    state: np.uint64, out: NDArray[np.float32],
+    starts: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[np.float32], nodes: NDArray[np.int32],
+    dropped: int, state: np.uint64, out: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Numbers after the dropout that `gather_kernels.drop_rows` has of the same rows.
 
     Args:
         starts, columns, values: as in `multiply_rows`.
-        first: node of the first row.
+        nodes: of the rows [r].
         dropped, state: as in `sampler.kernels.fill_masks`.
         out: of the entries from starts[0] to starts[r], filled.
     """
     scale = np.float32(65536.0 / (65536.0 - dropped))
     for i in range(len(starts) - 1):
-        own = mix(state + np.uint64(first + i + 1) * GAMMA)
+        own = mix(state + np.uint64(np.int64(nodes[i]) + 1) * GAMMA)
         for k in range(starts[i], starts[i + 1]):
             word = mix(own + np.uint64((columns[k] >> 2) + 1) * GAMMA)
             lane = np.int64((word >> np.uint64(16 * (columns[k] & 3))) & np.uint64(0xFFFF))

@@ -24,7 +24,7 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 
 STAGE = Stage(
     name="train_full",
-    version="2",
+    version="3",
     params=TrainFullParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -1,8 +1,8 @@
 """Seconds of an epoch before there is a graph: the scheduler on the virtual clock, with tasks of the sizes that a graph
 of random arcs would have, which compute nothing.
 
-One epoch is simulated, of asynchronous ones the second, as the first is synchronous. There are no parameter servers: they take as little as updates of
-each graph server's copy.
+One epoch is simulated, of asynchronous ones the second, as the first is synchronous. There are no parameter servers:
+they take as little as updates of each graph server's copy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.graph_servers FOLDER`: training on 1 to 3 graph servers, and 1 to 32 simulated ones.
 
 GCN 100-128-128-20 and GAT on the graph of `pipelines`, each server with one thread, on this machine; prints a row for
-each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds, by rates of
-this machine; for one and two servers next to the CPU seconds of a server. The graph stays in the folder.
+each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds, by rates
+of this machine; for one and two servers next to the CPU seconds of a server. The graph stays in the folder.
 """
 
 from __future__ import annotations

@@ -116,7 +116,13 @@ class _Network:
         self, task: Task, interval: int, epoch: int, weights: Any, state: Any, following: Task | None
     ) -> tuple[dict[str, Any], Any, list[NDArray[Any]]]:  # fmt: skip
         (width, read), back = self._shapes[task.layer], task.way == BACK
-        facts = {"layer": task.layer, "back": back, "share": task.way != VALIDATION, "sparse": 0, "then": None}
+        facts: dict[str, Any] = {
+            "layer": task.layer,
+            "back": back,
+            "share": task.way != VALIDATION,
+            "sparse": 0,
+            "then": None,
+        }
         widths = [read, width] if back else [read]
         if following is not None:
             facts["then"] = {"layer": following.layer, "sparse": 0}
@@ -255,8 +261,21 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
         if workers := shared_among(tensor_workers, servers, rank):
             pool = VirtualTensorWorkers(clock, workers, len(own), _TENSOR_BITS_S, seconds.call, network.compute)
             pools.append(pool)
-        given: Any = network, WeightVersions(_WEIGHTS), others or _Epochs()
-        pipelines.append(Pipeline(*given, 0, epochs, work.staleness, 1, pool, work.fuses, others))
+        executes: Any = network
+        pipelines.append(
+            Pipeline(
+                executes,
+                WeightVersions(_WEIGHTS),
+                others or _Epochs(),
+                0,
+                epochs,
+                work.staleness,
+                1,
+                pool,
+                work.fuses,
+                others,
+            )
+        )
         machines.append(_counted(pipelines[-1].machine(seconds), busy))
     clock.run(machines)
     first = max((row.end_s for row in pipelines[0].timeline if row.epoch < epochs), default=0.0)

@@ -108,7 +108,7 @@ def _seconds(
             for interval, state in states.items():
                 begin = time.thread_time()
                 network.execute(task, interval, 0, weights, state)
-                found[tuple(task)] += time.thread_time() - begin
+                found[task.way, task.kind, task.layer] += time.thread_time() - begin
     return found
 
 
@@ -212,7 +212,7 @@ def _bytes() -> float:
                 sent.append(_timed(lambda: leaving.sendall(np.concatenate([table[places]]).data.cast("B"))))
 
             def receive() -> None:
-                begin, view = 0, memoryview(message)
+                begin, view = 0, message.data
                 while begin < _BYTES:
                     begin += coming.recv_into(view[begin:])
                 table[places] = message.view(np.float32).reshape(table.shape)

@@ -95,10 +95,11 @@ class VirtualTensorWorkers:
         for name, value in (("calls", 1), ("seconds", seconds), ("bytes_sent", sent), ("bytes_received", received)):
             self.stats[name] += value
         end = begun + seconds + 8 * (sent + received) / self._bits_s
+        result: Any = VirtualResult(results, member, begun, end)
 
         def come() -> None:
             heapq.heappush(self._free, member)
-            call.ended(VirtualResult(results, member, begun, end))
+            call.ended(result)
             self._give()
 
         self._clock.at(end, come)

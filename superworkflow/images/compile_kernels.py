@@ -70,11 +70,12 @@ from superworkflow.tasks.sample.partitioned.requester import ShardRequest
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.layer_tasks import IntervalState
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.vertex_order import Interval, Parts, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
-from superworkflow.tasks.train_full.whole_network import IntervalState, WholeNetwork
+from superworkflow.tasks.train_full.whole_network import WholeNetwork
 from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 
 _VERTICES = 200

@@ -1,26 +1,24 @@
-"""Estimate of stage `train_full`: products and gathers of an epoch, times the epochs.
+"""Estimate of stage `train_full`: an epoch simulated on the virtual clock (`planned`), times the epochs.
 
-Rates are those of one core; docs/full-graph.md has the measurements. Sparse first rows are estimated as dense ones.
+Rates are nominal; records of earlier runs correct them. Sparse first rows are estimated as dense ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
-from superworkflow.tasks.train_full.params import PARAMETER, TrainFullParams
+from superworkflow.tasks.train_full.params import PARAMETER, SYNC, TENSOR, TrainFullParams
 
 _PROCESS_BYTES = 420 << 20
 _START_S = 1.8
-_PRODUCT_S, _VALUE_S, _ARC_VALUE_S, _TASK_S = 1 / 6e10, 1.2e-9, 2.5e-10, 1.2e-4
-"""CPU seconds of a multiplication or addition, of a value that is activated or dropped, of a value that an arc
-moves, and of a task whatever its size."""
-_ATTENTION = 6
-"""Times that attention takes for the value of an arc, compared with a sum."""
 _ORDER_BYTES = 56
 """Of a vertex: offsets of arcs both ways, its position, and what its order is made of."""
+_MORE_THREADS = 4
+"""Threads by which the share is found that threads divide, where there is one."""
 _PATIENCES = 3.0
 """Epochs of a training that ends early, in multiples of `patience`."""
 
@@ -38,21 +36,18 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     passes = 3 if validated else 2
     widths = [*[params.width] * (params.layers - 1), int(labels.get("classes") or USUAL_CLASSES)]
     gathered = widths[1:] if params.model == "gcn" else widths
-    products = values = 0
-    for width in widths:
-        products += (passes + (read > width)) * read * width
-        values += 3 * read + 2 * width
-        read = width
-    moved = passes * sum(gathered) * (_ATTENTION if params.model == "gat" else 1)
+    shapes = tuple(zip(widths, [read, *widths], strict=False))
     intervals = min(params.intervals_of(nodes, "parts" in inputs), nodes)
     tasks = passes * 3 * params.layers * intervals
-    epoch_s = nodes * (2 * _PRODUCT_S * products + _VALUE_S * values) + arcs * _ARC_VALUE_S * moved + _TASK_S * tasks
     size = 2 if params.precision == "bfloat16" else 4
     inputs_bytes, mapped = 4 * feature_values(graph), 4 * arcs  # each server reads all arcs, for their order
     rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
     groups = (resources.workers or {}).items()
     fixed = [each.count for role, each in groups if role != PARAMETER and not each.elastic]
+    staleness = None if params.staleness == SYNC else int(params.staleness)
+    sizes = nodes, arcs, shapes, params.heads, intervals, bool(validated), staleness, params.fusion, size
+    epoch_s, parallel = _epoch((params.model, *sizes), resources)
     if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
         rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
         rows += inputs_bytes // intervals
@@ -63,9 +58,32 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         cpu_s=_START_S + epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},
-        parallel=0.8,
+        parallel=parallel,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
         kind=params.model,
     )
+
+
+def _epoch(work: tuple[Any, ...], resources: Resources) -> tuple[float, float]:
+    """CPU seconds of an epoch, and the share of it that all threads divide among themselves, as simulated.
+
+    Args:
+        work: values of a `planned.PlannedWork`.
+        resources: with the roles of workers.
+    """
+    from superworkflow.tasks.train_full.planned import PlannedWork, epoch_seconds  # needs NumPy
+
+    groups, tensor = resources.workers or {}, (resources.endpoints or {}).get(TENSOR)
+    fixed = [each for role, each in groups.items() if role != PARAMETER and not each.elastic]
+    servers, workers = sum(each.count for each in fixed) or 1, tensor.most if tensor else 0
+    if TENSOR in groups:
+        workers = groups[TENSOR].count
+    threads = max(1, int(fixed[0].cpu)) if fixed else resources.threads
+    width = max(1, int(sum(each.count * each.cpu for each in groups.values()))) if groups else threads
+    if width == 1:
+        width = threads = _MORE_THREADS
+    found = epoch_seconds(PlannedWork(*work), servers, threads, workers)
+    busy = max(found.busy, found.wall)  # threads that wait for links are not free for others
+    return busy, min(1.0, (1 - found.wall / busy) / (1 - 1 / width))

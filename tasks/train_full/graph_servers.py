@@ -23,11 +23,12 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Rows
 from superworkflow.tasks.train.checkpoint import TrainingState
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train.params import ConcreteTrainParams
+from superworkflow.tasks.train_full.layer_tasks import BACK, SC, Task
 from superworkflow.tasks.train_full.params import BY_INTERVAL
 from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer, added
-from superworkflow.tasks.train_full.whole_network import BACK, SC, NetworkWeights, Task, WholeNetwork
+from superworkflow.tasks.train_full.whole_network import NetworkWeights, WholeNetwork
 
 if TYPE_CHECKING:
     from superworkflow.tasks.lib.distributed.mailbox import Header  # needs pyzmq

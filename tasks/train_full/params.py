@@ -13,6 +13,7 @@ from superworkflow.tasks.train.params import ConcreteTrainParams, TrainParams
 SYNC: Literal["sync"] = "sync"
 BY_INTERVAL = "interval"
 REAL: Literal["real"] = "real"
+NOMINAL_RATES: Literal["nominal"] = "nominal"
 GRAPH, PARAMETER, TENSOR = "graph", "parameter", "tensor"
 """Roles: graph servers, without any of which the stage's own process is one; those who update the weights for them,
 without any of which graph servers do; those who execute `AV` for graph servers."""
@@ -111,6 +112,17 @@ class TrainFullParams(SplitParams):
     )  # fmt: skip
     virtual_gbps: float = Field(
         default=10.0, gt=0, le=10_000, description="Gbit a second that each server of the virtual clock can send.",
+    )  # fmt: skip
+    virtual_rates: Literal["nominal", "measured"] = Field(
+        default=NOMINAL_RATES,
+        description="Rates of the virtual clock's tasks. nominal: those of one kind of processor, the same anywhere. "
+        "measured: those of this machine, once; asynchronous runs then repeat on this machine alone.",
+    )
+    virtual_tensor_workers: int = Field(
+        default=0, ge=0, le=1024, description="Tensor workers of the virtual clock, of all servers, 0 to 1024.",
+    )  # fmt: skip
+    virtual_tensor_gbps: float = Field(
+        default=0.2, gt=0, le=10_000, description="Gbit a second of each one's link, each way.",
     )  # fmt: skip
     target_accuracy: float = Field(
         default=0.0, ge=0, le=1, description="Validation accuracy at which training ends, 0 to 1; 0: it does not.",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts
-from superworkflow.tasks.train_full.whole_network import NetworkWeights, Task
+from superworkflow.tasks.train_full.layer_tasks import Task
 
 if TYPE_CHECKING:
     from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
+    from superworkflow.tasks.lib.gnn.tensor_tasks import TensorFacts  # needs compiled kernels
+    from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
 
 class Verdict(NamedTuple):

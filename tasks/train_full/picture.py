@@ -16,9 +16,9 @@ from matplotlib.patches import Patch
 
 from superworkflow.infra.base.plot_style import COLOURS, DPI, FAINT, GREY, INK, layout, save
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.train_full.layer_tasks import AE, AV, BACK, GA, SC, VALIDATION, WU
 from superworkflow.tasks.train_full.params import REAL
 from superworkflow.tasks.train_full.timeline import POOL_FILE, TIMELINE_FILE
-from superworkflow.tasks.train_full.whole_network import AE, AV, BACK, GA, SC, VALIDATION, WU
 
 _SHOWN = 2
 """Epochs that are drawn: those after the middle of training."""

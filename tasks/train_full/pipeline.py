@@ -23,24 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from superworkflow.tasks.train_full.layer_tasks import AV, BACK, SC, VALIDATION, WU, IntervalState, Task
 from superworkflow.tasks.train_full.partners import Epochs, Ghosts, Servers, TensorPool, Verdict
 from superworkflow.tasks.train_full.timeline import ALL_INTERVALS, TimelineRow
 from superworkflow.tasks.train_full.virtual_clock import Job, Machine, Work
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_network import (
-    AV,
-    BACK,
-    SC,
-    VALIDATION,
-    WU,
-    IntervalState,
-    NetworkWeights,
-    Task,
-    WholeNetwork,
-)
 
 if TYPE_CHECKING:
     from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
+    from superworkflow.tasks.train_full.whole_network import NetworkWeights, WholeNetwork  # needs compiled kernels
 
 TRAINING = "training"
 
@@ -124,8 +115,9 @@ class Pipeline:
         if self._error is not None:
             raise self._error
 
-    def machine(self, seconds: Callable[[Work], float]) -> Machine:
+    def machine(self, seconds: Callable[[Work, int], float]) -> Machine:
         """Machine of a virtual clock, which runs all epochs in place of `run`."""
+        self._began = 0.0
         return Machine(self._next, lambda: self._over, seconds)
 
     def _work(self, thread: int) -> None:
@@ -214,7 +206,7 @@ class Pipeline:
         table, key = ghosts.task.table, (ghosts.task, ghosts.interval)
         self._putting.add(key)
         self._writing[table] += 1
-        yield Work(lambda: servers.put(ghosts), numbers=len(ghosts.rows) // 4)
+        yield Work(lambda: servers.put(ghosts), received=len(ghosts.rows))
         self._writing[table] -= 1
         self._putting.remove(key)
         self._published[table][ghosts.interval] = ghosts.epoch
@@ -222,8 +214,7 @@ class Pipeline:
     def _add(self, servers: Servers) -> Job:
         epoch, self._adding = self._added, True
         losses, gradients = self._made(epoch)
-        size = sum(each.size for made in gradients for layer in made for each in layer.values())
-        yield Work(lambda: servers.add(epoch, losses, gradients), numbers=size)
+        yield Work(lambda: servers.add(epoch, losses, gradients))
         self._added, self._adding = epoch + 1, False
 
     def _gradients(self, epoch: int) -> tuple[list[float], list[NetworkWeights]]:
@@ -332,7 +323,7 @@ class Pipeline:
             )
             pool.submit(facts, versions, course.version, arrays, arrive)
 
-        return Work(send, task, course.interval)
+        return Work(send)
 
     def _take(self, arrival: _Arrival, thread: int) -> Job:
         """Continue with a task that a tensor worker has done, or do it here if none has."""
@@ -354,7 +345,7 @@ class Pipeline:
             both = [task]
             begin, end = yield Work(take, task, number)
         else:
-            yield Work(take, task, number)
+            yield Work(take, received=sum(each.nbytes for each in result.arrays))
             thread, begin, end = -1 - result.member, result.begun - self._began, result.ended - self._began
         for each in both:
             self._note(each, course, thread, lead, epoch, begin if each is task else end, end)
@@ -382,7 +373,8 @@ class Pipeline:
         course.epoch, course.place = course.epoch + 1, 0
 
     def _update(self, thread: int) -> Job:
-        epoch, version, made = self._updated, self._weights.latest, list[NetworkWeights]()
+        epoch, version = self._updated, self._weights.latest
+        made: list[NetworkWeights] = []
         losses, gradients = self._gradients(epoch)
         self._ending = True
         begin, end = yield Work(lambda: made.append(self._epochs.update(epoch, losses, gradients)), is_update=True)
@@ -395,7 +387,7 @@ class Pipeline:
 
     def _end_epoch(self) -> Job:
         epoch, verdicts, self._ending = self._judged, list[Verdict](), True
-        yield Work(lambda: verdicts.append(self._epochs.end(epoch)))
+        yield Work(lambda: verdicts.append(self._epochs.end(epoch)), is_end=True)
         (verdict,), self._ending = verdicts, False
         if self._pool is not None:
             self._pool.end_epoch(self._judged + 1, self._queued / max(1, self._looks))

@@ -40,11 +40,11 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     Raises:
         UserError: labels or features cannot be used, or training diverged.
     """
-    options, is_virtual = job.params, job.params.clock != REAL
+    options = job.params
     work = work_of(job.inputs, options)
     log_facts(job.progress, work)
     with one_thread(), saves_first() as shutdown:
-        if is_virtual and options.virtual_servers > 1:
+        if options.clock != REAL:
             check_roles(job)
             first, rows, facts = train_virtually(job, work, shutdown)
             return Output(work.items, write_results(job.output, first, rows, job.progress) | facts)
@@ -77,8 +77,9 @@ def check_roles(job: StageRun[TrainFullParams]) -> bool:
     if not endpoints and not (workers and workers[TENSOR].count):
         return False
     if job.params.clock != REAL:
-        raise UserError("the virtual clock has no tensor workers", where="train_full.clock", value=job.params.clock,
-                        remedy=f"Choose {REAL}, or leave the role {TENSOR} out of the resources")  # fmt: skip
+        raise UserError("the virtual clock has simulated tensor workers", where="train_full.clock",
+                        value=job.params.clock, remedy=f"Set train_full.virtual_tensor_workers, and leave out the role "
+                        f"{TENSOR}")  # fmt: skip
     return True
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.tasks.train_full.whole_network import FORWARD, VALIDATION
+from superworkflow.tasks.train_full.layer_tasks import FORWARD, VALIDATION
 
 TIMELINE_FILE, POOL_FILE = "timeline.parquet", "pool.parquet"
 ALL_INTERVALS = -1

@@ -27,7 +27,7 @@ from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weight
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
-from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, Inputs
+from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -37,13 +37,13 @@ from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.params import ConcreteTrainParams
 from superworkflow.tasks.train.run import task_of
 from superworkflow.tasks.train_full.dropped import Dropout
-from superworkflow.tasks.train_full.params import REAL, SYNC, TrainFullParams
-from superworkflow.tasks.train_full.pipeline import Pipeline, wide_numbers
+from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
+from superworkflow.tasks.train_full.partners import TensorPool
+from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
-from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
@@ -247,19 +247,14 @@ def train(
 ) -> Sequence[TimelineRow]:  # fmt: skip
     """Train to the end; the network has the best weights then. Returns the timeline of these epochs."""
     pipeline = pipeline_of(trainer, executed, options, threads, pool, server)
-    if options.clock == REAL:
-        pipeline.run()
-    else:
-        shapes = [layer[MATRIX].shape for layer in trainer.weights()]
-        with wide_numbers():
-            VirtualClock(options.virtual_threads).run([pipeline.machine(NominalSeconds(executed.graph, shapes))])
+    pipeline.run()
     take_best(trainer)
     return pipeline.timeline
 
 
 def pipeline_of(
     trainer: WholeTrainer, executed: WholeNetwork, options: TrainFullParams, threads: int,
-    pool: WorkerPool | None = None, server: GraphServer[Any] | None = None,
+    pool: TensorPool | None = None, server: GraphServer[Any] | None = None,
 ) -> Pipeline:  # fmt: skip
     """The pipeline of the epochs that are left."""
     first, last = trainer.position.epoch, trainer.params.epochs

@@ -12,14 +12,7 @@ import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
-from superworkflow.tasks.train_full.whole_network import AE, AV, BACK, GA, SC, Task
-
-PER_MULTIPLICATION, PER_NUMBER, PER_ARC = 3.6e-11, 8e-10, {GA: 5e-10, AE: 1.8e-9}
-"""Seconds of `AV` for a multiplication and addition, of `SC` for a number, of gathers for an arc and column: those of
-one thread of an AMD EPYC with AVX2."""
-PER_WEIGHT, PER_EPOCH = 2.5e-8, 1e-3
-"""Seconds of an update for a weight, and of the end of an epoch."""
+from superworkflow.tasks.train_full.layer_tasks import Task
 
 
 class Work(NamedTuple):
@@ -30,14 +23,16 @@ class Work(NamedTuple):
         task: the task that it is of, if any.
         interval: number of the task's interval.
         is_update: it updates the weights.
-        numbers: that it moves, of work without a task.
+        is_end: it ends an epoch.
+        received: bytes of another process that it takes in.
     """
 
     do: Callable[[], object]
     task: Task | None = None
     interval: int = 0
     is_update: bool = False
-    numbers: int = 0
+    is_end: bool = False
+    received: int = 0
 
 
 Span = tuple[float, float]
@@ -46,47 +41,18 @@ Job = Generator[Work, Span, None]
 """What the scheduler has a thread do: work, whose span it is sent, until it ends."""
 
 
-class NominalSeconds:
-    """Seconds of work by its size.
-
-    Args:
-        graph: the graph, or the part of a server.
-        shapes: of each layer's matrix, width of the result and of what it reads.
-    """
-
-    def __init__(self, graph: WholeGraph, shapes: Sequence[tuple[int, int]]):
-        self._graph, self._shapes = graph, shapes
-
-    def __call__(self, work: Work) -> float:
-        task = work.task
-        if task is None:
-            if work.numbers:
-                return PER_NUMBER * work.numbers
-            return PER_WEIGHT * sum(a * b for a, b in self._shapes) if work.is_update else PER_EPOCH
-        rows = self._graph.rows_of(self._graph.intervals[work.interval])
-        first, last = int(rows.start), int(rows.stop)
-        width, read = self._shapes[task.layer]
-        if task.kind == AV:
-            times = 2 if task.way == BACK and task.layer else 1
-            return PER_MULTIPLICATION * times * (last - first) * width * read
-        if task.kind == SC:
-            return PER_NUMBER * (last - first) * width
-        starts = (self._graph.back if task.way == BACK else self._graph.arcs).indptr
-        return PER_ARC[task.kind] * (int(starts[last] - starts[first]) + last - first) * width
-
-
 class Machine(NamedTuple):
     """A machine with threads of its own on a virtual clock.
 
     Args:
         next_job: gives the next job of a thread, if there is one.
         is_over: says whether no more are to begin.
-        seconds: of its work.
+        seconds: of its work, which has sent this number of bytes to other processes.
     """
 
     next_job: Callable[[int], Job | None]
     is_over: Callable[[], bool]
-    seconds: Callable[[Work], float]
+    seconds: Callable[[Work, int], float]
 
 
 class VirtualClock:
@@ -95,12 +61,18 @@ class VirtualClock:
     Args:
         threads: number of threads of each.
 
-    `ends` is the simulated second at which the work ends that is being computed.
+    `now` is the simulated second.
     """
 
     def __init__(self, threads: int):
-        self._threads, self.ends = threads, 0.0
+        self._threads, self.now = threads, 0.0
         self._order, self._events = itertools.count(), list[tuple[float, int, Callable[[], None]]]()
+        self._sent, self._following = 0, list[Callable[[], None]]()
+
+    def send(self, size: int, leave: Callable[[], None]) -> None:
+        """Have bytes leave after the work that is being computed."""
+        self._sent += size
+        self._following.append(leave)
 
     def at(self, second: float, do: Callable[[], None]) -> None:
         """Have something done at a simulated second."""
@@ -108,21 +80,25 @@ class VirtualClock:
 
     def run(self, machines: Sequence[Machine]) -> None:
         """Run jobs until all machines are over; what their work raises is raised here."""
-        now, free = 0.0, [[*range(self._threads)] for _ in machines]
+        free = [[*range(self._threads)] for _ in machines]
         while True:
             for machine, own in zip(machines, free, strict=True):
                 while own and not machine.is_over() and (job := machine.next_job(own[0])) is not None:
-                    self._begin(next(job), now, machine, own, heapq.heappop(own), job)
+                    self._begin(next(job), self.now, machine, own, heapq.heappop(own), job)
             if all(machine.is_over() for machine in machines):
                 return
             if not self._events:
                 raise RuntimeError("no task of the pipeline can run")
-            now, _, do = heapq.heappop(self._events)
-            do()
+            self.now = self._events[0][0]
+            while self._events and self._events[0][0] == self.now:
+                heapq.heappop(self._events)[2]()
 
     def _begin(self, work: Work, now: float, machine: Machine, free: list[int], thread: int, job: Job) -> None:
-        self.ends = end = now + machine.seconds(work)
+        self._sent, self._following = 0, []
         work.do()
+        end = now + machine.seconds(work, self._sent)
+        for leave in self._following:
+            self.at(end, leave)
 
         def continues() -> None:
             try:
@@ -133,3 +109,20 @@ class VirtualClock:
                 self._begin(following, end, machine, free, thread, job)
 
         self.at(end, continues)
+
+
+class VirtualLink:
+    """A link, on which what is sent follows one another.
+
+    Args:
+        clock: the clock.
+        bits_s: bits a second.
+    """
+
+    def __init__(self, clock: VirtualClock, bits_s: float):
+        self._clock, self._bits_s, self._free = clock, bits_s, 0.0
+
+    def carry(self, size: int, come: Callable[[], None]) -> None:
+        """Carry bytes from now on; `come` is called when all are there."""
+        self._free = max(self._free, self._clock.now) + 8 * size / self._bits_s
+        self._clock.at(self._free, come)

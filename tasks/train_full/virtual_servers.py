@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +15,17 @@ from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, SparseRows
+from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, SparseRows, compute_call
+from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
-from superworkflow.tasks.train_full.params import TrainFullParams
+from superworkflow.tasks.train_full.params import NOMINAL_RATES, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import wide_numbers
+from superworkflow.tasks.train_full.task_seconds import NOMINAL, TaskSeconds
 from superworkflow.tasks.train_full.timeline import TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer
-from superworkflow.tasks.train_full.virtual_clock import NominalSeconds, VirtualClock
+from superworkflow.tasks.train_full.virtual_clock import VirtualClock, VirtualLink
+from superworkflow.tasks.train_full.virtual_tensor_workers import VirtualTensorWorkers, shared_among
 
 if TYPE_CHECKING:
     from superworkflow.tasks.lib.distributed.mailbox import Header  # needs pyzmq
@@ -44,7 +47,7 @@ class VirtualMailbox:
         self, clock: VirtualClock, takers: list[Callable[[Header, NDArray[np.uint8]], None]], bits_s: float,
         take: Callable[[Header, NDArray[np.uint8]], None],
     ):  # fmt: skip
-        self._clock, self._takers, self._bits_s, self._free = clock, takers, bits_s, 0.0
+        self._clock, self._takers, self._link = clock, takers, VirtualLink(clock, bits_s)
         takers.append(take)
         self.sent: dict[str, int] = {}
         self.messages = 0
@@ -54,13 +57,8 @@ class VirtualMailbox:
         message = np.concatenate([np.empty(0, np.uint8), *(np.frombuffer(each.tobytes(), np.uint8) for each in arrays)])
         self.messages += 1
         self.sent[kind] = self.sent.get(kind, 0) + len(message)
-        made = self._clock.ends
-
-        def leave() -> None:
-            self._free = max(self._free, made) + 8 * (len(message) + _HEADER_BYTES) / self._bits_s
-            self._clock.at(self._free, lambda: self._takers[rank](header, message))
-
-        self._clock.at(made, leave)
+        size = len(message) + _HEADER_BYTES
+        self._clock.send(size, lambda: self._link.carry(size, lambda: self._takers[rank](header, message)))
 
 
 def train_virtually(
@@ -69,30 +67,48 @@ def train_virtually(
     """Train on `virtual_servers`; the trainer of the first one, the timeline of all, and stats."""
     options, takers, clock = job.params, list[Callable[..., None]](), VirtualClock(job.params.virtual_threads)
     count, inputs = options.virtual_servers, training.inputs_of(work, job.inputs.get("sums"))
-    machines, pipelines, servers, trainers, ghosts = [], [], [], [], 0
+    rates = NOMINAL if options.virtual_rates == NOMINAL_RATES else _measured()
+    machines, pipelines, servers, trainers, pools, ghosts = [], [], list[GraphServer[VirtualMailbox]](), [], [], 0
     for rank in range(count):
-        own = training.part_of(work, count, rank)
+        own = training.part_of(work, count, rank) if count > 1 else work
         network, first, last = Network(own.shape, own.params.seed), own.whole.first, own.whole.first + own.whole.count
         progress = job.progress if not rank else Progress("train_full", stream=io.StringIO())
-        group = ServerGroup(network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown,
-                            not rank)  # fmt: skip
+        given = network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown
+        group = ServerGroup(*given, not rank) if count > 1 else OneProcess(*given)
         trainer = WholeTrainer(network, own.task, own.params, options, group, own.whole.order, progress)
         part = inputs.rows(first, last) if isinstance(inputs, SparseRows) else inputs[first:last]
-        executed = training.whole_network(options, own, part, network)
-        server = GraphServer(
-            rank, count, executed, trainer, group,
-            lambda words, take, fail: VirtualMailbox(clock, takers, 1e9 * options.virtual_gbps, take),
-        )  # fmt: skip
-        pipelines.append(training.pipeline_of(trainer, executed, options, 1, server=server))
+        executed, server = training.whole_network(options, own, part, network), None
+        if isinstance(group, ServerGroup):
+            server = GraphServer(
+                rank, count, executed, trainer, group,
+                lambda words, take, fail: VirtualMailbox(clock, takers, 1e9 * options.virtual_gbps, take),
+            )  # fmt: skip
+            servers.append(server)
+            ghosts += len(own.whole.ghosts.numbers)
         shapes = [layer[MATRIX].shape for layer in trainer.weights()]
-        machines.append(pipelines[-1].machine(NominalSeconds(own.whole, shapes)))
-        servers.append(server)
+        seconds, pool = TaskSeconds(executed.sizes(), shapes, options.model, rates), None
+        if workers := shared_among(options.virtual_tensor_workers, count, rank):
+            intervals, bits_s = len(own.whole.own), 1e9 * options.virtual_tensor_gbps
+            pool = VirtualTensorWorkers(clock, workers, intervals, bits_s, seconds.call, compute_call)
+            pools.append(pool)
+        pipelines.append(training.pipeline_of(trainer, executed, options, 1, pool, server))
+        machines.append(pipelines[-1].machine(seconds))
         trainers.append(trainer)
-        ghosts += len(own.whole.ghosts.numbers)
     with wide_numbers():
         clock.run(machines)
     training.take_best(trainers[0])
     threads = options.virtual_threads
     rows = [row for rank, each in enumerate(pipelines) for row in server_rows(each.timeline, rank, count, threads)]
     posts = [server.mailbox for server in servers]
-    return trainers[0], rows, server_stats([post.sent for post in posts], sum(post.messages for post in posts), ghosts)
+    facts: dict[str, Stat] = {}
+    if servers:
+        facts = server_stats([post.sent for post in posts], sum(post.messages for post in posts), ghosts)
+    for name in pools[0].stats if pools else ():
+        facts[f"{TENSOR}.{name}"] = sum(pool.stats[name] for pool in pools)
+    return trainers[0], rows, facts
+
+
+def _measured() -> Mapping[str, float]:
+    from superworkflow.tasks.train_full.task_rates import machine_rates  # measures where none are kept
+
+    return machine_rates()

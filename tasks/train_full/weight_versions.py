@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from superworkflow.tasks.train_full.whole_network import NetworkWeights
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # needs compiled kernels
+    from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
 
 class WeightVersions:

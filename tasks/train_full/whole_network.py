@@ -10,10 +10,8 @@ entries of what it reads, on the way back again: what is dropped is not kept.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,38 +31,26 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import (
 from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.train_full.dropped import NO_DROPOUT, Dropout
+from superworkflow.tasks.train_full.layer_tasks import (
+    AE,
+    BACK,
+    FORWARD,
+    GA,
+    SC,
+    VALIDATION,
+    IntervalState,
+    Task,
+    back_tasks,
+    following_task,
+    forward_tasks,
+)
+from superworkflow.tasks.train_full.task_seconds import GraphSizes
 from superworkflow.tasks.train_full.vertex_order import Interval
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
-from superworkflow.tasks.train_full.whole_layers import Kept, LayerTables, WholeLayer
+from superworkflow.tasks.train_full.whole_layers import LayerTables, WholeLayer
 
-FORWARD, BACK, VALIDATION = "forward", "back", "validation"
-AV, SC, GA, AE, WU = "AV", "SC", "GA", "AE", "WU"
 NetworkWeights = Sequence[LayerWeights]
 """Weights of each layer, or their gradients."""
-
-
-class Task(NamedTuple):
-    """A task of each interval in each epoch.
-
-    Args:
-        way: `FORWARD`, `BACK`, or `VALIDATION`, which is forward without dropout.
-        kind: `AV`, `SC`, `GA` or `AE`.
-        layer: number of the layer, from 0.
-    """
-
-    way: str
-    kind: str
-    layer: int
-
-    @property
-    def gathers(self) -> bool:
-        """True if it reads what other intervals published."""
-        return self.kind in (GA, AE)
-
-    @property
-    def table(self) -> tuple[str, int]:
-        """Key of the table that `SC` and the gather after it share."""
-        return self.way, self.layer
 
 
 class Tail(Protocol):
@@ -72,25 +58,6 @@ class Tail(Protocol):
 
     def loss(self, interval: Interval, scores: Rows) -> tuple[float, Rows]:
         """The interval's part of the mean loss of all training items, and its gradient."""
-
-
-@dataclass
-class IntervalState:
-    """State of an interval in an epoch.
-
-    Args:
-        values: what each layer reads, by number of the layer.
-        kept: what each layer keeps between tasks.
-        rows: products before they are published, or the gradient on the way back.
-        loss: the interval's part of the loss.
-        gradients: gradients of each layer's weights.
-    """
-
-    values: dict[int, Rows] = field(default_factory=dict)
-    kept: dict[int, Kept] = field(default_factory=dict)
-    rows: Rows = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    loss: float = 0.0
-    gradients: dict[int, dict[str, Rows]] = field(default_factory=dict)
 
 
 class WholeNetwork:
@@ -112,8 +79,9 @@ class WholeNetwork:
     ):  # fmt: skip
         self.graph, self._layers, self._inputs, self._tail = graph, layers, inputs, tail
         self._dropout, self._elu = dropout, elu
-        self.training = self._forward(FORWARD) + self._back()
-        self.validation = self._forward(VALIDATION) if validated else []
+        gathers, gather = [each.gathers for each in layers], AE if elu else GA
+        self.training = forward_tasks(FORWARD, gathers, gather) + back_tasks(gathers, gather)
+        self.validation = forward_tasks(VALIDATION, gathers, gather) if validated else []
         tables = {FORWARD: [each.tables(True) for each in layers]}
         tables[BACK] = tables[FORWARD]
         if validated:
@@ -172,17 +140,26 @@ class WholeNetwork:
             vertices = self.graph.order.vertices_of(numbers)
             tables.states[places] = self._dropout.arcs(epoch, task.layer).states_of(vertices)
 
+    def sizes(self) -> GraphSizes:
+        """Sizes of its intervals."""
+        rows, arcs, back, entries = (dict[int, int]() for _ in range(4))
+        for number in self.graph.own:
+            own = self.graph.rows_of(self.graph.intervals[number])
+            rows[number] = own.stop - own.start
+            for found, (starts, _) in ((arcs, self.graph.arcs), (back, self.graph.back)):
+                found[number] = rows[number] + int(starts[own.stop] - starts[own.start])
+            if isinstance(self._inputs, SparseRows):
+                entries[number] = int(self._inputs.starts[own.stop] - self._inputs.starts[own.start])
+        return GraphSizes(rows, arcs, back, entries)
+
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
         interval = self.graph.intervals[self.graph.own.start]
         return self.tensor_call(self.training[0], interval, 0, {}, IntervalState())[0]
 
     def following(self, task: Task) -> Task | None:
-        """The `AV` that comes right after one, so that a tensor worker may do both in one call."""
-        programs = self.training, self.validation
-        pairs = {one: other for program in programs for one, other in itertools.pairwise(program)}
-        found = pairs.get(task)
-        return found if found is not None and (task.kind, found.kind, found.way) == (AV, AV, task.way) else None
+        """See `following_task`."""
+        return following_task([self.training, self.validation], task)
 
     def call_bytes(self, weights: NetworkWeights) -> int:
         """Most bytes of a call of one `AV` or two: vertices, rows, the gradient of products, and all weights; dense."""
@@ -272,19 +249,3 @@ class WholeNetwork:
             state.values.clear()
         else:
             state.loss, state.rows = self._tail.loss(interval, made)
-
-    def _forward(self, way: str) -> list[Task]:
-        found = []
-        for number, layer in enumerate(self._layers):
-            found.append(Task(way, AV, number))
-            if layer.gathers:
-                found += [Task(way, SC, number), Task(way, AE if self._elu else GA, number)]
-        return found
-
-    def _back(self) -> list[Task]:
-        found = []
-        for number, layer in reversed([*enumerate(self._layers)]):
-            if layer.gathers:
-                found += [Task(BACK, SC, number), Task(BACK, AE if self._elu else GA, number)]
-            found.append(Task(BACK, AV, number))
-        return found

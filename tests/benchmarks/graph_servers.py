@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.graph_servers FOLDER`: training on 1 to 3 graph servers, and 1 to 32 simulated ones.
 
 GCN 100-128-128-20 and GAT on the graph of `pipelines`, each server with one thread, on this machine; prints a row for
-each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds. The graph
-stays in the folder.
+each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual clock have simulated seconds, by rates
+of this machine; for one and two servers next to the CPU seconds of a server. The graph stays in the folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from superworkflow.tasks import load_stage
 from tests.benchmarks.pipelines import inputs_of
 
 PARAMS: dict[str, Any] = {"layers": 3, "hidden": 128, "intervals": 12, "epochs": 10, "seed": 1}
-LINKS, ROLE_EPOCHS = (10, 1), 40
+LINKS, TENSOR_LINKS, ROLE_EPOCHS = (10, 1), (10, 1, 0.2), 40
+VIRTUAL = PARAMS | {"clock": "virtual", "virtual_threads": 1, "virtual_rates": "measured", "epochs": 2}
 SAME = ("model.safetensors", "history.parquet")
 
 
@@ -43,8 +44,10 @@ def trained(
 def main(folder: Path) -> None:
     inputs = inputs_of(folder)
     measured(folder, inputs)
+    compared(folder, inputs)
     of_roles(folder, inputs)
     simulated(folder, inputs)
+    simulated_tensor_workers(folder, inputs)
 
 
 def measured(folder: Path, inputs: dict[str, str]) -> None:
@@ -73,6 +76,21 @@ def measured(folder: Path, inputs: dict[str, str]) -> None:
             show([model, str(servers), *each_s, f"{setup_s:.1f}", *sent])
 
 
+def compared(folder: Path, inputs: dict[str, str]) -> None:
+    """CPU seconds of a server next to simulated ones, whose link is so fast that nothing waits for it."""
+    show(["network", "graph servers", "CPU s an epoch, of each", "simulated", "ratio"])
+    show(["---"] + ["---:"] * 4)
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        for servers in (1, 2):
+            found = trained(PARAMS | {"model": model}, given, folder / "compared", servers)
+            cpu_s, setup_s = (float(str(found.stats[f"graph.{name}"])) for name in ("cpu_s", "setup_s"))
+            virtual = VIRTUAL | {"model": model, "virtual_servers": servers, "virtual_gbps": 1000.0}
+            clock_s = float(str(trained(virtual, given, folder / "virtual", 0).stats["epoch_s"]))
+            each_s = (cpu_s - setup_s) / PARAMS["epochs"] / servers
+            show([model, str(servers), f"{each_s:.3f}", f"{clock_s:.3f}", f"{clock_s / each_s:.2f}"])
+
+
 def of_roles(folder: Path, inputs: dict[str, str]) -> None:
     """GCN on two graph servers, by numbers of parameter servers and of tensor workers."""
     names = "graph", "parameter", "tensor", "s an epoch", "CPU s of servers", "of tensor workers", "calls, undone"
@@ -99,10 +117,27 @@ def simulated(folder: Path, inputs: dict[str, str]) -> None:
     for model in ("gcn", "gat"):
         given = inputs if model == "gcn" else {"graph": inputs["graph"]}
         for servers in (1, 2, 4, 8, 16, 32):
-            virtual = PARAMS | {"clock": "virtual", "virtual_threads": 1, "epochs": 2, "intervals": 64, "model": model}
+            virtual = VIRTUAL | {"intervals": 64, "model": model}
             links = [virtual | {"virtual_servers": servers, "virtual_gbps": gbps} for gbps in LINKS]
             found = [trained(each, given, folder / "virtual", 0) for each in links]
             show([model, str(servers), each_epoch(found[0], "scatter_bytes"),
+                  *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
+
+
+def simulated_tensor_workers(folder: Path, inputs: dict[str, str]) -> None:
+    """Seconds of one simulated graph server, by number of tensor workers and by the Gbit/s of each one's link."""
+    show(["network", "tensor workers", "calls, MB an epoch", *(f"s an epoch, {gbps} Gbit/s" for gbps in TENSOR_LINKS)])
+    show(["---"] + ["---:"] * (2 + len(TENSOR_LINKS)))
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        for count in (0, 1, 4, 16):
+            links = [
+                VIRTUAL | {"model": model, "virtual_tensor_workers": count, "virtual_tensor_gbps": gbps}
+                for gbps in TENSOR_LINKS
+            ]
+            found = [trained(each, given, folder / "virtual", 0) for each in links]
+            moved = sum(float(str(found[0].stats.get(f"tensor.bytes_{way}", 0))) for way in ("sent", "received"))
+            show([model, str(count), f"{moved / 1e6 / VIRTUAL['epochs']:.1f}",
                   *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
 
 

@@ -232,7 +232,7 @@ def test_other_roles_are_refused(inputs, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
         trained(inputs, tmp_path, "gcn", workers=small)
     monkeypatch.setitem(GIVEN, "clock", "virtual")
-    with pytest.raises(UserError, match="virtual clock has no tensor workers"):
+    with pytest.raises(UserError, match="virtual clock has simulated tensor workers"):
         trained(inputs, tmp_path, "gcn", count=1)
 
 

@@ -80,11 +80,16 @@ class KernelChoice:
             return self.forced
         if len(self.available) == 1:
             return self.available[0]
+        return max(self.rates, key=self.rates.__getitem__)
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """Rates of all variants: kept, or measured now."""
         rates = self.kept()
         if rates is None:
             rates = self.measured()
             self._keep(rates)
-        return max(rates, key=rates.__getitem__)
+        return rates
 
     def kept(self) -> dict[str, float] | None:
         """Rates that an earlier process measured, unless it could run other variants."""

@@ -255,13 +255,9 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
         if workers := shared_among(tensor_workers, servers, rank):
             pool = VirtualTensorWorkers(clock, workers, len(own), _TENSOR_BITS_S, seconds.call, network.compute)
             pools.append(pool)
-        executes: Any = network
-        partner = others or _Epochs()
-        pipelines.append(
-            Pipeline(
-                executes, WeightVersions(_WEIGHTS), partner, 0, epochs, work.staleness, 1, pool, work.fuses, others
-            )  # fmt: skip
-        )
+        given: Any = network, WeightVersions(_WEIGHTS), others or _Epochs()
+        settings: Any = 0, epochs, work.staleness, 1, pool, work.fuses, others
+        pipelines.append(Pipeline(*given, *settings))
         machines.append(_counted(pipelines[-1].machine(seconds), busy))
     clock.run(machines)
     first = max((row.end_s for row in pipelines[0].timeline if row.epoch < epochs), default=0.0)

@@ -39,7 +39,7 @@ _SERVER_BITS_S, _TENSOR_BITS_S = 10e9, 1e9
 
 
 class PlannedWork(NamedTuple):
-    """What is trained, by numbers.
+    """Numbers of a training.
 
     Args:
         model: gcn or gat.
@@ -116,16 +116,10 @@ class _Network:
         self, task: Task, interval: int, epoch: int, weights: Any, state: Any, following: Task | None
     ) -> tuple[dict[str, Any], Any, list[NDArray[Any]]]:  # fmt: skip
         (width, read), back = self._shapes[task.layer], task.way == BACK
-        facts: dict[str, Any] = {
-            "layer": task.layer,
-            "back": back,
-            "share": task.way != VALIDATION,
-            "sparse": 0,
-            "then": None,
-        }
+        facts: dict[str, Any] = {"layer": task.layer, "back": back, "share": task.way != VALIDATION, "sparse": 0}
+        facts["then"] = None if following is None else {"layer": following.layer, "sparse": 0}
         widths = [read, width] if back else [read]
         if following is not None:
-            facts["then"] = {"layer": following.layer, "sparse": 0}
             widths += [self._shapes[following.layer][1]] if back else []
         return facts, weights, [_empty(self._rows, each) for each in widths]
 
@@ -261,21 +255,9 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
         if workers := shared_among(tensor_workers, servers, rank):
             pool = VirtualTensorWorkers(clock, workers, len(own), _TENSOR_BITS_S, seconds.call, network.compute)
             pools.append(pool)
-        executes: Any = network
-        pipelines.append(
-            Pipeline(
-                executes,
-                WeightVersions(_WEIGHTS),
-                others or _Epochs(),
-                0,
-                epochs,
-                work.staleness,
-                1,
-                pool,
-                work.fuses,
-                others,
-            )
-        )
+        given: Any = network, WeightVersions(_WEIGHTS), others or _Epochs()
+        settings: Any = 0, epochs, work.staleness, 1, pool, work.fuses, others
+        pipelines.append(Pipeline(*given, *settings))
         machines.append(_counted(pipelines[-1].machine(seconds), busy))
     clock.run(machines)
     first = max((row.end_s for row in pipelines[0].timeline if row.epoch < epochs), default=0.0)

@@ -134,7 +134,7 @@ class _Measured:
         return min(sum(turn) / len(turn) for turn in turns) / _TIMED
 
     def functions(self) -> dict[str, Callable[[], float]]:
-        """What measures each rate."""
+        """Functions that measure each rate."""
         return {name: functools.partial(self._rate, name) for name in NOMINAL}
 
     def _rate(self, name: str) -> float:

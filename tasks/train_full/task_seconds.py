@@ -109,7 +109,7 @@ class TaskSeconds:
         way = BACK if facts["back"] else FORWARD if facts["share"] else VALIDATION
         layers = [facts["layer"], *([facts["then"]["layer"]] if facts["then"] else [])]
         sparse = facts["sparse"] or (facts["then"] and facts["then"]["sparse"])
-        entries = len(arrays[-3 if way == BACK and facts["then"] else 1]) if sparse else 0
+        entries = len(arrays[-1 if way == BACK and facts["then"] else 1]) if sparse else 0
         found = sum(self._product(way, layer, rows, 0 if layer else entries) for layer in layers)
         return found + len(layers) / self._rates[TASK]
 

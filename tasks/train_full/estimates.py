@@ -11,6 +11,7 @@ from typing import Any
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
+from superworkflow.tasks.train.defaults import FEW_ITEMS
 from superworkflow.tasks.train_full.params import PARAMETER, SYNC, TENSOR, TrainFullParams
 
 _PROCESS_BYTES = 420 << 20
@@ -19,8 +20,9 @@ _ORDER_BYTES = 56
 """Of a vertex: offsets of arcs both ways, its position, and what its order is made of."""
 _MORE_THREADS = 4
 """Threads by which the share is found that threads divide, where there is one."""
-_PATIENCES = 3.0
-"""Epochs of a training that ends early, in multiples of `patience`."""
+_PATIENCES, _MANY_PATIENCES = 3.0, 12.0
+"""Epochs of a training that ends early, in multiples of `patience`; and with many labels, of which 364 to 961 were seen
+with a patience of 50."""
 
 
 def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -32,7 +34,8 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     chosen = params.concrete(trained)
     epochs = chosen.epochs
     if chosen.patience and validated:
-        epochs = min(epochs, round(_PATIENCES * chosen.patience))
+        patiences = _PATIENCES if trained <= FEW_ITEMS else _MANY_PATIENCES
+        epochs = min(epochs, round(patiences * chosen.patience))
     passes = 3 if validated else 2
     widths = [*[params.width] * (params.layers - 1), int(labels.get("classes") or USUAL_CLASSES)]
     gathered = widths[1:] if params.model == "gcn" else widths

@@ -11,7 +11,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
-from superworkflow.tasks.train_full import virtual_servers
+from superworkflow.tasks.train_full import sparse_inputs, virtual_servers
 from superworkflow.tasks.train_full.layer_tasks import AV, BACK, FORWARD, GA, Task
 from superworkflow.tasks.train_full.planned import PlannedWork, epoch_seconds
 from superworkflow.tasks.train_full.task_rates import machine_rates
@@ -83,6 +83,18 @@ def test_virtual_tensor_workers_have_the_bits_of_one_process(inputs, tmp_path, m
     slow = trained(inputs, tmp_path / "slow", **given, virtual_tensor_gbps=1e-3)
     carried = 8 * sum(float(str(slow.stats[f"tensor.bytes_{name}"])) for name in ("sent", "received")) / 1e6
     assert epoch_s(slow) > max(2 * epoch_s(found), carried / 3 / GIVEN["epochs"])
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_virtual_calls_of_sparse_rows(inputs, tmp_path, monkeypatch, model):
+    dense = trained(inputs, tmp_path / "dense", model=model, virtual_tensor_workers=3)
+    monkeypatch.setattr(sparse_inputs, "SPARSE", 2.0)  # all are sparse enough
+    alone, found = (
+        trained(inputs, tmp_path / str(count), model=model, virtual_tensor_workers=count) for count in (0, 3)
+    )
+    assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME[:2])
+    assert found.stats["tensor.calls"]
+    assert epoch_s(found) != epoch_s(dense)
 
 
 def test_asynchrony_with_virtual_tensor_workers_repeats(inputs, tmp_path):

@@ -358,7 +358,7 @@ _seed, _place = _member("seed", index=False), _member("vertex", index=False)
 
 @intrinsic
 def _neighbour_of(typing: Any, scope: Any, vertex: Any, later: Any) -> Any:
-    """The neighbour of this number; whose vectors are read, those of `later` are brought into the cache."""
+    """The neighbour of this number; where a vector of it is read, that of `later` is brought into the cache."""
     kind = ScopeType(scope.schema, False)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

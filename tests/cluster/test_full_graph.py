@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,21 +31,27 @@ FUNCTION = "superworkflow.tasks.lib.gnn.tensor_tasks:compute_call"
 SAME = ("model.safetensors", "network.json", "splits.npy", "history.parquet")
 
 
+def trained_here(folder: Path, given: dict[str, Any]) -> StageCall:
+    """Training in one process of this machine, whose inputs pods can read."""
+    inputs = {"graph": one_kind(folder / "graph").uri}
+    if given.get("model") != "gat":
+        inputs["sums"] = run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, folder / "sums").uri
+    output, placed = f"{folder}/store/train_full/{'1' * 32}", Placement(resources=Resources(cpu=1))
+    here = StageCall("train_full", "train_full", given, inputs, output, placed, {"flow-run": "tests"}, "torch")
+    ProcessLauncher().launch(here, lambda event: None)
+    open_to_pods(folder)
+    return here
+
+
 def test_tensor_pods_change_no_bit_though_one_is_deleted(
     cluster: Cluster, settings: Settings, shared_folder: Path
 ) -> None:
     """It is deleted once both run; another takes its place."""
     folder = shared_folder / "full"
-    graph = one_kind(folder / "graph")
-    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": graph.uri}, folder / "sums")
-    inputs, output = {"graph": graph.uri, "sums": sums.uri}, f"{folder}/store/train_full/{'1' * 32}"
-    placed = Placement(resources=Resources(cpu=1))
-    here = StageCall("train_full", "train_full", GIVEN, inputs, output, placed, {"flow-run": "tests"}, "torch")
-    ProcessLauncher().launch(here, lambda event: None)
-    open_to_pods(folder)
+    here = trained_here(folder, GIVEN)
     tensor = {"count": 2, "most": 2, "cpu": 0.2, "memory": "192Mi"}
     resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "workers": {"tensor": tensor}})
-    there = replace(here, output=f"{output[:-1]}2", placement=Placement(engine="workers", resources=resources))
+    there = replace(here, output=f"{here.output[:-1]}2", placement=Placement(engine="workers", resources=resources))
     deleted: list[str] = []
     log: list[str] = []
 
@@ -69,25 +76,20 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
     assert {name: launched.figures[name] for name in ("tensors", "tensors_lost")} == {"tensors": 3, "tensors_lost": 1}
     assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
     (attempt,) = launched.attempts
-    assert len([each for each in attempt.holdings if each.role == "tensor"]) == 3
+    # A fourth pod that was given a node while the stage ended has not started, but is paid for.
+    assert len([each for each in attempt.holdings if each.role == "tensor"]) in (3, 4)
 
 
 def test_calls_of_an_endpoint_are_in_the_bill(cluster: Cluster, settings: Settings, shared_folder: Path) -> None:
     """Functions on this machine execute calls of a stage's pod; they change no bit."""
     folder, token = shared_folder / "endpoint", "t" * 32
-    graph = one_kind(folder / "graph")
-    sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, {"graph": graph.uri}, folder / "sums")
-    inputs, output = {"graph": graph.uri, "sums": sums.uri}, f"{folder}/store/train_full/{'1' * 32}"
-    placed = Placement(resources=Resources(cpu=1))
-    here = StageCall("train_full", "train_full", GIVEN, inputs, output, placed, {"flow-run": "tests"}, "torch")
-    ProcessLauncher().launch(here, lambda event: None)
-    open_to_pods(folder)
+    here = trained_here(folder, GIVEN)
     address = cluster.do(node_address)
     with http_endpoint.endpoint(FUNCTION, token.encode(), address) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = {"url": f"http://{address}:{server.server_port}", "most": 2}
         resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "endpoints": {"tensor": endpoint}})
-        there = replace(here, output=f"{output[:-1]}2", placement=Placement(resources=resources))
+        there = replace(here, output=f"{here.output[:-1]}2", placement=Placement(resources=resources))
         given = settings(env={http_endpoint.TOKEN_VARIABLE: token})
         (attempt,) = KubernetesLauncher(given).launch(there, lambda event: None).attempts
         server.shutdown()
@@ -109,19 +111,13 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
 ) -> None:
     """One of each role is deleted in the course of training, which continues once others have taken their places."""
     folder = shared_folder / f"servers{len(others)}"
-    graph = one_kind(folder / "graph")
-    given = GIVEN | {"model": "gat", "heads": 4, "patience": 0}
-    inputs, output = {"graph": graph.uri}, f"{folder}/store/train_full/{'1' * 32}"
-    placed = Placement(resources=Resources(cpu=1))
-    here = StageCall("train_full", "train_full", given, inputs, output, placed, {"flow-run": "tests"}, "torch")
-    ProcessLauncher().launch(here, lambda event: None)
-    open_to_pods(folder)
+    here = trained_here(folder, GIVEN | {"model": "gat", "heads": 4, "patience": 0})
     servers = {"count": 2, "cpu": 0.3, "memory": "1Gi"}
     workers = {"graph": servers} | {role: servers | {"count": count} for role, count in others.items()}
     if others:
         workers["tensor"] |= {"most": 2, "cpu": 0.2, "memory": "192Mi"}
     resources = Resources.model_validate({"cpu": 0.2, "memory": "1Gi", "workers": workers})
-    there = replace(here, output=f"{output[:-1]}2", placement=Placement(engine="workers", resources=resources))
+    there = replace(here, output=f"{here.output[:-1]}2", placement=Placement(engine="workers", resources=resources))
     deleted: list[str] = []
     log: list[str] = []
 

@@ -12,17 +12,18 @@ from typing import Any
 import numba
 import numpy as np
 
-from superworkflow.tasks.embed import _steps, _tiles
-from superworkflow.tasks.embed._lanes import LANES
-from superworkflow.tasks.embed._products import ROWS
+from superworkflow.tasks.embed import _steps
 from superworkflow.tasks.embed.blocks import BlockBounds, BlockLayout, BlockSide, BlockSlopes, ScoreWeights
+from superworkflow.tasks.lib.kernels import product_tiles
+from superworkflow.tasks.lib.kernels.product_registers import ROWS
 from superworkflow.tasks.lib.kernels.products import TILE
+from superworkflow.tasks.lib.kernels.vectors import LANES
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
-add_tiles: Any = _tiles.add_tiles
+add_tiles: Any = product_tiles.add_tiles
 score_rows: Any = _steps.score_rows
-set_tiles: Any = _tiles.set_tiles
-turn_words: Any = _tiles.turn_words
+set_tiles: Any = product_tiles.set_tiles
+turn_words: Any = product_tiles.turn_words
 SCORED = _steps.SCORED
 _TERMS = 2 * TILE
 """Terms of a block, a tile of factors."""

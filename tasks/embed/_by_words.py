@@ -7,15 +7,16 @@ from typing import Any
 import numba
 import numpy as np
 
-from superworkflow.tasks.embed import _products, _steps
-from superworkflow.tasks.embed._lanes import LANES
-from superworkflow.tasks.embed._products import ROWS
+from superworkflow.tasks.embed import _steps
 from superworkflow.tasks.embed.blocks import BlockBounds, BlockLayout, BlockSide, BlockSlopes, ScoreWeights
+from superworkflow.tasks.lib.kernels import product_registers
+from superworkflow.tasks.lib.kernels.product_registers import ROWS
+from superworkflow.tasks.lib.kernels.vectors import LANES
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
-add_product: Any = _products.add_product
+add_product: Any = product_registers.add_product
 score_rows: Any = _steps.score_rows
-set_product: Any = _products.set_product
+set_product: Any = product_registers.set_product
 SCORED = _steps.SCORED
 
 GROUP = ROWS

@@ -7,7 +7,10 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from superworkflow.tasks.embed._lanes import (
+from superworkflow.tasks.lib.kernels.prefetch import LEVEL, hint
+from superworkflow.tasks.lib.kernels.product_words import ORDER, WORD, round_factors, words_along, words_of
+from superworkflow.tasks.lib.kernels.products import PRODUCTS
+from superworkflow.tasks.lib.kernels.vectors import (
     INT32,
     INT64,
     INT_VECTOR,
@@ -26,9 +29,6 @@ from superworkflow.tasks.embed._lanes import (
     store,
     sum_lanes,
 )
-from superworkflow.tasks.embed._words import ORDER, WORD, round_factors, words_along, words_of
-from superworkflow.tasks.lib.kernels.prefetch import LEVEL, hint
-from superworkflow.tasks.lib.kernels.products import PRODUCTS
 
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""

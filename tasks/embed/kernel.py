@@ -30,10 +30,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from superworkflow.tasks.embed import _by_words, _products, _steps
-from superworkflow.tasks.embed._lanes import LANES
-from superworkflow.tasks.embed._products import ROWS, STEP
-from superworkflow.tasks.embed._words import TILES, WORD
+from superworkflow.tasks.embed import _by_words, _packing, _steps
+from superworkflow.tasks.embed._packing import STEP
 from superworkflow.tasks.embed.blocks import (
     BlockBounds,
     BlockLayout,
@@ -48,7 +46,10 @@ from superworkflow.tasks.embed.blocks import (
 )
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.lib.kernels.borrow import borrow
+from superworkflow.tasks.lib.kernels.product_registers import ROWS
+from superworkflow.tasks.lib.kernels.product_words import TILES, WORD
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.vectors import LANES
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
 
@@ -59,8 +60,8 @@ def _nothing() -> None:
 
 
 add_row: Any = _steps.add_row
-pack_left: Any = _products.pack_left
-pack_right: Any = _products.pack_right
+pack_left: Any = _packing.pack_left
+pack_right: Any = _packing.pack_right
 prefetch_row: Any = _steps.prefetch_row
 squared_norms: Any = _steps.squared_norms
 score_pairs: Any = _by_words.score_pairs

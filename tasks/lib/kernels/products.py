@@ -201,4 +201,4 @@ def _rates() -> Mapping[str, Callable[[], float]]:
 
 
 PRODUCTS = KernelChoice("products", "FLOP/s", _rates, lambda: str(_multiply_by_floats.stats.cache_path))
-"""How products of bfloat16 are made here; in the one order of sums of `tasks.embed._words` all give the same bits."""
+"""How products of bfloat16 are made here; in the one order of sums of `product_words` all give the same bits."""

@@ -17,7 +17,8 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from superworkflow.tasks.embed._lanes import (
+from superworkflow.tasks.lib.kernels.products import BFLOAT16, PRODUCTS, multiply_word_vectors
+from superworkflow.tasks.lib.kernels.vectors import (
     FLOAT,
     INT64,
     INT_VECTOR,
@@ -28,7 +29,6 @@ from superworkflow.tasks.embed._lanes import (
     splat_int,
     store,
 )
-from superworkflow.tasks.lib.kernels.products import BFLOAT16, PRODUCTS, multiply_word_vectors
 
 TILES = PRODUCTS.value == "tiles"
 """True where products are made by tiles."""

@@ -1,4 +1,4 @@
-"""Code for vectors of 16 float32: what the intrinsics of training are made of.
+"""Code for vectors of 16 float32: what intrinsics of products and their factors are made of.
 
 LLVM vectorizes simple loops by itself but does not tile them in registers, and Numba has no prefetch. LLVM splits these
 vectors on processors with narrower registers, so that nothing here needs AVX-512. Matrices are flat float32 arrays of

@@ -1,4 +1,4 @@
-"""Products of a block by tiles, 16 rows at a time, in the order of sums of `_words`."""
+"""Products of a block by tiles, 16 rows at a time, in the order of sums of `product_words`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from superworkflow.tasks.embed._lanes import (
+from superworkflow.tasks.lib.kernels.products import (
+    PRODUCTS,
+    TILE,
+    load_tile,
+    multiply_tiles,
+    store_tile,
+    zero_tile,
+)
+from superworkflow.tasks.lib.kernels.vectors import (
     INT64,
     LANES,
     cgutils,
@@ -17,14 +25,6 @@ from superworkflow.tasks.embed._lanes import (
     splat,
     store,
     transpose,
-)
-from superworkflow.tasks.lib.kernels.products import (
-    PRODUCTS,
-    TILE,
-    load_tile,
-    multiply_tiles,
-    store_tile,
-    zero_tile,
 )
 
 _TOGETHER, _LEFT, _RIGHT = 4, 4, 5

@@ -77,8 +77,8 @@ class TrainFullParams(SplitParams):
     )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
-        description="Precision of the rows that intervals publish: float32, or bfloat16, half the bytes; sums are "
-        "float32.",
+        description="Precision of the rows that intervals publish, and of the factors of products of dense rows: "
+        "float32, or bfloat16, half the bytes; sums are float32.",
     )
     intervals: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
         default=AUTO,

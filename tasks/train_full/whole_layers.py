@@ -30,7 +30,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
     padded_width,
 )
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
-from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES
 from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.vertex_order import Interval
@@ -68,12 +68,14 @@ class WholeLayer(Protocol):
     """A layer; rows and gradients are those of an interval, float32.
 
     `gathers` is false if its input is summed over neighbours already; `heads` are GAT's, 0 of GCN; `bias` is its name
-    among the weights. The products, and their gradients, are those of `lib.gnn.tensor_tasks`.
+    among the weights; `short` if factors of products are rounded to bfloat16. The products, and their gradients, are
+    those of `lib.gnn.tensor_tasks`.
     """
 
     gathers: bool
     heads: int
     bias: str
+    short: bool
 
     def tables(self, training: bool) -> LayerTables:
         """Room for what intervals publish; for the way back too if `training`."""
@@ -104,7 +106,7 @@ class WholeGcn:
     Args:
         graph: the graph.
         width: width of the result.
-        precision: of published rows, one of `bfloat16.DTYPES`.
+        precision: of published rows and of factors of products, one of `bfloat16.DTYPES`.
         gathers: see `WholeLayer`.
     """
 
@@ -112,7 +114,7 @@ class WholeGcn:
 
     def __init__(self, graph: WholeGraph, width: int, precision: str, gathers: bool):
         self._graph, self._width, self._dtype = graph, width, DTYPES[precision]
-        self.gathers, self.heads = gathers, 0
+        self.gathers, self.heads, self.short = gathers, 0, precision == BFLOAT16
 
     def tables(self, training: bool) -> LayerTables:
         places = _places(self._graph, training) if self.gathers else (0, 0)
@@ -152,7 +154,7 @@ class WholeGat:
         graph: the graph.
         heads: number of heads.
         width: width of all heads together.
-        precision: of published rows, one of `bfloat16.DTYPES`.
+        precision: of published rows and of factors of products, one of `bfloat16.DTYPES`.
     """
 
     gathers, bias = True, BIAS
@@ -160,7 +162,7 @@ class WholeGat:
     def __init__(self, graph: WholeGraph, heads: int, width: int, precision: str):
         self._graph, self.heads, self._width, self._dtype = graph, heads, width // heads, DTYPES[precision]
         self._padded, self._lanes = padded_width(self._width), lanes_of(heads)
-        self._numbers = graph.numbers()
+        self._numbers, self.short = graph.numbers(), precision == BFLOAT16
 
     def tables(self, training: bool) -> LayerTables:
         count, there = _places(self._graph, training)

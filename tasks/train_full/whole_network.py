@@ -189,7 +189,7 @@ class WholeNetwork:
         return {
             "layer": number, "heads": layer.heads, "gathers": layer.gathers,
             "share": dropout.share, "state": dropout.state, "back": back, "inner": back and number > 0,
-            "sparse": sparse, "elu": self._elu, "then": None,
+            "sparse": sparse, "elu": self._elu, "short": layer.short, "then": None,
         }  # fmt: skip
 
     def take_both(

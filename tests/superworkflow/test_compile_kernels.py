@@ -52,6 +52,8 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wanted]:
 STOOD_IN_FOR = {
     "superworkflow.tasks.embed.kernel.train_walks": "floats instead of tiles and words",
     "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
+    "superworkflow.tasks.lib.gnn.whole_graph.short_products.multiply_dropped": "floats instead of tiles and words",
+    "superworkflow.tasks.lib.gnn.whole_graph.short_products.multiply_gradient": "floats instead of tiles and words",
     "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
     "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
     "superworkflow.tasks.lib.formats.crc32c.crc32c": "checksums by tables",

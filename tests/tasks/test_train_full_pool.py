@@ -124,7 +124,7 @@ def test_two_products_in_one_call_are_those_of_two(is_sparse):
         return {
             "layer": layer, "heads": 0, "gathers": layer > 0, "share": 20000, "state": 9 + layer,
             "sparse": 12 if is_sparse and not layer else 0, "back": back, "inner": back and layer > 0, "elu": False,
-            "then": then, "weights": names,
+            "short": False, "then": then, "weights": names,
         }  # fmt: skip
 
     forward = facts(0, False, facts(1, False))

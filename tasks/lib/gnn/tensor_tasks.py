@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
 from superworkflow.tasks.lib.gnn.whole_graph.activation_kernels import activate, back_through
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import drop_rows
+from superworkflow.tasks.lib.gnn.whole_graph.short_products import short_gradient, short_product
 from superworkflow.tasks.lib.gnn.whole_graph.sparse_kernels import drop_entries, multiply_rows, multiply_transposed
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read
@@ -65,6 +66,7 @@ class TensorFacts(TypedDict):
         back: gradients are made.
         inner: the gradient of the rows is one of them.
         elu: rows were activated by ELU, else by ReLU.
+        short: factors of products of dense rows are rounded to bfloat16.
         then: facts of the task that follows at once on what this one made, if there is one; see `compute_call`.
     """
 
@@ -77,6 +79,7 @@ class TensorFacts(TypedDict):
     back: bool
     inner: bool
     elu: bool
+    short: bool
     then: TensorFacts | None
 
 
@@ -101,19 +104,20 @@ def compute(facts: TensorFacts, weights: LayerWeights, arrays: Sequence[NDArray[
     values: Inputs = arrays[1]
     if facts["sparse"]:
         values = SparseRows(arrays[1], arrays[2], arrays[3], facts["sparse"])
-    dropout, vertices = RowDropout(facts["share"], facts["state"]), read_only(arrays[0])
+    dropout, vertices, short = RowDropout(facts["share"], facts["state"]), read_only(arrays[0]), facts["short"]
     if not facts["back"]:
-        made = dropped_product(values, vertices, dropout, weights[MATRIX])
+        made = dropped_product(values, vertices, dropout, weights[MATRIX], short)
         if not facts["heads"]:
             return [made]
         return [made, *(made @ by_head(weights[name]) for name in (OF_SENDERS, OF_RECEIVERS))]
     gradient = arrays[-1]
-    found = [matrix_gradient(gradient, values, vertices, dropout)]
+    found = [matrix_gradient(gradient, values, vertices, dropout, short)]
     if not facts["gathers"]:
         found.append(gradient.sum(0))
     if facts["inner"]:
         assert not isinstance(values, SparseRows)
-        change, words = gradient @ weights[MATRIX], _words(values)
+        matrix, words = weights[MATRIX], _words(values)
+        change = short_product(gradient, matrix) if short else gradient @ matrix
         back_through(change, read_only(values), facts["elu"], vertices, dropout.share, dropout.word, words)
         found.append(change)
     return found
@@ -155,9 +159,14 @@ def _blocks(values: NDArray[Any]) -> Iterator[slice]:
     return (slice(begin, begin + _BLOCK) for begin in range(0, len(values), _BLOCK))
 
 
-def dropped_product(values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout, matrix: Rows) -> Rows:
-    """Rows after dropout times the transpose of a matrix [width of the result, width of the rows]."""
+def dropped_product(
+    values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout, matrix: Rows, short: bool = False
+) -> Rows:
+    """Rows after dropout times the transpose of a matrix [width of the result, width of the rows]; see `TensorFacts`
+    for `short`."""
     if not isinstance(values, SparseRows):
+        if short:
+            return short_product(values, matrix.T, vertices, dropout.share, dropout.word)
         made, turned = np.empty((len(values), len(matrix)), np.float32), np.ascontiguousarray(matrix.T)
         for own in _blocks(values):
             np.matmul(drop_dense(values[own], vertices[own], dropout), turned, out=made[own])
@@ -168,9 +177,13 @@ def dropped_product(values: Inputs, vertices: NDArray[np.int32], dropout: RowDro
     return out
 
 
-def matrix_gradient(gradient: Rows, values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout) -> Rows:
+def matrix_gradient(
+    gradient: Rows, values: Inputs, vertices: NDArray[np.int32], dropout: RowDropout, short: bool = False
+) -> Rows:
     """Gradient of the matrix of `dropped_product` by that of its result."""
     if not isinstance(values, SparseRows):
+        if short:
+            return short_gradient(gradient, values, vertices, dropout.share, dropout.word)
         made = np.zeros((gradient.shape[1], values.shape[1]), np.float32)
         for own in _blocks(values):
             made += gradient[own].T @ drop_dense(values[own], vertices[own], dropout)

@@ -128,11 +128,12 @@ def drop_rows(
     """
     scale = np.float32(65536.0 / (65536.0 - dropped))
     for i in range(len(out)):
-        _drop(out[i], values[i], nodes[i], dropped, state, words, scale)
+        drop_row(out[i], values[i], nodes[i], dropped, state, words, scale)
 
 
 @nb.njit(nogil=True)
-def _drop(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any, scale: Any) -> None:
+def drop_row(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any, scale: Any) -> None:
+    """A row of `drop_rows`; `scale` is 1 / the share that is kept."""
     own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
     for i in range(len(words)):
         words[i] = mix(own + np.uint64(i + 1) * GAMMA)

@@ -63,8 +63,8 @@ _ROWS = _VERTICES // _INTERVALS * _TIMED
 _FILLED = 16
 """Entries of a sparse row."""
 _WEIGHTS, _GRADIENTS = 1 << 17, 4
-_BYTES, _GLOO = 1 << 22, 3.0
-"""Bytes that a socket carries, and times the CPU that Gloo, which ranks send by, takes for each."""
+_BYTES = 1 << 22
+"""Bytes that a socket carries."""
 _TINY = 64
 """Vertices of tasks that take no longer than any; rows with a loss, tensors of a small network's weights."""
 _CLASSES, _TENSORS = 16, 4
@@ -222,7 +222,7 @@ def _bytes() -> float:
             thread.start()
             received = _timed(receive)
             thread.join()
-            return _BYTES / (received + sent[0]) / _GLOO
+            return _BYTES / (received + sent[0])
     return NOMINAL[BYTE]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import socket
 import traceback
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from superworkflow.infra.engines.lifeline import end_with_parent
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.rendezvous import ROUND_VARIABLE, join_store
-from superworkflow.infra.engines.workers.setup import MemberSetup
+from superworkflow.infra.engines.workers.setup import INTERFACE_VARIABLE, LOOPBACK, MemberSetup
 from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
 from superworkflow.infra.process.threads import limit_numba
 
@@ -65,6 +66,13 @@ def work(setup: MemberSetup, agent: int) -> None:
             os._exit(PEER_LOST)
     link.close()
     dist.destroy_process_group()
+
+
+def own_address() -> tuple[socket.AddressFamily, str]:
+    """Family and address by which other ranks reach this one, as Gloo takes them."""
+    name = LOOPBACK if os.environ.get(INTERFACE_VARIABLE) == "lo" else socket.gethostname()
+    family, _, _, _, address = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
+    return family, str(address[0])
 
 
 def peer_is_lost(error: BaseException) -> bool:

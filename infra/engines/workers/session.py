@@ -29,11 +29,17 @@ from superworkflow.infra.engines.workers.group import (
     WorkerGroup,
 )
 from superworkflow.infra.engines.workers.local_members import AGENT, Processes
-from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, STORE_PORT, MemberSetup, new_token
+from superworkflow.infra.engines.workers.setup import (
+    CHANNEL_PORT,
+    INTERFACE_VARIABLE,
+    LOOPBACK,
+    STORE_PORT,
+    MemberSetup,
+    new_token,
+)
 from superworkflow.infra.process import shutdown
 from superworkflow.infra.process.exit_status import diagnose_exit
 
-LOOPBACK = "127.0.0.1"
 POD_START_SECONDS = 1800.0
 
 _kept: list[Any] = []
@@ -78,7 +84,7 @@ class _LocalMembers:
     def _start(self, role: Role) -> int:
         threads = str(role.threads)
         return self._processes.start(
-            AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+            AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, INTERFACE_VARIABLE: "lo"}
         )
 
     def send_setups(self, setup: Callable[[Role, int, int], MemberSetup]) -> None:

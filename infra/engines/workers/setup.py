@@ -16,6 +16,8 @@ SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
 """Variable with a pod's setup as JSON; the token of its group is in another one, from a Secret."""
 CHANNEL_PORT, STORE_PORT = 7071, 7072
 """Ports of a coordinator in a pod, which has an address of its own."""
+LOOPBACK, INTERFACE_VARIABLE = "127.0.0.1", "GLOO_SOCKET_IFNAME"
+"""Address of a group on one machine, and the variable by which Gloo takes it."""
 LOGS = "/tmp/superworkflow-workers"
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch.distributed as dist
 from numpy.typing import NDArray
 
@@ -76,6 +78,33 @@ def test_messages_come_whole_and_in_the_order_of_their_sender(tmp_path):
             for thread in range(2):
                 assert [number for which, number, _ in messages if which == thread] == list(range(MESSAGES))
             assert max(size for *_, size in messages) == LARGE
+
+
+def exchange_among_strangers(worker: Worker) -> dict[str, Any]:
+    """As `exchange`, but before the other ranks come three to each door that do not know its token."""
+    gather = dist.all_gather_object
+
+    def gathered(doors: list[Any], own: Any, group: Any) -> None:
+        gather(doors, own, group=group)
+        (address, token), number = own, (worker.rank + 1).to_bytes(8, "little")
+        for greeting in (
+            b"",
+            token[:-1] + bytes([token[-1] ^ 1]) + number,
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + number,
+        ):
+            with socket.create_connection(address) as stranger:
+                stranger.sendall(greeting)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_gather_object", gathered)
+        return exchange(worker)
+
+
+def test_strangers_are_not_let_in(tmp_path):
+    results, _ = called(tmp_path, exchange_among_strangers)
+    for rank, found in enumerate(results):
+        assert not found["faults"]
+        assert sorted(found["came"]) == [str(other) for other in range(RANKS) if other != rank]
 
 
 def lose_a_peer(worker: Worker, mark: str) -> int:

@@ -139,6 +139,8 @@ class _Measured:
 
     def _rate(self, name: str) -> float:
         if name not in self._left:
+            if not self._passes:
+                self._pass()  # kernels are compiled, or loaded, and memory is there before time is taken
             for each, rate in self._pass().items():
                 self._seconds[each] += 1 / rate
             self._left, self._passes = set(self._seconds), self._passes + 1

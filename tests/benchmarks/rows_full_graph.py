@@ -37,6 +37,35 @@ def gather(setting: Setting) -> list[Row]:
     ]  # fmt: skip
 
 
+SIZES, SMALL_SIZES = (10_000, 100_000, 1_000_000, 10_000_000), (1_000, 10_000)
+DEGREE, MOST_GROWTH = 20, 6.0
+"""Arcs of each vertex, and how many times as long one may take in the largest graph as in the smallest."""
+
+
+def by_size(setting: Setting) -> list[Row]:
+    """CPU time of an arc, by size of the graph."""
+    rates: dict[str, dict[int, float]] = {name: {} for name in OURS}
+    for vertices in SMALL_SIZES if setting.quick else SIZES:
+        arcs = DEGREE * vertices
+        with setting.own("gathers", vertices, arcs, GATHER[2], "ours") as own:
+            sides = {name: lambda name=name: own.ask(side=name)["cpu_s"] for name in OURS}  # type: ignore[misc]
+            for name, found in alternate(sides, setting.rounds).items():
+                rates[name][vertices] = arcs / median(found)
+    rows = []
+    for name, each in rates.items():
+        note = "; ".join(
+            f"{short(vertices)} vertices {1e9 / rate:.1f} CPU ns an arc" for vertices, rate in each.items()
+        )
+        setting.say(f"{name}: {note}")
+        (first, least), (last, most) = min(each.items()), max(each.items())
+        what = f"gather, {short(last)} vertices, {DEGREE} arcs each, width {GATHER[2]}, {name}"
+        rows.append(Row(
+            what, f"{short(first)} vertices",
+            "arcs/CPU s", setting.target(1 / MOST_GROWTH), most, least, note=note,
+        ))  # fmt: skip
+    return rows
+
+
 EPOCHS = {"gcn": (60_000, 5_900_000, 0.5, 15.0), "gat": (60_000, 2_000_000, 0.6, 25.0)}
 """Vertices, arcs, dropout and target by network."""
 SMALL_EPOCHS = {"gcn": (2_000, 60_000, 0.5, 15.0), "gat": (2_000, 60_000, 0.6, 25.0)}
@@ -62,4 +91,6 @@ def epochs(setting: Setting) -> list[Row]:
     return rows
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"full-graph-gather": gather, "full-graph-epochs": epochs}
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {
+    "full-graph-gather": gather, "full-graph-by-size": by_size, "full-graph-epochs": epochs,
+}  # fmt: skip

@@ -1,9 +1,9 @@
-"""Connected components of an edge list, by a vertex program."""
+"""Connected components of an edge list, by union-find or by a vertex program."""
 
 from __future__ import annotations
 
 from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.tasks.components import STAGE
-from superworkflow.tasks.components.program import PROGRAM
+from superworkflow.tasks.components.program import PROGRAM, UNIONS
 
-SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE)
+SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE, colourless=UNIONS)

@@ -1,4 +1,7 @@
-"""Connected components: the smallest vertex that can be reached, whatever the direction of edges."""
+"""Connected components: the smallest vertex that can be reached, whatever the direction of edges.
+
+One process joins the ends of edges by union-find, unless `execution` names the program: the values are the same.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
+from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram, check_verified
+
+UNIONS = "union_find"
 
 
 class ComponentsParams(ProgramParams):
@@ -17,6 +22,16 @@ class ComponentsParams(ProgramParams):
     scheduler: Literal["sweep", "fifo", "priority"] = Field(
         default="priority", description="As of every vertex program; priority spreads the smallest components first."
     )
+    execution: Literal["union_find", "consistent", "synchronous"] = Field(  # type: ignore[assignment]
+        default="union_find",
+        description="One process joins the ends of edges. The others run the vertex program, on workers too, with the "
+        "same values: see pagerank.",
+    )
+
+    @model_validator(mode="after")
+    def _check_verified(self) -> ComponentsParams:
+        check_verified(self, UNIONS)
+        return self
 
 
 def init(scope: Any, params: Any) -> None:

@@ -6,15 +6,10 @@ for each coreness that occurs: it is `step`, and the vertices and their degrees 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from superworkflow.infra.contract.stage import Input
 from superworkflow.tasks.kcore.program import PEELING, PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-_MADE = program_stage(
-    PROGRAM, "superworkflow.tasks.kcore.run:run", version="3",
+STAGE = program_stage(
+    PROGRAM, "superworkflow.tasks.kcore.run:run", version="3", alone=PEELING,
     arc_s=lambda params: 3e-10 if params.execution == PEELING else 3e-9,
 )  # fmt: skip
-_COLOURS = Input("colour dataset of the same graph; peeling does without", optional=True)
-STAGE = replace(_MADE, inputs={**_MADE.inputs, "colours": _COLOURS})

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
+from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram, check_verified
 
 PEELING = "peeling"
 
@@ -27,8 +27,7 @@ class KcoreParams(ProgramParams):
 
     @model_validator(mode="after")
     def _check_verified(self) -> KcoreParams:
-        if self.verify and self.execution == PEELING:
-            raise ValueError("peeling has no updates that could be verified; set execution=consistent too")
+        check_verified(self, PEELING)
         return self
 
 

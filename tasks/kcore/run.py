@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.stage import IN_PROCESS, Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.kcore.kernel import peel
 from superworkflow.tasks.kcore.program import PEELING, PROGRAM
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN
 from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome
-from superworkflow.tasks.lib.vertex.stage import write_outcome
+from superworkflow.tasks.lib.vertex.stage import is_of_program, write_outcome
 from superworkflow.tasks.lib.vertex.transpose import in_edges
 
 if TYPE_CHECKING:
@@ -25,16 +24,10 @@ def run(job: StageRun[KcoreParams]) -> Output:
     """Peel the graph, or run the program; see `tasks.kcore`.
 
     Raises:
-        UserError: workers are to peel, or the program has no colours.
+        UserError: as `is_of_program`.
     """
-    if job.params.execution != PEELING:
-        if "colours" not in job.inputs:
-            raise UserError("the program needs the colours of the graph", where="kcore.execution",
-                            value=job.params.execution, remedy="Give --input colours=URI, or set peeling")  # fmt: skip
+    if is_of_program(PROGRAM, job, PEELING):
         return PROGRAM(job)
-    if job.engine != IN_PROCESS:
-        raise UserError("one process peels a graph", where="kcore.execution", value=PEELING,
-                        remedy="Set the engine to in-process, or kcore.execution=consistent")  # fmt: skip
     graph = job.inputs["graph"]
     indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
     check_rows(graph.uri, indptr, indices, None, len(indptr) - 1)

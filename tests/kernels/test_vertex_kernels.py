@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks.components.run import components
 from superworkflow.tasks.kcore.run import coreness
 from superworkflow.tasks.lib.vertex.colours import apart, conflict
 from superworkflow.tasks.triangles.run import triangles
@@ -44,6 +45,27 @@ def test_coreness_is_what_is_left_of_removing_vertices_of_too_low_degree(
             left &= ~few
         expected[left] = level
     assert found.tolist() == expected.tolist()
+
+
+@settings(max_examples=60, deadline=None, print_blob=True)
+@given(
+    size=st.sampled_from([0, 1, 2, 5, 40, 3000]), most=st.floats(0, 2), directed=st.booleans(),
+    hub=st.booleans(), seed=st.integers(0, 2**20),
+)  # fmt: skip
+def test_components_are_those_of_scipy(size: int, most: float, directed: bool, hub: bool, seed: int) -> None:
+    """Few edges: many components and long trees; with a hub, one that is larger than the others."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, max(1, size), (2, int(size * most))) if size else np.empty((2, 0), np.int64)
+    if hub and size:
+        ends = np.concatenate([ends, [np.full(size // 2, size - 1), rng.integers(0, size, size // 2)]], 1)
+    matrix = sp.csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), (size, size))
+    indptr, indices = rows(matrix if directed else sp.csr_array(matrix + matrix.T))
+    found, read = components(indptr, indices, directed)
+    labels = sp.csgraph.connected_components(matrix, directed=False)[1] if size else np.empty(0, np.int64)
+    first = np.full(labels.max(initial=-1) + 1, size)
+    np.minimum.at(first, labels, np.arange(size))
+    assert found.tolist() == first[labels].tolist()
+    assert read <= len(indices)
 
 
 @settings(max_examples=25, deadline=None, print_blob=True)

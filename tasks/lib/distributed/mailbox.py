@@ -166,15 +166,15 @@ def _as_of_collectives(error: BaseException) -> BaseException:
 
 
 def _greeted(link: socket.socket, token: bytes) -> int | None:
-    """The rank that has greeted; None for whoever does not know the token."""
+    """The rank that has greeted; None if the token is wrong."""
     greeting = bytearray(_GREETING.size)
     link.settimeout(_GREETING_TIMEOUT)
     try:
         _fill(link, greeting)
     except OSError:
         return None
-    known_by, rank = _GREETING.unpack(greeting)
-    return int(rank) if hmac.compare_digest(known_by, token) else None
+    given, rank = _GREETING.unpack(greeting)
+    return int(rank) if hmac.compare_digest(given, token) else None
 
 
 def _put(link: socket.socket, parts: list[Any]) -> None:

@@ -97,6 +97,20 @@ class ProgramParams(StageParams):
         return values if self.verify else {name: value for name, value in values.items() if name != "verify"}
 
 
+def check_verified(params: ProgramParams, alone: str) -> None:
+    """Check that a program runs if it is to be verified.
+
+    Args:
+        params: of the program.
+        alone: value of `execution` that runs none.
+
+    Raises:
+        ValueError: it has this value.
+    """
+    if params.verify and params.execution == alone:
+        raise ValueError(f"{alone} has no updates that could be verified; set execution=consistent too")
+
+
 AT_REST = -1
 """A sync is computed where no vertex is active; if it has another value then, all vertices are signalled."""
 

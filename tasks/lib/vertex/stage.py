@@ -57,6 +57,7 @@ def program_stage(
     metrics: tuple[str, ...] = (),
     of_graph: Callable[[Stats], VertexProgram] | None = None,
     arc_s: Callable[[Any], float] = lambda params: _ARC_S,
+    alone: str = "",
 ) -> Stage[Any]:
     """The stage of a program, of its name.
 
@@ -67,6 +68,7 @@ def program_stage(
         metrics: names of the figures by which runs are judged, as `finish` reports them.
         of_graph: function of a graph's stats to the program that runs on it, where there are several.
         arc_s: CPU seconds that an update takes for each of its arcs, from the parameters.
+        alone: value of `execution` with which one process does without the program, and colours.
     """
 
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -77,6 +79,8 @@ def program_stage(
         chosen = of_graph(inputs.get("graph", {})) if of_graph else program
         return _estimate_on_workers(chosen, params, inputs, arc_s(params), resources)
 
+    without = f"; {alone} does without" if alone else ""
+    colours = Input(f"colour dataset of the same graph{without}", optional=bool(alone))
     further = {"table": Input("vertex_fields dataset of the same graph")} if program.given else {}
     if program.restart is not None:
         further["initial"] = Input(f"{program.name} dataset of an earlier run, to start from", optional=True)
@@ -88,7 +92,7 @@ def program_stage(
         name=program.name,
         version=f"{version}.{_ENGINE}",
         params=program.params,
-        inputs={"graph": Input("index dataset"), "colours": Input("colour dataset of the same graph"), **further},
+        inputs={"graph": Input("index dataset"), "colours": colours, **further},
         run=run,
         estimate=estimate,
         engines={_WORKERS: run},
@@ -122,6 +126,24 @@ def run_program(program: VertexProgram, job: StageRun[Any]) -> Output:
         engine = ChromaticEngine(program, params, graph, job.threads, nodes, given, earlier, snapshots)
         outcome = engine.run(job.progress)
     return write_outcome(program, params, given, outcome, job.output, job.progress.log)
+
+
+def is_of_program(program: VertexProgram, job: StageRun[Any], alone: str) -> bool:
+    """True if the program runs, false if `execution` has one process do without it.
+
+    Raises:
+        UserError: workers are to do without it, or it has no colours.
+    """
+    where, execution = f"{program.name}.execution", job.params.execution
+    if execution != alone:
+        if "colours" not in job.inputs:
+            raise UserError("the program needs the colours of the graph", where=where, value=execution,
+                            remedy=f"Give --input colours=URI, or set {alone}")  # fmt: skip
+        return True
+    if job.engine != IN_PROCESS:
+        raise UserError("this is for one process", where=where, value=alone,
+                        remedy=f"Set the engine to in-process, or {where}=consistent")  # fmt: skip
+    return False
 
 
 def with_defaults(program: VertexProgram, params: ProgramParams) -> ProgramParams:

@@ -14,6 +14,9 @@ import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources, Workers
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
@@ -65,10 +68,15 @@ def test_pagerank(tmp_path: Path, directed: bool) -> None:
 def test_components(tmp_path: Path) -> None:
     graph = nx.gnp_random_graph(400, 0.004, seed=2)
     graph.remove_nodes_from(list(nx.isolates(graph)))
-    found = table(values_of("components", edges_of(graph, tmp_path / "e.txt"), tmp_path), "component")
-    for component in nx.connected_components(graph):
-        assert len({found[node] for node in component}) == 1
-    assert len(set(found.values())) == nx.number_connected_components(graph)
+    edges, written = edges_of(graph, tmp_path / "e.txt"), []
+    for execution in ("union_find", "consistent"):
+        found = table(values_of("components", edges, tmp_path / execution, execution=execution), "component")
+        for component in nx.connected_components(graph):
+            assert len({found[node] for node in component}) == 1
+        assert len(set(found.values())) == nx.number_connected_components(graph)
+        folder = tmp_path / execution / "components"
+        written.append([(folder / name).read_bytes() for name in ("component-00000.npy", "globals.json")])
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
@@ -106,16 +114,27 @@ def test_a_source_that_is_no_node(tmp_path: Path) -> None:
 
 
 def test_colours_of_another_graph(tmp_path: Path) -> None:
-    graphs = []
+    graphs, by_program = [], {"execution": "consistent"}
     for size in (4, 5):
         edges = edges_of(nx.path_graph(size), tmp_path / f"{size}.txt")
         graphs.append(run_stage(INDEX, {}, {"edges": str(edges)}, tmp_path / f"index{size}").uri)
     colours = run_stage(COLOUR, {}, {"graph": graphs[0]}, tmp_path / "colours").uri
     with pytest.raises(UserError, match=r"not those of this graph and consistency .got '4 vertices, distance 1'"):
-        run_stage(load_stage("components"), {}, {"graph": graphs[1], "colours": colours}, tmp_path / "made")
+        run_stage(load_stage("components"), by_program, {"graph": graphs[1], "colours": colours}, tmp_path / "made")
     plain = run_stage(COLOUR, {"distance": 0}, {"graph": graphs[0]}, tmp_path / "plain").uri
     with pytest.raises(UserError, match=r"colour\.distance=1"):
-        run_stage(load_stage("components"), {}, {"graph": graphs[0], "colours": plain}, tmp_path / "made")
+        run_stage(load_stage("components"), by_program, {"graph": graphs[0], "colours": plain}, tmp_path / "made")
+
+
+def test_union_find_is_for_one_process(tmp_path: Path) -> None:
+    edges = edges_of(nx.path_graph(4), tmp_path / "e.txt")
+    graph = {"graph": run_stage(INDEX, {}, {"edges": str(edges)}, tmp_path / "index").uri}
+    resources = Resources(cpu=1, memory=4 << 30, workers={"worker": Workers(count=2, cpu=1, memory=1 << 30)})
+    given = load_stage("components"), {}, graph, str(tmp_path / "made"), resources
+    with pytest.raises(UserError, match=r"execution: this is for one process .got .union_find.*consistent"):
+        execute(*given, Progress("components", stream=io.StringIO()), engine="workers")
+    with pytest.raises(UserError, match=r"needs the colours.*consistent.*union_find"):
+        run_stage(load_stage("components"), {"execution": "consistent"}, graph, tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -152,7 +152,7 @@ def test_blocks_through_stages(tmp_path: Path) -> None:
     assert plain.digest != blocks.digest
     assert "block" not in plain.manifest.params
     inputs["colours"] = blocks.uri
-    found = run_stage(COMPONENTS, {"scheduler": "fifo"}, inputs, tmp_path / "components")
+    found = run_stage(COMPONENTS, {"execution": "consistent", "scheduler": "fifo"}, inputs, tmp_path / "components")
     assert found.array("component-00000.npy").tolist() == [0] * 201
     assert found.stats["updates"] <= 3 * 2 * 201
     with pytest.raises(UserError, match="blocks need consistent execution"):

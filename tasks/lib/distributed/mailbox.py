@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.rank import COLLECTIVE_TIMEOUT, own_address
 
 _END = -1
-_TOKEN_BYTES, _GREETING = 32, struct.Struct("<32sq")
-"""Length of a rank's token, and the greeting of who connects to it: this token, and the own number."""
+_TOKEN_BYTES, _GREETING, _DOOR = 32, struct.Struct("<32sq"), struct.Struct("<46sH32s")
+"""Length of a rank's token; the greeting of who connects to it, this token and the own number; and what ranks exchange
+first: address, port, token."""
 _GREETING_TIMEOUT = 60.0
 """Seconds within which a rank that has called for all others' addresses connects."""
 Header = tuple[int, ...]
@@ -111,11 +113,15 @@ class Mailbox:
         """Connections to all other ranks: each connects to those before it, which know it by their token."""
         token, (family, host) = secrets.token_bytes(_TOKEN_BYTES), own_address()
         with socket.create_server((host, 0), family=family) as server:
-            doors: list[tuple[tuple[str, int], bytes]] = [((host, 0), b"")] * self._size
-            dist.all_gather_object(doors, ((host, server.getsockname()[1]), token), group=self._group)
+            own = torch.frombuffer(
+                bytearray(_DOOR.pack(host.encode(), server.getsockname()[1], token)), dtype=torch.uint8
+            )
+            doors = [torch.empty_like(own) for _ in range(self._size)]
+            dist.all_gather(doors, own, group=self._group)
             found = dict[int, socket.socket]()
             for rank in range(self._rank):
-                address, theirs = doors[rank]
+                name, port, theirs = _DOOR.unpack(bytes(doors[rank].tolist()))
+                address = name.rstrip(b"\0").decode(), port
                 found[rank] = socket.create_connection(address, _GREETING_TIMEOUT)
                 found[rank].sendall(_GREETING.pack(theirs, self._rank))
             server.settimeout(_GREETING_TIMEOUT)

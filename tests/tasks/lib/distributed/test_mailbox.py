@@ -19,7 +19,7 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
-from superworkflow.tasks.lib.distributed.mailbox import Header, Mailbox
+from superworkflow.tasks.lib.distributed.mailbox import _DOOR, Header, Mailbox
 from tests.infra.engines.test_workers import members_of
 
 RANKS, MESSAGES, LARGE = 3, 60, 9 << 20
@@ -82,11 +82,12 @@ def test_messages_come_whole_and_in_the_order_of_their_sender(tmp_path):
 
 def exchange_among_strangers(worker: Worker) -> dict[str, Any]:
     """As `exchange`, but before the other ranks come three to each door that do not know its token."""
-    gather = dist.all_gather_object
+    gather = dist.all_gather
 
     def gathered(doors: list[Any], own: Any, group: Any) -> None:
         gather(doors, own, group=group)
-        (address, token), number = own, (worker.rank + 1).to_bytes(8, "little")
+        host, port, token = _DOOR.unpack(bytes(own.tolist()))
+        address, number = (host.rstrip(b"\0").decode(), port), (worker.rank + 1).to_bytes(8, "little")
         for greeting in (
             b"",
             token[:-1] + bytes([token[-1] ^ 1]) + number,
@@ -96,7 +97,7 @@ def exchange_among_strangers(worker: Worker) -> dict[str, Any]:
                 stranger.sendall(greeting)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dist, "all_gather_object", gathered)
+        patch.setattr(dist, "all_gather", gathered)
         return exchange(worker)
 
 

@@ -28,8 +28,8 @@ def score_pairs(
     i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, slopes: BlockSlopes,
     weights: ScoreWeights,
 ) -> None:  # fmt: skip
-    """Slopes w_ij (1 - s(c_i . o_j)) of `GROUP` centres from `i` on, in bands; gradient of c_i = sum_j slope o_j."""
-    stride, band, half, diagonals = layout.stride, layout.band, layout.stride // 2, layout.band + 2 * ROWS
+    """Slopes w_ij (1 - s(c_i . o_j)) of `GROUP` centres from `i` on, in bands."""
+    band, half, diagonals = layout.band, layout.stride // 2, layout.band + 2 * ROWS
     scores, words, pairs = slopes.scores, slopes.band_words, slopes.band_pairs
     corner = i + block.shift  # row of `y`, column of the band
     set_product(
@@ -42,10 +42,6 @@ def score_pairs(
             (words, (i + r) * band // 2, band // 2),
             (pairs, (i + r) // 2 * diagonals + ROWS - r, diagonals - 2),
         )  # fmt: skip
-    set_product(
-        (words, i * band // 2, band // 2, 1), (y.pairs, corner // 2, stride, 0), (x.gradients, i * stride, stride),
-        (layout.reach + 3) // 4 * 2, i % (2 * ROWS) // 2, stride // LANES,
-    )  # fmt: skip
 
 
 @njit(inline="always")
@@ -53,8 +49,8 @@ def score_negatives(
     i: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, z: BlockSide, slopes: BlockSlopes,
     weights: ScoreWeights,
 ) -> None:  # fmt: skip
-    """Slopes -(N / K) (sum_j w_ij) s(c_i . o_vm) of `GROUP` centres from `i`; gradient of c_i += sum_m slope o_vm."""
-    stride, half, count = layout.stride, layout.stride // 2, block.z_count
+    """Slopes -(N / K) (sum_j w_ij) s(c_i . o_vm) of `GROUP` centres from `i`."""
+    half, count = layout.stride // 2, block.z_count
     scores, words, pairs = slopes.scores, slopes.pool_words, slopes.pool_pairs
     set_product(
         (x.words, i * half, half, 1), (z.words, 0, layout.z_rows, 0), (scores, 0, count), half, 0, count // LANES
@@ -65,28 +61,45 @@ def score_negatives(
             np.float32(0), (z.norms, z.curves, 0), (words, (i + r) * count // 2, count // 2),
             (pairs, (i + r) // 2 * count, count),
         )  # fmt: skip
+
+
+@njit(inline="always")
+def centre_gradients(
+    i: int, r: int, block: BlockBounds, layout: BlockLayout, y: BlockSide, z: BlockSide, slopes: BlockSlopes
+) -> None:
+    """Gradients of `GROUP` centres from `i` on, sum_j slope_ij o_j + sum_m slope_im o_vm, as rows from `r` on."""
+    stride, band, count, vectors = layout.stride, layout.band, block.z_count, layout.stride // LANES
+    out = slopes.gradients, r * stride, stride
+    set_product(
+        (slopes.band_words, i * band // 2, band // 2, 1), (y.pairs, (i + block.shift) // 2, stride, 0), out,
+        (layout.reach + 3) // 4 * 2, i % (2 * ROWS) // 2, vectors,
+    )  # fmt: skip
     add_product(
-        (words, i * count // 2, count // 2, 1), (z.pairs, 0, stride, 0), (x.gradients, i * stride, stride),
-        block.pool // 2, 0, stride // LANES,
+        (slopes.pool_words, i * count // 2, count // 2, 1), (z.pairs, 0, stride, 0), out, block.pool // 2, 0, vectors
+    )
+
+
+@njit(inline="always")
+def context_gradients(
+    c: int, r: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, slopes: BlockSlopes
+) -> None:
+    """Gradients of `GROUP` contexts from row `c` of y on, sum_i slope_ij c_i over the band, as rows from `r` on."""
+    stride, vectors, diagonals = layout.stride, layout.stride // LANES, layout.band + 2 * ROWS
+    low = max(0, c - block.shift - 2 * layout.window) // 4 * 2
+    high = (min(block.x_count, c - block.shift + ROWS) + 3) // 4 * 2
+    set_product(
+        (slopes.band_pairs, low * (diagonals - 2) + c - block.shift + ROWS, 1, diagonals - 2),
+        (x.pairs, low, stride, 0), (slopes.gradients, r * stride, stride), high - low, low % LANES, vectors,
     )  # fmt: skip
 
 
 @njit(inline="always")
-def gather_gradients(
-    block: BlockBounds, layout: BlockLayout, x: BlockSide, y: BlockSide, z: BlockSide, slopes: BlockSlopes
+def negative_gradients(
+    m: int, r: int, block: BlockBounds, layout: BlockLayout, x: BlockSide, slopes: BlockSlopes
 ) -> None:
-    """Gradients of the contexts, sum_i slope_ij c_i over the band, and of the negatives, sum_i slope_im c_i."""
-    stride, vectors, diagonals = layout.stride, layout.stride // LANES, layout.band + 2 * ROWS
-    shift, x_count = block.shift, block.x_count
-    for c in range(block.lead, block.lead + block.stop - block.start, ROWS):
-        low = max(0, c - shift - 2 * layout.window) // 4 * 2
-        high = (min(x_count, c - shift + ROWS) + 3) // 4 * 2
-        set_product(
-            (slopes.band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2),
-            (x.pairs, low, stride, 0), (y.gradients, c * stride, stride), high - low, low % LANES, vectors,
-        )  # fmt: skip
-    for m in range(0, block.pool, ROWS):
-        set_product(
-            (slopes.pool_pairs, m, 1, block.z_count), (x.pairs, 0, stride, 0), (z.gradients, m * stride, stride),
-            x_count // 2, 0, vectors,
-        )  # fmt: skip
+    """Gradients of `GROUP` negatives from `m` on, sum_i slope_im c_i, as rows from `r` on."""
+    stride, vectors = layout.stride, layout.stride // LANES
+    set_product(
+        (slopes.pool_pairs, m, 1, block.z_count), (x.pairs, 0, stride, 0), (slopes.gradients, r * stride, stride),
+        block.x_count // 2, 0, vectors,
+    )  # fmt: skip

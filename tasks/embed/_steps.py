@@ -7,8 +7,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from superworkflow.tasks.lib.kernels.prefetch import LEVEL, hint
-from superworkflow.tasks.lib.kernels.product_words import ORDER, WORD, round_factors, words_along, words_of
+from superworkflow.tasks.lib.kernels.product_words import ORDER, WORD, round_rows
 from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.lib.kernels.vectors import (
     INT32,
@@ -121,15 +120,17 @@ def score_rows(
                 value = call(builder, "minnum", value, splat(_LIMIT))
                 share = builder.fmul(scale[r], load(builder, builder.gep(weight[r], [k])))
                 probability = _logistic(builder, value)
-                gradients.append(round_factors(builder, builder.fmul(share, builder.fsub(label, probability))))
-                store(builder, words_along(builder, gradients[r]), builder.gep(words[r], [along]))
+                gradients.append(builder.fmul(share, builder.fsub(label, probability)))
                 bound = builder.fmul(share, _curvature(builder, value, probability))
                 curve = fma(builder, bound, own[r], curve)
                 builder.store(fma(builder, bound, norm, builder.load(totals[r])), totals[r])
             store(builder, curve, place)
             for t, pair in enumerate(pairs):
-                first, second = (gradients[term] for term in ORDER[2 * t : 2 * t + 2])
-                for n, vector in enumerate(words_of(builder, first, second)):
+                two = ORDER[2 * t : 2 * t + 2]
+                along_rows, of_rows = round_rows(builder, *(gradients[term] for term in two), right=False)
+                for term, vector in zip(two, along_rows, strict=True):
+                    store(builder, vector, builder.gep(words[term], [along]))
+                for n, vector in enumerate(of_rows):
                     following = builder.add(builder.mul(k, INT64(WORD)), INT64(n * LANES))
                     store(builder, vector, builder.gep(pair, [following]))
         for r in range(SCORED):
@@ -196,21 +197,6 @@ def add_row(typing_context: Any, table: Any, place: Any, length: Any, step: Any,
             builder.store(builder.fadd(builder.load(place), product), place)
 
         _over_row(builder, arguments[2], vector, scalar)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@LEVEL.marks
-@intrinsic
-def prefetch_row(typing_context: Any, table: Any, place: Any, length: Any) -> Any:
-    """The hint for each cache line of table[place:place+length]."""
-    signature = types.void(table, types.int64, types.int64)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = builder.gep(data(context, builder, signature, arguments, 0), [arguments[1]])
-        with cgutils.for_range_slice(builder, INT64(0), arguments[2], INT64(LANES), INT64) as (k, _):
-            hint(builder, builder.gep(start, [k]))
         return context.get_dummy_value()
 
     return signature, generate

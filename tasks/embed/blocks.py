@@ -49,14 +49,12 @@ class BlockSide(NamedTuple):
         words: its factors in words of two along a row; of y and z transposed.
         pairs: its factors in words of two rows.
         norms: squared norms of its rows.
-        gradients: of the objective by its rows.
         curves: bounds of the objective's curvature along its rows.
     """
 
     words: Floats
     pairs: Floats
     norms: Floats
-    gradients: Floats
     curves: Floats
 
 
@@ -65,7 +63,7 @@ class BlockSlopes(NamedTuple):
 
     Rows of `band_words` begin with the farthest context of the first centre of a group. Rows of `band_pairs` are words
     of two centres, their columns contexts: from the first one's farthest on, or as `_by_tiles` says. `turned` has room
-    for the tiles of a sum over all centres.
+    for the tiles of a sum over all centres; `gradients` are those of 16 rows, with their squared norms.
     """
 
     scores: Floats
@@ -74,6 +72,8 @@ class BlockSlopes(NamedTuple):
     pool_words: Floats
     pool_pairs: Floats
     turned: Floats
+    gradients: Floats
+    gradient_norms: Floats
 
 
 class ScoreWeights(NamedTuple):
@@ -100,13 +100,15 @@ class RowSlots(NamedTuple):
     """Numbers of the distinct rows of a block, in which curvatures of duplicates are added up.
 
     Args:
-        keys, values: hash table.
+        keys, values: hash table, empty between blocks: -1.
+        places: in the table, of the distinct rows.
         contexts, negatives: number of each row of y and z.
         centre_curves, context_curves: sums by number.
     """
 
     keys: Integers
     values: Integers
+    places: Integers
     contexts: Integers
     negatives: Integers
     centre_curves: Floats

@@ -19,7 +19,8 @@ vertex in the block included) of weight times `_steps._curvature` times the othe
 gradients are sums over many pairs, thus take about the step of an implicit method, and rare vertices the full one.
 A negative may happen to be a vertex of the walk; its distribution is that of noise-contrastive estimation.
 
-Rows of the next walk are prefetched while one is trained, so that the misses of large tables overlap with the work.
+A walk's matrices do not fit into the nearest cache. So each pass over them takes a few rows as far as it can: those
+that are packed next are on their way while others are packed, and gradients become steps before others are made.
 Random numbers come from (key, number of the walk) alone.
 """
 
@@ -30,7 +31,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from superworkflow.tasks.embed import _by_words, _packing, _steps
+from superworkflow.tasks.embed import _by_words, _packing, _row_steps, _steps
+from superworkflow.tasks.embed._loss import block_loss
 from superworkflow.tasks.embed._packing import STEP
 from superworkflow.tasks.embed.blocks import (
     BlockBounds,
@@ -59,14 +61,16 @@ def _nothing() -> None:
     """Stands for the set-up of tiles on processors without them."""
 
 
-add_row: Any = _steps.add_row
+add_up_curves: Any = _row_steps.add_up_curves
 pack_left: Any = _packing.pack_left
 pack_right: Any = _packing.pack_right
-prefetch_row: Any = _steps.prefetch_row
 squared_norms: Any = _steps.squared_norms
+step_row: Any = _row_steps.step_row
 score_pairs: Any = _by_words.score_pairs
 score_negatives: Any = _by_words.score_negatives
-gather_gradients: Any = _by_words.gather_gradients
+centre_gradients: Any = _by_words.centre_gradients
+context_gradients: Any = _by_words.context_gradients
+negative_gradients: Any = _by_words.negative_gradients
 begin_tiles: Any = _nothing
 end_tiles: Any = _nothing
 GROUP = _by_words.GROUP
@@ -75,11 +79,12 @@ if TILES:
     from superworkflow.tasks.lib.kernels import products
 
     score_pairs, score_negatives = _by_tiles.score_pairs, _by_tiles.score_negatives
-    gather_gradients, GROUP = _by_tiles.gather_gradients, _by_tiles.GROUP
+    centre_gradients, context_gradients = _by_tiles.centre_gradients, _by_tiles.context_gradients
+    negative_gradients, GROUP = _by_tiles.negative_gradients, _by_tiles.GROUP
     begin_tiles, end_tiles = products.begin_tiles, products.end_tiles
 
 LOSS_EVERY = 256
-"""Walks for each one whose loss is computed."""
+"""Walks for each one of which the loss of some centres is computed."""
 MIN_SHARED, SHARED_STEP = 8, 4
 
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
@@ -136,23 +141,8 @@ def _draw(state: Any, out: Integers, count: int, threshold: Any, alias: Any) -> 
         state += GAMMA
         z = mix(state)
         slot = np.int64(((z >> np.uint64(32)) * size) >> np.uint64(32))
-        out[m] = slot if np.uint32(z & np.uint64(0xFFFFFFFF)) < threshold[slot] else alias[slot]
-
-
-@njit(nogil=True, cache=True)
-def _slots(rows: Integers, first: int, count: int, keys: Integers, values: Integers, out: Integers, used: int) -> int:
-    """Number the distinct rows of a block, by open addressing; returns how many there are so far."""
-    mask = len(keys) - 1
-    for i in range(count):
-        row = rows[first + i]
-        place = ((row * 0x9E3779B1) >> 7) & mask
-        while keys[place] != row and keys[place] != -1:
-            place = (place + 1) & mask
-        if keys[place] == -1:
-            keys[place], values[place] = row, used
-            used += 1
-        out[i] = values[place]
-    return used
+        other = np.int64(alias[slot])  # read in any case: a branch would be guessed wrong half of the time
+        out[m] = slot if np.uint32(z & np.uint64(0xFFFFFFFF)) < threshold[slot] else other
 
 
 @njit(nogil=True, cache=True)
@@ -166,47 +156,16 @@ def pool_size(length: int, block: int, shared: int) -> tuple[int, int, int]:
 @njit(nogil=True, cache=True)
 def _peak(norms: Floats, count: int, limit: float) -> float:
     """Largest of the first `count` norms; infinity where one is above `limit` or not a number."""
-    peak = np.float32(0)
+    bits = norms.view(np.uint32)  # in the order of the norms, which have no sign; those of NaN are above infinity's
+    peak = np.uint32(0)
     for i in range(count):
-        if not norms[i] <= limit:
-            return np.inf
-        peak = max(peak, norms[i])
-    return float(peak)
-
-
-@njit(nogil=True, cache=True)
-def _step(rate: Any, bound: float, curvature: Any, adagrad: bool, squares: Any) -> np.float32:
-    """Step size of a row's gradient; `squares` is AdaGrad's sum for the row."""
-    scale = np.float32(rate)
-    if adagrad:
-        scale = np.float32(rate / np.sqrt(squares + np.float32(1e-10)))
-    return np.float32(scale / (np.float32(1) + np.float32(bound) * scale * curvature))
-
-
-@njit(nogil=True, cache=True)
-def _minus_log_logistic(score: float) -> float:
-    return float(np.log1p(np.exp(-abs(score)))) + max(-score, 0.0)
-
-
-@njit(nogil=True, cache=True)
-def _block_loss(
-    tables: EmbeddingTables, rows: Integers, count: int, negatives: Integers, window: int, block: BlockBounds,
-    weights: Any,
-) -> tuple[float, float]:  # fmt: skip
-    """The objective of the centres of a block of a walk of `count` rows, and the weight of their positive pairs."""
-    centre, context, _, _ = borrow(tables)
-    loss = total = 0.0
-    for i in range(block.begin, block.end):
-        a = centre[rows[i]]
-        for j in range(max(0, i - window), min(count, i + window + 1)):
-            if j != i:
-                weight = (window - abs(j - i) + 1) / window
-                loss += weight * _minus_log_logistic(float(np.sum(a * context[rows[j]])))
-                total += weight
-        for m in range(block.chosen, block.chosen + block.pool):
-            score = float(np.sum(a * context[negatives[m]]))
-            loss += weights[i - block.begin] * _minus_log_logistic(-score)
-    return loss, total
+        peak = max(peak, bits[i])
+    found = np.float32(0)
+    for i in range(count):
+        if bits[i] == peak:
+            found = norms[i]
+            break
+    return float(found) if found <= limit else np.inf
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
@@ -227,7 +186,7 @@ def train_walks(
         tables: centre and context vectors, and AdaGrad's sums, which are empty for plain SGD.
 
     Returns:
-        loss and weight of positive pairs, summed over the sampled walks, and the largest squared norm met; the work
+        loss and weight of positive pairs, summed over the sampled centres, and the largest squared norm met; the work
         stops where that is above the limit or not a number (infinity is returned).
     """
     length, d, window, shared = walks.shape[1], tables.centre.shape[1], objective.window, objective.shared
@@ -243,20 +202,18 @@ def train_walks(
     pairs_row = x_rows + band + LANES if TILES else band + 2 * ROWS
     layout = BlockLayout(d, window, stride, reach, band, wide, pairs_row, y_rows, z_rows)
     x = BlockSide(
-        _word_matrix(x_rows, stride), _word_matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, stride),
-        _matrix(x_rows, 1),
+        _word_matrix(x_rows, stride), _word_matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, 1)
     )  # fmt: skip
     y = BlockSide(
-        _word_matrix(stride, y_rows), _word_matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, stride),
-        _matrix(y_rows, 1),
+        _word_matrix(stride, y_rows), _word_matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, 1)
     )  # fmt: skip
     z = BlockSide(
-        _word_matrix(stride, z_rows), _word_matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, stride),
-        _matrix(z_rows, 1),
+        _word_matrix(stride, z_rows), _word_matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, 1)
     )  # fmt: skip
     slopes = BlockSlopes(
         _matrix(GROUP, max(band + LANES, z_rows)), _word_matrix(x_rows, wide), _word_matrix(x_rows, pairs_row),
         _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows), _matrix(x_rows // 2, LANES),
+        _matrix(LANES, stride), _matrix(LANES, 1),
     )  # fmt: skip
     pair_weight = _matrix(band + ROWS, 1)
     for distance in range(1, window + 1):
@@ -268,12 +225,13 @@ def train_walks(
     weights = ScoreWeights(
         pair_weight, one_side, _matrix(x_rows, 1), _matrix(x_rows, 1), _matrix(z_rows, 1), _matrix(1, stride)
     )
+    distinct = block + 2 * window + shared
     places = 64
-    while places < 4 * (y_rows + z_rows):
+    while places < 2 * distinct:
         places *= 2
     slots = RowSlots(
-        np.zeros(places, np.int64), np.zeros(places, np.int64), np.zeros(y_rows, np.int64), np.zeros(shared, np.int64),
-        _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1),
+        np.full(places, -1, np.int64), np.zeros(places, np.int64), np.zeros(distinct, np.int64),
+        np.zeros(y_rows, np.int64), np.zeros(shared, np.int64), _matrix(distinct, 1), _matrix(distinct, 1),
     )  # fmt: skip
     most = (length + block - 1) // block * shared
     rows, next_rows = np.zeros(length, np.int64), np.zeros(length, np.int64)
@@ -295,10 +253,9 @@ def _train(
     walks, tables = borrow(walks), borrow(tables)
     remap, threshold, alias, keep = borrow(vocabulary)
     (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots = borrow(scratch)
-    centre, context, centre_sum, context_sum = tables
-    d, most = layout.dimensions, min(objective.block, walks.shape[1])
+    most = min(objective.block, walks.shape[1])
     loss = weight = peak = 0.0
-    count, next_count = 0, 0
+    count, next_count, filled = 0, 0, 0
     for step in range(-1, len(walks)):
         rows, next_rows = next_rows, rows
         negatives, next_negatives = next_negatives, negatives
@@ -318,7 +275,7 @@ def _train(
         blocks, size, pool = pool_size(count, most, objective.shared)
         for n in range(blocks):
             block = _block(n, size, count, pool, layout)
-            _pack_block(tables, rows, negatives, block, layout, x, y, z, weights)
+            filled = _pack_block(tables, rows, negatives, block, layout, x, y, z, weights, slopes.gradients, filled)
             contexts = block.stop - block.start
             peak = max(
                 peak, _peak(x.norms, block.end - block.begin, steps.limit),
@@ -328,43 +285,14 @@ def _train(
                 return loss, weight, np.inf
             _weigh(block, count, objective.negative, weights)
             if sampled:
-                a, b = _block_loss(tables, rows, count, negatives, layout.window, block, weights.negative)
+                a, b = block_loss(tables, rows, count, negatives, layout.window, block, weights.negative)
                 loss, weight = loss + a, weight + b
             for i in range(0, block.x_count, GROUP):
-                score_pairs(i, block, layout, x, y, slopes, weights)
                 score_negatives(i, block, layout, x, z, slopes, weights)
-                if n + 1 == blocks:  # bring the rows of the next walk nearer
-                    done = i + GROUP
-                    for t in range(next_count * i // block.x_count, next_count * done // block.x_count):
-                        prefetch_row(centre, next_rows[t] * d, d)
-                        prefetch_row(context, next_rows[t] * d, d)
-                    for m in range(drawn * i // block.x_count, drawn * done // block.x_count):
-                        prefetch_row(context, next_negatives[m] * d, d)
-            gather_gradients(block, layout, x, y, z, slopes)
-            _add_up_curves(block, rows, negatives, x, y, z, slots)
-            if len(centre_sum) > 0:
-                for i in range(0, block.x_count, LANES):
-                    squared_norms(x.gradients, i, layout.stride, x.norms)
-                for i in range(0, block.y_count, LANES):
-                    squared_norms(y.gradients, i, layout.stride, y.norms)
-                for i in range(0, block.z_count, LANES):
-                    squared_norms(z.gradients, i, layout.stride, z.norms)
-            curves, numbers = slots.centre_curves, slots.contexts
-            for i in range(block.end - block.begin):
-                curve = curves[numbers[block.begin - block.start + i]]
-                _step_row(centre, centre_sum, rows[block.begin + i], i, curve, x, rate, steps.bound, layout)
-            curves = slots.context_curves
-            for i in range(contexts):
-                _step_row(
-                    context, context_sum, rows[block.start + i], block.lead + i, curves[numbers[i]], y, rate,
-                    steps.bound, layout,
-                )  # fmt: skip
-            numbers = slots.negatives
-            for m in range(pool):
-                _step_row(
-                    context, context_sum, negatives[block.chosen + m], m, curves[numbers[m]], z, rate, steps.bound,
-                    layout,
-                )  # fmt: skip
+            for i in range(0, block.x_count, GROUP):
+                score_pairs(i, block, layout, x, y, slopes, weights)
+            add_up_curves(block, rows, negatives, x, y, z, slots)
+            _step_rows(tables, rows, negatives, block, layout, x, y, z, slopes, slots, rate, steps.bound)
     return loss, weight, peak
 
 
@@ -383,9 +311,10 @@ def _block(n: int, size: int, count: int, pool: int, layout: BlockLayout) -> Blo
 @njit(inline="always")
 def _pack_block(
     tables: EmbeddingTables, rows: Integers, negatives: Integers, block: BlockBounds, layout: BlockLayout, x: BlockSide,
-    y: BlockSide, z: BlockSide, weights: ScoreWeights,
-) -> None:  # fmt: skip
-    """Factors and squared norms of x, y and z; their curves are set to 0."""
+    y: BlockSide, z: BlockSide, weights: ScoreWeights, room: Floats, filled: int,
+) -> int:  # fmt: skip
+    """Factors and squared norms of x, y and z; their curves are set to 0. Of y the rows from `filled` on are zeros, now
+    from the returned one on."""
     begin, end, start, stop, chosen, pool, lead, _, x_count, y_count, z_count = block
     centre, context, _, _ = tables
     d, half, zeros = layout.dimensions, layout.stride // 2, weights.zeros
@@ -395,13 +324,21 @@ def _pack_block(
     weights.ones[:pool] = 1
     weights.ones[pool:z_count] = 0
     for i in range(0, x_count, LANES):
-        pack_left((centre, d, zeros), (rows, begin + i, begin, end), (x.words, half), x.pairs, x.norms, i)
-    for i in range(0, y_count, LANES):
-        positions = rows, start + i - lead, start, stop
-        pack_right((context, d, zeros), positions, (y.words, layout.y_rows), y.pairs, y.norms, i)
+        ahead = (centre, rows, begin + i + LANES, begin, end)
+        if i + LANES >= x_count:
+            ahead = (context, rows, start - lead, start, stop)
+        pack_left((centre, d, zeros), (rows, begin + i, begin, end), (x.words, half), x.pairs, x.norms, i, ahead)
+    full = _up(lead + stop - start, LANES)
+    for i in range(0, min(y_count, max(full, filled)), LANES):
+        positions, ahead = (rows, start + i - lead, start, stop), (context, rows, start + i + LANES - lead, start, stop)
+        if i + LANES >= full:
+            ahead = (context, negatives, chosen, chosen, chosen + pool)
+        pack_right((context, d, zeros), positions, (y.words, layout.y_rows), y.pairs, y.norms, i, ahead, room)
     for i in range(0, z_count, LANES):
         positions = negatives, chosen + i, chosen, chosen + pool
-        pack_right((context, d, zeros), positions, (z.words, layout.z_rows), z.pairs, z.norms, i)
+        ahead = (context, negatives, chosen + i + LANES, chosen, chosen + pool)
+        pack_right((context, d, zeros), positions, (z.words, layout.z_rows), z.pairs, z.norms, i, ahead, room)
+    return full
 
 
 @njit(inline="always")
@@ -417,34 +354,38 @@ def _weigh(block: BlockBounds, count: int, negative: float, weights: ScoreWeight
 
 
 @njit(inline="always")
-def _add_up_curves(
-    block: BlockBounds, rows: Integers, negatives: Integers, x: BlockSide, y: BlockSide, z: BlockSide, slots: RowSlots
-) -> None:
-    """Curvature h of each distinct row, summed over its duplicates in the block."""
-    keys, values, contexts, chosen, centre_curves, context_curves = slots
-    count = block.stop - block.start
-    keys[:] = -1
-    used = _slots(rows, block.start, count, keys, values, contexts, 0)
-    used = _slots(negatives, block.chosen, block.pool, keys, values, chosen, used)
-    centre_curves[:used] = 0
-    context_curves[:used] = 0
-    for i in range(block.end - block.begin):
-        centre_curves[contexts[block.begin - block.start + i]] += x.curves[i]
-    for i in range(count):
-        context_curves[contexts[i]] += y.curves[block.lead + i]
-    for m in range(block.pool):
-        context_curves[chosen[m]] += z.curves[m]
-
-
-@njit(inline="always")
-def _step_row(
-    table: Any, sums: Any, row: Any, i: int, curve: Any, side: BlockSide, rate: Any, bound: float, layout: BlockLayout
-) -> None:
-    """row += lr / (1 + b lr h) gradient, for row `i` of a side, whose gradient has its squared norm in `norms`."""
-    d = layout.dimensions
-    squares = np.float32(0)
-    adagrad = len(sums) > 0
-    if adagrad:
-        squares = np.float32(sums[row] + side.norms[i] / d)
-        sums[row] = squares
-    add_row(table, row * d, d, _step(rate, bound, curve, adagrad, squares), side.gradients, i * layout.stride)
+def _step_rows(
+    tables: EmbeddingTables, rows: Integers, negatives: Integers, block: BlockBounds, layout: BlockLayout, x: BlockSide,
+    y: BlockSide, z: BlockSide, slopes: BlockSlopes, slots: RowSlots, rate: Any, bound: float,
+) -> None:  # fmt: skip
+    """The step of each row of x, y and z, `LANES` rows at a time, with their gradients still in the nearest cache."""
+    centre, context, centre_sum, context_sum = tables
+    gradients, norms, stride, adagrad = slopes.gradients, slopes.gradient_norms, layout.stride, len(centre_sum) > 0
+    curves, numbers, before = slots.centre_curves, slots.contexts, block.begin - block.start
+    for i in range(0, block.end - block.begin, LANES):
+        for r in range(0, min(LANES, block.x_count - i), GROUP):
+            centre_gradients(i + r, r, block, layout, y, z, slopes)
+        if adagrad:
+            squared_norms(gradients, 0, stride, norms)
+        for r in range(min(LANES, block.end - block.begin - i)):
+            curve = curves[numbers[before + i + r]]
+            step_row(centre, centre_sum, rows[block.begin + i + r], r, curve, gradients, norms, rate, bound, layout)
+    curves = slots.context_curves
+    contexts = block.stop - block.start
+    for i in range(0, contexts, LANES):
+        for r in range(0, min(LANES, contexts - i), GROUP):
+            context_gradients(block.lead + i + r, r, block, layout, x, slopes)
+        if adagrad:
+            squared_norms(gradients, 0, stride, norms)
+        for r in range(min(LANES, contexts - i)):
+            curve = curves[numbers[i + r]]
+            step_row(context, context_sum, rows[block.start + i + r], r, curve, gradients, norms, rate, bound, layout)
+    numbers = slots.negatives
+    for i in range(0, block.pool, LANES):
+        for r in range(0, min(LANES, block.pool - i), GROUP):
+            negative_gradients(i + r, r, block, layout, x, slopes)
+        if adagrad:
+            squared_norms(gradients, 0, stride, norms)
+        for r in range(min(LANES, block.pool - i)):
+            row = negatives[block.chosen + i + r]
+            step_row(context, context_sum, row, r, curves[numbers[i + r]], gradients, norms, rate, bound, layout)

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed._loss import block_loss
+from superworkflow.tasks.embed.blocks import BlockBounds
 from superworkflow.tasks.embed.kernel import _draw, pool_size
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
@@ -156,6 +158,22 @@ def test_the_torch_kernel_takes_the_same_step(optimizer):
     else:
         assert (theirs.centre_sum[walk] > 0).all()
         assert np.abs(theirs.centre - ours.centre).max() <= 0.3 * 24**0.5 + 1e-5
+
+
+def test_the_loss_of_a_block_is_that_of_every_fourth_centre():
+    params = EmbedParams(dimensions=16, window=3, shared_negatives=2000)
+    rng = np.random.default_rng(4)
+    walk, negatives = rng.integers(0, ROWS, 11), rng.integers(0, ROWS, 2000)
+    tables = random_tables(16)
+    one_side = np.concatenate([[0.0], np.cumsum([1, 2 / 3, 1 / 3] + [0.0] * 10)])
+    pairs = one_side[: len(walk)] + one_side[: len(walk)][::-1]
+    weights = (pairs * params.negative / len(negatives)).astype(np.float32)
+    block = BlockBounds(0, len(walk), 0, len(walk), 0, len(negatives), 0, 0, 0, 0, 0)
+    loss, weight = block_loss(tables, walk, len(walk), negatives, params.window, block, weights)
+    centre, context = (torch.tensor(table).double() for table in (tables.centre, tables.context))
+    expected = objective(centre, context, walk, negatives, params, range(0, len(walk), 4))[0]
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+    assert weight == pytest.approx(pairs[::4].sum())
 
 
 def test_padding_dropped_vertices_and_short_walks_are_left_out():

@@ -102,11 +102,11 @@ def _pack(transposed: bool) -> Any:
             pair = builder.gep(pairs, [builder.mul(stride, INT64(n * WORD))])
             for begin, end in ((INT64(0), whole), (whole, stride)):
                 with cgutils.for_range_slice(builder, begin, end, INT64(LANES), INT64) as (k, _):
-                    vectors = [read(r, k, end is whole) for r in two]
+                    upper, lower = (read(r, k, end is whole) for r in two)
                     if end is whole:
                         for r in two:
                             hint(builder, builder.gep(following[r], [k]), FIRST)
-                    words_of_rows, words_of_columns = round_rows(builder, *vectors, right=True)
+                    words_of_rows, words_of_columns = round_rows(builder, upper, lower, right=True)
                     place = builder.sdiv(builder.mul(k, INT64(WORD)), INT64(2))
                     for line, vector in zip(lines, words_of_rows, strict=True):
                         store(builder, vector, builder.gep(line, [place]))

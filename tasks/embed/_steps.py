@@ -127,7 +127,7 @@ def score_rows(
             store(builder, curve, place)
             for t, pair in enumerate(pairs):
                 two = ORDER[2 * t : 2 * t + 2]
-                along_rows, of_rows = round_rows(builder, *(gradients[term] for term in two), right=False)
+                along_rows, of_rows = round_rows(builder, gradients[two[0]], gradients[two[1]], right=False)
                 for term, vector in zip(two, along_rows, strict=True):
                     store(builder, vector, builder.gep(words[term], [along]))
                 for n, vector in enumerate(of_rows):

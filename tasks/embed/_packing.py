@@ -73,7 +73,7 @@ def _pack(transposed: bool) -> Any:
             along = builder.gep(words, [builder.mul(row, along_step)])
 
         def places(table: Any, rows: Any, first: Any, low: Any, high: Any) -> list[Any]:
-            """Where 16 rows of the table begin, `zeros` for those that are not there."""
+            """Pointers to 16 rows of the table, to `zeros` for those that are not there."""
             found = []
             for r in range(LANES):
                 index = builder.add(first, INT64(r))
@@ -128,7 +128,7 @@ factors on the left, the rows `row` to `row` + 15 of a matrix x: x[row + r] is r
 
 words[(row + r) step + t] is word t of x[row + r]; pairs[(row / 2 + t) stride + k] is word t of the 16 rows' x[., k],
 with `stride` the next multiple of 16 (tiles: 32) of `length`; and norms[row + r] is the squared norm of x[row + r].
-Meanwhile the 16 rows of `ahead`, (table, rows, first, low, high), are brought into the first-level cache."""
+At the same time the 16 rows of `ahead`, (table, rows, first, low, high), are brought into the first-level cache."""
 pack_right = PRODUCTS.marks(_pack(transposed=True))
 """As `pack_left`, with factors on the right: transposed, words[t step + row + r] is word t of x[row + r]. The last
 argument is room for 16 rows of gradients."""

@@ -63,6 +63,7 @@ from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES, FLOAT32
 from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.members import EdgeRequest
 from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
@@ -240,15 +241,19 @@ def _compile_batches(graph: HeteroGraph) -> None:
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
     indptr, indices = map(read_only, graph.rows("edge"))
     table, positions = read_only(rows), read_only(block.hops[0].positions)
+    short_rows, short_out = np.zeros(rows.shape, np.int16), np.zeros(out.shape, np.int16)  # bits of bfloat16
     for values in (table, read_only(as_read(rows.astype(np.float16)))):
         sum_edges(values, starts, senders, out)
-        gather_rows(values, read_only(block.receivers["node"]), 0, np.uint64(0), out, 0)
-        gather_means(values, indices, positions, starts, 0, np.uint64(0), out, 0)
-    mean_rows(table, starts, senders, out, 0)
+        for filled in (out, short_out):
+            gather_rows(values, read_only(block.receivers["node"]), 0, np.uint64(0), filled, 0)
+            gather_means(values, indices, positions, starts, 0, np.uint64(0), filled, 0)
     begins, receivers = np.zeros(len(rows) + 2, np.int64), np.empty(len(senders), np.int32)
     transpose(starts, senders, begins, receivers)
     by_sender = starts, read_only(begins), read_only(receivers)
-    spread_back(read_only(out), 0, 0, *by_sender, read_only(rows), False, rows.copy())
+    _compile_means(rows, out, starts, senders, by_sender)
+    _compile_means(short_rows, short_out, starts, senders, by_sender)
+    if by_tiles():
+        transposed_product(short_rows, short_rows)
     order, nodes = read_only(np.arange(_VERTICES, dtype=np.int32)), np.arange(_VERTICES)
     starts, marks = np.empty(_VERTICES + 1, np.int64), np.zeros(_VERTICES, np.uint64)
     part, lost = Renumbered(order, read_only(indptr[:-1])), read_only(np.empty(0, np.int64))
@@ -263,6 +268,17 @@ def _compile_batches(graph: HeteroGraph) -> None:
     links = read_only(links_of(edges, True))
     pairs, sides = np.empty((2, 2), np.int64), read_only(np.empty(0, np.int8))
     draw_negatives(*edges, True, _VERTICES, links, PAIRS, ends, 1, np.uint64(0), pairs, sides)
+
+
+def _compile_means(
+    rows: NDArray[Any],
+    out: NDArray[Any],
+    starts: NDArray[Any],
+    senders: NDArray[Any],
+    by_sender: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+) -> None:
+    mean_rows(read_only(rows), starts, senders, out, 0)
+    spread_back(read_only(out), 0, 0, *by_sender, read_only(rows), False, rows.copy())
 
 
 def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:

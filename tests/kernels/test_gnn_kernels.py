@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from superworkflow.tasks.lib.gnn.model import mean_kernels
 from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
+from superworkflow.tasks.lib.gnn.model.short_rows import rounded, tensor_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import (
     ALL_NEIGHBORS,
     Renumbered,
@@ -32,6 +33,7 @@ from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import (
 )
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, multiply_transposed
 from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 
 
@@ -331,3 +333,62 @@ def test_means_and_their_transpose(receivers, more, width, dropped, column, seed
     mean_kernels.spread_back(read_only(out), column, 0, *nowhere, read_only(table), False, kept)
     assert (kept[:receivers] == np.where(table[:receivers] > 0, mine, 0)).all()
     assert not kept[receivers:].any()
+
+
+@given(
+    receivers=st.integers(0, 200), more=st.integers(1, 9), width=st.sampled_from([1, 16, 17, 130]),
+    dropped=st.sampled_from([0, 32768]), column=st.sampled_from([0, 5]), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_rows_of_bfloat16(receivers, more, width, dropped, column, seed):
+    """What kernels write in bfloat16 is what they write in float32, rounded; what they read is as exact as float32."""
+    rng, senders = np.random.default_rng(seed), receivers + more
+    starts, indices = rows_of(rng, receivers, senders, 9)
+    positions, nodes = read_only(np.arange(len(indices))), read_only(rng.permutation(senders)[:receivers])
+    table = rng.normal(size=(senders, width)).astype(np.float32)
+    short = rounded(table)
+    given = dropped, np.uint64(seed)
+    shape = receivers, column + width + 1
+    calls = [
+        (mean_kernels.gather_rows, (read_only(table), nodes, *given)),
+        (mean_kernels.gather_means, (read_only(table), indices, positions, starts, *given)),
+        (mean_kernels.gather_means, (read_only(as_read(table.astype(np.float16))), indices, positions, starts, *given)),
+        (mean_kernels.mean_rows, (read_only(short), starts, indices)),
+    ]
+    for kernel, taken in calls:
+        long, found = np.full(shape, 7, np.float32), np.full(shape, 7, np.int16)
+        kernel(*taken, long, column)
+        kernel(*taken, found, column)
+        filled = np.s_[:, column : column + width]
+        np.testing.assert_array_equal(found[filled], rounded(long[filled].copy()))
+        assert (np.delete(found, np.s_[column : column + width], 1) == 7).all()
+    wide = tensor_of(short).float().numpy()
+    mean_kernels.mean_rows(read_only(wide), starts, indices, again := np.full(shape, 7, np.float32), column)
+    np.testing.assert_array_equal(again, long)
+    begins, ends = np.zeros(senders + 2, np.int64), np.empty(len(indices), np.int32)
+    mean_kernels.transpose(starts, indices, begins, ends)
+    ends_of = starts, read_only(begins), read_only(ends)
+    long = tensor_of(found).float().numpy()
+    for own in (column, -1):
+        wanted, made = (np.empty((senders, width), kind) for kind in (np.float32, np.int16))
+        for more_of in (False, True):
+            mean_kernels.spread_back(read_only(long), own, column, *ends_of, read_only(wide), more_of, wanted)
+            mean_kernels.spread_back(read_only(found), own, column, *ends_of, read_only(short), more_of, made)
+            np.testing.assert_array_equal(made, rounded(wanted))
+            wanted = tensor_of(made).float().numpy()
+
+
+@pytest.mark.skipif(not by_tiles(), reason="this processor has no tiles")
+@given(
+    rows=st.sampled_from([0, 1, 31, 32, 33, 257, 600]), width=st.sampled_from([1, 16, 31, 32, 100]),
+    columns=st.sampled_from([1, 33, 64, 200]), threads=st.integers(1, 3), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_transposed_products(rows, width, columns, threads, seed):
+    rng = np.random.default_rng(seed)
+    left, right = (rounded(rng.normal(size=(rows, each)).astype(np.float32)) for each in (width, columns))
+    one, other = (tensor_of(each).double().numpy() for each in (left, right))
+    out, sums = np.full((threads, width, columns), 7, np.float32), np.full((threads, width), 7, np.float32)
+    multiply_transposed(read_only(left), read_only(right), out, sums)
+    assert out.sum(0) == pytest.approx(one.T @ other, abs=1e-3)
+    assert sums.sum(0) == pytest.approx(one.sum(0), abs=1e-3)

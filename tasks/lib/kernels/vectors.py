@@ -41,15 +41,33 @@ def load(builder: Any, pointer: Any) -> Any:
     return value
 
 
-def load_part(builder: Any, pointer: Any, count: Any) -> Any:
-    """The first `count` lanes of a vector, zeros in the others; nothing beyond them is read."""
-    flags, pointer_kind = ir.VectorType(ir.IntType(1), LANES), VECTOR.as_pointer()
-    kind = ir.FunctionType(VECTOR, [pointer_kind, flags, VECTOR])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0")
-    some = builder.insert_element(ir.Constant(INT_VECTOR, ir.Undefined), builder.trunc(count, INT32), INT32(0))
-    lanes = ir.Constant(INT_VECTOR, list(range(LANES)))
-    mask = builder.icmp_signed("<", lanes, pick(builder, some, [0] * LANES))
-    return builder.call(function, [builder.bitcast(pointer, pointer_kind), mask, splat(0)])
+def load_part(builder: Any, pointer: Any, count: Any, kind: Any = VECTOR) -> Any:
+    """The first `count` lanes of a vector of this type, zeros in the others; nothing beyond them is read."""
+    pointer_kind, flags = kind.as_pointer(), _first(builder, count, kind)
+    function = _masked(builder, "load", kind, ir.FunctionType(kind, [pointer_kind, flags.type, kind]))
+    zeros = ir.Constant(kind, [0] * kind.count)
+    return builder.call(function, [builder.bitcast(pointer, pointer_kind), flags, zeros])
+
+
+def store_part(builder: Any, value: Any, pointer: Any, count: Any) -> None:
+    """Store the first `count` lanes of a vector; nothing beyond them is written."""
+    pointer_kind, flags = value.type.as_pointer(), _first(builder, count, value.type)
+    kind = ir.FunctionType(ir.VoidType(), [value.type, pointer_kind, flags.type])
+    function = _masked(builder, "store", value.type, kind)
+    builder.call(function, [value, builder.bitcast(pointer, pointer_kind), flags])
+
+
+def _masked(builder: Any, what: str, kind: Any, function: Any) -> Any:
+    lane = "f32" if kind.element == FLOAT else str(kind.element)
+    return cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.{what}.v{kind.count}{lane}.p0")
+
+
+def _first(builder: Any, count: Any, kind: Any) -> Any:
+    """Flags of the first `count` lanes."""
+    numbers = ir.VectorType(INT32, kind.count)
+    some = builder.insert_element(ir.Constant(numbers, ir.Undefined), builder.trunc(count, INT32), INT32(0))
+    lanes = ir.Constant(numbers, list(range(kind.count)))
+    return builder.icmp_signed("<", lanes, pick(builder, some, [0] * kind.count))
 
 
 def store(builder: Any, value: Any, pointer: Any) -> None:

@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     spread_back,
     transpose,
 )
+from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32, NUMBERS, TYPES, kind_of, numbers_of, tensor_of
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.buffer_pool import BATCHES
 from superworkflow.tasks.lib.kernels.float16 import as_read
@@ -32,8 +33,8 @@ class ConstantPart(Protocol):
     def width(self) -> int:
         """Width of the part."""
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
-        """Write the columns, from `column` on."""
+    def fill(self, out: NDArray[Any], column: int) -> None:
+        """Write the columns, from `column` on, in float32, or in bits of bfloat16 as int16."""
 
 
 class RowsPart(NamedTuple):
@@ -47,7 +48,7 @@ class RowsPart(NamedTuple):
     def width(self) -> int:
         return int(self.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
+    def fill(self, out: NDArray[Any], column: int) -> None:
         gather_rows(
             read_only(as_read(self.table)), read_only(self.nodes), self.dropped.share, self.dropped.word, out, column
         )
@@ -66,7 +67,7 @@ class RowMeansPart(NamedTuple):
     def width(self) -> int:
         return int(self.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
+    def fill(self, out: NDArray[Any], column: int) -> None:
         edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
         gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, column)
 
@@ -80,8 +81,8 @@ class ComputedPart(NamedTuple):
     def width(self) -> int:
         return int(self.rows.shape[1])
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
-        out[:, column : column + self.width] = self.rows.cpu().numpy()
+    def fill(self, out: NDArray[Any], column: int) -> None:
+        out[:, column : column + self.width] = numbers_of(self.rows.cpu().to(kind_of(out)))
 
 
 class SelfPart(NamedTuple):
@@ -101,8 +102,9 @@ Part = ConstantPart | SelfPart | MeanPart
 
 
 def concat_parts(
-    receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device
-) -> torch.Tensor:
+    receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device,
+    precision: str = FLOAT32,
+) -> torch.Tensor:  # fmt: skip
     """Concatenate parts, [receivers, sum of widths].
 
     Args:
@@ -111,9 +113,12 @@ def concat_parts(
         rows: matrices that `SelfPart` and `MeanPart` read.
         rectified: the matrices are results of a ReLU whose gradient is taken here, which saves a pass.
         device: device of the result.
+        precision: precision of the products that read the result. On processors it is the type of the result, and of
+            the matrices, whose gradients are of their own types.
     """
     if device.type == "cpu":
-        found: torch.Tensor = _Joined.apply(receivers, parts, rectified, *rows)  # type: ignore[no-untyped-call]
+        given = [each.to(TYPES[precision]) for each in rows]
+        found: torch.Tensor = _Joined.apply(receivers, parts, rectified, precision, *given)  # type: ignore[no-untyped-call]
         return found
     columns = []
     for part in parts:
@@ -134,13 +139,13 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, receivers: int, parts: Sequence[Part], rectified: bool, *rows: torch.Tensor
+        context: Any, receivers: int, parts: Sequence[Part], rectified: bool, precision: str, *rows: torch.Tensor
     ) -> torch.Tensor:
-        given = [each.detach().contiguous().numpy() for each in rows]
+        given = [numbers_of(each) for each in rows]
         widths = [
             given[part.matrix].shape[1] if isinstance(part, SelfPart | MeanPart) else part.width for part in parts
         ]
-        out = BATCHES.array((receivers, sum(widths)), np.float32)
+        out = BATCHES.array((receivers, sum(widths)), NUMBERS[precision])
         for column, part in zip(_begins(widths), parts, strict=True):
             if isinstance(part, SelfPart):
                 out[:, column : column + given[part.matrix].shape[1]] = given[part.matrix][:receivers]
@@ -149,17 +154,17 @@ class _Joined(torch.autograd.Function):
             else:
                 part.fill(out, column)
         context.parts, context.widths, context.given, context.rectified = parts, widths, given, rectified
-        return torch.from_numpy(out)
+        return tensor_of(out)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        given = gradients[0].contiguous().numpy()
+        given = numbers_of(gradients[0])
         found: list[torch.Tensor | None] = []
         for number, values in enumerate(context.given):
-            if not context.needs_input_grad[3 + number]:
+            if not context.needs_input_grad[4 + number]:
                 found.append(None)
                 continue
-            out = BATCHES.array(values.shape, np.float32)
+            out = BATCHES.array(values.shape, values.dtype)
             mine = [
                 (column, part) for column, part in zip(_begins(context.widths), context.parts, strict=True)
                 if isinstance(part, SelfPart | MeanPart) and part.matrix == number
@@ -173,8 +178,8 @@ class _Joined(torch.autograd.Function):
                     read_only(given), -1 if place else own, column, *_by_sender(edges, len(out)),
                     rectified if last else rectified[:0], place > 0, out,
                 )  # fmt: skip
-            found.append(torch.from_numpy(out))
-        return None, None, None, *found
+            found.append(tensor_of(out))
+        return None, None, None, None, *found
 
 
 def _by_sender(edges: SampledEdges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

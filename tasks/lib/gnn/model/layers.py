@@ -33,7 +33,8 @@ from torch.nn import functional
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
 from superworkflow.tasks.lib.gnn.model.concat import ConstantPart, MeanPart, Part, SelfPart, concat_parts
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.model.linear import FLOAT32, product
+from superworkflow.tasks.lib.gnn.model.linear import product
+from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 
 Mask = Callable[[torch.Tensor], torch.Tensor]
@@ -141,7 +142,9 @@ class SageLayer(nn.Module):
                 )
                 parts.append(mean or given.fixed[number])
             rows = [given.senders[each] for each in sets]
-            found[name] = concat_parts(given.receivers[name], parts, rows, self.rectified, device)
+            found[name] = concat_parts(
+                given.receivers[name], parts, rows, self.rectified, device, given.precision
+            )  # fmt: skip
             if name in given.own:
                 width = self.own[self.sets[name]].in_features
                 found[name] = torch.cat([found[name][:, :width] * given.own[name], found[name][:, width:]], 1)
@@ -182,7 +185,7 @@ class SageLayer(nn.Module):
         return narrows or isinstance(given.edges[relation.number], WeightedEdges)
 
     def _message(self, given: LayerInputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
-        edges, values = given.edges[relation.number], given.senders[relation.senders]
+        edges, values = given.edges[relation.number], given.senders[relation.senders].float()
         if self.rectified:  # affects only the gradient, which the previous layer leaves to this one
             values = torch.relu(values)
         share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)

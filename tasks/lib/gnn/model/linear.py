@@ -11,8 +11,9 @@ import torch
 from torch.nn import functional
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.gnn.model.short_rows import BFLOAT16, FLOAT32, numbers_of
+from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 
-FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Without AVX-512 oneDNN has no products of bfloat16, and torch's own are slower than float32."""
@@ -35,10 +36,13 @@ def product(
     """rows [n, d] times weight [k, d] transposed, plus bias [k].
 
     Args:
-        rows, weight, bias: float32.
+        rows, weight, bias: float32; rows may be bfloat16 where that is the precision, on processors.
         activate: apply ReLU.
         rectified: the reader of the result takes the ReLU's gradient; see `concat.concat_parts`.
         precision: precision of the factors; sums are float32.
+
+    Returns:
+        float32; bfloat16 if a reader that takes the ReLU's gradient will multiply it in this precision.
     """
     if rows.device.type != "cpu":
         kind = torch.bfloat16 if precision == BFLOAT16 else torch.float32
@@ -59,12 +63,13 @@ class _Product(torch.autograd.Function):
         context: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activate: bool,
         rectified: bool, short: bool,
     ) -> torch.Tensor:  # fmt: skip
+        context.kind, context.has_bias = rows.dtype, bias is not None
         if short:
             rows, weight = rows.bfloat16(), weight.bfloat16()
         out = _linear(rows, weight, bias.bfloat16() if short and bias is not None else bias, activate)
-        context.masked, context.short, context.has_bias = activate and not rectified, short, bias is not None
+        context.masked = activate and not rectified
         context.save_for_backward(rows, weight, *((out,) if context.masked else ()))
-        return out.float()
+        return out if activate and rectified else out.float()
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -72,13 +77,11 @@ class _Product(torch.autograd.Function):
         given = gradients[0]
         if out:
             given = given * (out[0] > 0)
-        bias = given.sum(0) if context.has_bias else None
-        if context.short:
-            given = given.bfloat16()
-        matrix = None
+        given, matrix, bias, back = given.to(rows.dtype), None, None, None
         if context.needs_input_grad[1]:
-            matrix = (given.t() @ rows).float()  # by oneDNN both would be copied first
-        back = _linear(given, weight.t(), None, False).float() if context.needs_input_grad[0] else None
+            matrix, bias = _gradients(given, rows, context.has_bias)
+        if context.needs_input_grad[0]:
+            back = _linear(given, weight.t(), None, False).to(context.kind)
         return back, matrix, bias, None, None, None
 
 
@@ -89,6 +92,15 @@ def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
         return found
     made = functional.linear(rows, weight, bias)
     return torch.relu(made) if activate else made
+
+
+def _gradients(given: torch.Tensor, rows: torch.Tensor, has_bias: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Gradients of the matrix and of the bias, float32, of the gradients of the product and its rows."""
+    if rows.dtype == torch.bfloat16 and by_tiles():
+        matrix, sums = transposed_product(numbers_of(given), numbers_of(rows))
+        return torch.from_numpy(matrix), torch.from_numpy(sums) if has_bias else None
+    bias = given.sum(0, dtype=torch.float32) if has_bias else None
+    return (given.t() @ rows).float(), bias  # by oneDNN both would be copied first
 
 
 def _fits(rows: torch.Tensor) -> bool:

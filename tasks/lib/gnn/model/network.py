@@ -19,11 +19,11 @@ from superworkflow.tasks.lib.gnn.model.config import ATTENTION, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
 from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerInputs, SageLayer
-from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
 from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of, first_factors
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
+from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks

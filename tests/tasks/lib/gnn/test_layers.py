@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from superworkflow.tasks.lib.gnn.model import linear
 from superworkflow.tasks.lib.gnn.model.config import ONE_KIND
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
@@ -244,6 +245,35 @@ def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     assert found[1] == pytest.approx(found[0], abs=1e-6)
     network.precision = "bfloat16"
     assert network(batch, data.inputs, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)
+
+
+@pytest.mark.parametrize("tiles", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("typed", [False, True])
+def test_rows_and_gradients_by_products_of_bfloat16(tmp_path, monkeypatch, typed, dropout, tiles):
+    """They are those of float32, but for rounding; the rows between the layers are bfloat16 themselves."""
+    if tiles and not linear.by_tiles():
+        pytest.skip("this processor has no tiles")
+    monkeypatch.setattr(linear, "by_tiles", lambda: tiles)
+    made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph")
+    values = TrainParams(hidden=24, layers=3, fanouts="3,2,4", label="paper.venue" if typed else "")
+    _, targets, shape, data = prepared(made, values)
+    (name,), network, found = shape.head.node_sets, Network(shape, 3), []
+    draws = Draws(shape.levels(), values.sizes, False, frozenset(), 1, network.direct(0, data.inputs))
+    batch = NeighborSampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
+    for network.precision in ("float32", "bfloat16"):
+        network.zero_grad()
+        inner = network.layer(0, batch.blocks[0], network.first_rows(batch.blocks[0], data.inputs), data.inputs)
+        assert {str(each.dtype) for each in inner.values()} == {f"torch.{network.precision}"}
+        rows = network(batch, data.inputs, dropout)[name]
+        torch.nn.functional.cross_entropy(rows, torch.from_numpy(targets.classes[:17])).backward()
+        assert rows.dtype == torch.float32
+        assert all(each.grad.dtype == torch.float32 for each in network.parameters() if each.grad is not None)
+        found.append({key: each.grad.to_dense() for key, each in network.named_parameters() if each.grad is not None})
+        found[-1]["rows"] = rows.detach()
+    assert found[0].keys() == found[1].keys()
+    for key, wanted in found[0].items():
+        assert (found[1][key] - wanted).norm() < 0.25 * wanted.norm() + 1e-3, key  # as units begin to fire, or cease
 
 
 @pytest.mark.parametrize("model", ["sage", "rgcn", "gcn"])

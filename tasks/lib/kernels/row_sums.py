@@ -2,6 +2,9 @@
 
 Tables are float32, bits of float16 as uint16 (see `float16.as_read`), or bits of bfloat16 as int16; results are float32
 or bits of bfloat16. Sums are float32 from 0 on, in the order of the rows; only what is written is rounded.
+
+While a row is added another one is prefetched, line by line: `AHEAD` further in the list of rows, which for that has as
+many entries behind its end. Where all lines of some rows were asked for at once, additions waited for them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 
 from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
+from superworkflow.tasks.lib.kernels.prefetch import SECOND, hint
 from superworkflow.tasks.lib.kernels.vectors import (
+    FLOAT,
     INT64,
     INT_VECTOR,
     LANES,
@@ -29,10 +34,12 @@ from superworkflow.tasks.lib.kernels.vectors import (
     store_part,
 )
 
+AHEAD = 32
+"""Rows by which a row is prefetched: of 400 bytes 16 keep an Intel Xeon of 2023 waiting for memory."""
 _TOGETHER = 8
 """Vectors that are summed in one pass over the rows."""
-_SHORT = ir.IntType(16)
-_SHORTS = ir.VectorType(_SHORT, LANES)
+_LINE_BYTES = 64
+_SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
 def is_short(kind: Any) -> bool:
@@ -96,13 +103,32 @@ def by_vectors(builder: Any, width: Any, part: Callable[[Any, int, Any], None]) 
             part(edge, count, left)
 
 
+def _prefetched(builder: Any, rows: Any, begins: Any, j: Any, column: Any) -> Callable[[int, Any], None]:
+    """Gives code that prefetches vector n of the row `AHEAD` after row j, and of a last vector the end."""
+    begin = builder.load(builder.gep(begins, [builder.add(j, INT64(AHEAD))]))
+    start, step = builder.add(begin, column), _LINE_BYTES // _bytes_of(rows.type.pointee)
+
+    def prefetched(n: int, end: Any) -> None:
+        first = builder.add(start, INT64(LANES * n))
+        if LANES * n % step == 0:
+            hint(builder, builder.gep(rows, [first]), SECOND)
+        if end is not None:
+            hint(builder, builder.gep(rows, [builder.add(first, builder.sub(end, INT64(1)))]), SECOND)
+
+    return prefetched
+
+
+def _bytes_of(kind: Any) -> int:
+    return 4 if kind == FLOAT else kind.width // 8  # type: ignore[no-any-return]
+
+
 @kernel_intrinsic
 def mean_of_rows(
     typing_context: Any, table: Any, begins: Any, first: Any, last: Any, width: Any, share: Any, out: Any, place: Any
 ) -> Any:  # fmt: skip
     """out[place + c] = share * (sum of table[begins[j] + c] over first <= j < last), for c < width.
 
-    All arrays have one dimension; begins are int64, share is a float32.
+    All arrays have one dimension; begins are int64 [last + AHEAD], share is a float32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -117,7 +143,9 @@ def mean_of_rows(
                 builder.store(splat(0), total)
             with cgutils.for_range_slice(builder, first, last, INT64(1), INT64) as (j, _):
                 start = builder.add(builder.load(builder.gep(begins, [j])), column)
+                next_row = _prefetched(builder, rows, begins, j, column)
                 for n, (total, end) in enumerate(zip(sums, ends, strict=True)):
+                    next_row(n, end)
                     value = _load(builder, builder.gep(rows, [builder.add(start, INT64(LANES * n))]), table, end)
                     builder.store(builder.fadd(builder.load(total), value), total)
             start = builder.add(place, column)
@@ -139,7 +167,7 @@ def add_scaled_rows(
 ) -> Any:  # fmt: skip
     """out[place + c] = sum of shares[j] * table[begins[j] + c] over first <= j < last, for c < width.
 
-    It is 0 where values[row + c] is not greater than 0, unless row is negative. With `more` it begins at what `out`
+    begins are int64 [last + AHEAD]. The sum is 0 where values[row + c] is not greater than 0, unless row is negative. With `more` it begins at what `out`
     has, else at 0. shares are float32, values and out of one type, which is not float16.
     """
 
@@ -160,7 +188,9 @@ def add_scaled_rows(
             with cgutils.for_range_slice(builder, first, last, INT64(1), INT64) as (j, _):
                 start = builder.add(builder.load(builder.gep(begins, [j])), column)
                 share = spread(builder, builder.load(builder.gep(shares, [j])))
+                next_row = _prefetched(builder, rows, begins, j, column)
                 for n, (total, end) in enumerate(zip(sums, ends, strict=True)):
+                    next_row(n, end)
                     value = _load(builder, builder.gep(rows, [builder.add(start, INT64(LANES * n))]), table, end)
                     builder.store(builder.fadd(builder.load(total), builder.fmul(value, share)), total)
             with builder.if_then(builder.icmp_signed(">=", row, INT64(0)), likely=True):

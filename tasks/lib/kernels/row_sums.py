@@ -167,8 +167,8 @@ def add_scaled_rows(
 ) -> Any:  # fmt: skip
     """out[place + c] = sum of shares[j] * table[begins[j] + c] over first <= j < last, for c < width.
 
-    begins are int64 [last + AHEAD]. The sum is 0 where values[row + c] is not greater than 0, unless row is negative. With `more` it begins at what `out`
-    has, else at 0. shares are float32, values and out of one type, which is not float16.
+    The sum is 0 where values[row + c] is not greater than 0, unless row is negative. With `more` it begins at what
+    `out` has, else at 0. begins are int64 [last + AHEAD], shares float32, values and out of one type, not of float16.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -56,6 +56,8 @@ def draw_uniform(out: Any, offset: Any, degree: Any, size: Any, state: Any, mark
         out: places, from `offset` on.
     """
     words = (degree >> 6) + 1
+    if words == 1:
+        return _draw_marked(out, offset, degree, size, state)
     if 8 * words <= 64 + size * size:
         for i in range(size):
             last = degree - size + i
@@ -85,6 +87,22 @@ def draw_uniform(out: Any, offset: Any, degree: Any, size: Any, state: Any, mark
         for k in range(offset + i, j, -1):
             out[k] = out[k - 1]
         out[j] = place
+    return size
+
+
+@nb.njit(inline="always")
+def _draw_marked(out: Any, offset: Any, degree: Any, size: Any, state: Any) -> Any:
+    """`draw_uniform` from less than 64 places, whose marks are one word, without branches, which none could predict."""
+    for i in range(size):
+        out[offset + i] = below(mix(state + np.uint64(i + 1) * GAMMA), degree - size + i + 1)
+    marks, one = np.uint64(0), np.uint64(1)
+    for i in range(size):
+        place = np.uint64(out[offset + i])
+        drawn = marks >> place & one
+        marks |= one << place | drawn << np.uint64(degree - size + i)
+    for i in range(size):
+        out[offset + i] = trailing_zeros(marks)
+        marks &= marks - one
     return size
 
 

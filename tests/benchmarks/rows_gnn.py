@@ -58,6 +58,7 @@ def epochs(setting: Setting) -> list[Row]:
     graph = community_graph(setting)
     cases: tuple[tuple[str, str, float, Params], ...] = (
         ("", DRAWN, 2.5, {}),
+        (", products of bfloat16", DRAWN, 3, {"products": "bfloat16"}),
         (", all neighbours outermost, products of bfloat16", OUTERMOST, 4, {"products": "bfloat16"}),
     )
     rows = [

@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSourc
 from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
 from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRowsPart, RowTable, SharedMeansPart
+from superworkflow.tasks.lib.gnn.model.short_rows import rounded
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
@@ -76,6 +77,9 @@ def test_rows_of_a_window_are_those_of_its_nodes_and_others_are_asked_for_once(
         RowsPart(table, some, mask).fill(wanted[: len(some)], column)
         whole.fixed(some, mask).fill(out[: len(some)], column)
         np.testing.assert_array_equal(out, wanted)
+        short, filled = np.zeros((len(some), out.shape[1]), np.int16), np.s_[: len(some), column : column + width]
+        whole.fixed(some, mask).fill(short, column)
+        np.testing.assert_array_equal(short[filled], rounded(out[filled].copy()))
         assert RemoteRowsPart(near, each, mask).width == width
 
 
@@ -112,6 +116,9 @@ def test_means_to_which_owners_add_their_shares(nodes, receivers, most, workers,
         assert means.width == width
         means._replace(dropped=mask).fill(out, column)
         np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-6)
+        short, filled = np.zeros(out.shape, np.int16), np.s_[:, column : column + width]
+        means._replace(dropped=mask).fill(short, column)
+        np.testing.assert_array_equal(short[filled], rounded(out[filled].copy()))
         if workers == 1:
             np.testing.assert_array_equal(out, wanted)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.distributed.kv_store import RemoteRows
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
 from superworkflow.tasks.lib.gnn.model.remote_row_kernels import gather_remote_rows, gather_shared_means
+from superworkflow.tasks.lib.gnn.model.short_rows import fill_rounded
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 _NONE = np.empty(0, np.int64)
@@ -26,7 +27,10 @@ class RemoteRowsPart(NamedTuple):
     def width(self) -> int:
         return int(self.near.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
+    def fill(self, out: NDArray[Any], column: int) -> None:
+        fill_rounded(self._fill, self.width, out, column)
+
+    def _fill(self, out: NDArray[np.float32], column: int) -> None:
         table, values, where = self.near
         own = read_only(np.ascontiguousarray(table))
         given = read_only(values), read_only(where), read_only(self.nodes)
@@ -84,7 +88,10 @@ class SharedMeansPart(NamedTuple):
     def width(self) -> int:
         return int(self.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], column: int) -> None:
+    def fill(self, out: NDArray[Any], column: int) -> None:
+        fill_rounded(self._fill, self.width, out, column)
+
+    def _fill(self, out: NDArray[np.float32], column: int) -> None:
         own = read_only(self.numbers), read_only(self.own_starts), read_only(self.own)
         others = read_only(self.sums), read_only(self.sum_starts), read_only(self.where)
         given = *own, *others, read_only(self.starts)

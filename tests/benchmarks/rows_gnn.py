@@ -66,8 +66,8 @@ def epochs(setting: Setting) -> list[Row]:
         for more, _, target, _ in cases
     ]
     requested = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _, _ in cases]
-    pairs = [({**each, **more}, each) for each, (_, _, _, more) in zip(requested, cases, strict=True)]
-    return _of_peer(setting, rows, "train", graph, pairs, 8)
+    given = [{**each, **more} for each, (_, _, _, more) in zip(requested, cases, strict=True)]
+    return _of_peer(setting, rows, "train", graph, [(each, each) for each in given], 8)
 
 
 def neighbor_loader(setting: Setting) -> list[Row]:

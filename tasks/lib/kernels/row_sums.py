@@ -119,7 +119,7 @@ def _prefetched(builder: Any, rows: Any, begins: Any, j: Any, column: Any) -> Ca
 
 
 def _bytes_of(kind: Any) -> int:
-    return 4 if kind == FLOAT else kind.width // 8  # type: ignore[no-any-return]
+    return 4 if kind == FLOAT else int(kind.width) // 8
 
 
 @kernel_intrinsic

@@ -54,6 +54,7 @@ STOOD_IN_FOR = {
     "superworkflow.tasks.embed.kernel._train": "floats instead of tiles and words",
     "superworkflow.tasks.lib.gnn.whole_graph.short_products.multiply_dropped": "floats instead of tiles and words",
     "superworkflow.tasks.lib.gnn.whole_graph.short_products.multiply_gradient": "floats instead of tiles and words",
+    "superworkflow.tasks.lib.kernels.transposed_products.multiply_transposed": "products of torch",
     "superworkflow.tasks.records.kernels.lay_out": "checksums by tables",
     "superworkflow.tasks.records.kernels.put_sums": "checksums by tables",
     "superworkflow.tasks.lib.formats.crc32c.crc32c": "checksums by tables",

@@ -341,7 +341,7 @@ def test_means_and_their_transpose(receivers, more, width, dropped, column, seed
 )  # fmt: skip
 @settings(max_examples=20, deadline=None, print_blob=True)
 def test_rows_of_bfloat16(receivers, more, width, dropped, column, seed):
-    """What kernels write in bfloat16 is what they write in float32, rounded; what they read is as exact as float32."""
+    """Results in bfloat16 are those in float32, rounded; rows of bfloat16 are read without loss."""
     rng, senders = np.random.default_rng(seed), receivers + more
     starts, indices = rows_of(rng, receivers, senders, 9)
     positions, nodes = read_only(np.arange(len(indices))), read_only(rng.permutation(senders)[:receivers])

@@ -328,7 +328,7 @@ def _pack_block(
         if i + LANES >= x_count:
             ahead = (context, rows, start - lead, start, stop)
         pack_left((centre, d, zeros), (rows, begin + i, begin, end), (x.words, half), x.pairs, x.norms, i, ahead)
-    full = _up(lead + stop - start, LANES)
+    full: int = _up(lead + stop - start, LANES)
     for i in range(0, min(y_count, max(full, filled)), LANES):
         positions, ahead = (rows, start + i - lead, start, stop), (context, rows, start + i + LANES - lead, start, stop)
         if i + LANES >= full:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks.lib.gnn.model import mean_kernels
 from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
 from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
-from superworkflow.tasks.lib.gnn.model.short_rows import rounded, tensor_of
+from superworkflow.tasks.lib.gnn.model.short_rows import numbers_of, tensor_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import (
     ALL_NEIGHBORS,
     Renumbered,
@@ -35,6 +36,11 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, multiply_transposed
 from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
+
+
+def rounded(numbers: np.ndarray) -> np.ndarray:
+    """Bits of bfloat16, by torch."""
+    return numbers_of(torch.from_numpy(numbers).bfloat16())
 
 
 def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,8 @@ from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSourc
 from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
 from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRowsPart, RowTable, SharedMeansPart
-from superworkflow.tasks.lib.gnn.model.short_rows import rounded
 from superworkflow.tasks.lib.kernels.arrays import read_only
-from tests.kernels.test_gnn_kernels import rows_of
+from tests.kernels.test_gnn_kernels import rounded, rows_of
 
 widths = st.sampled_from([1, 3, 16, 17, 40])
 

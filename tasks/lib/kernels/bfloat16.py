@@ -34,6 +34,19 @@ def rounded(value: Any) -> Any:
     return np.uint16((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16))
 
 
+@nb.njit(nogil=True, cache=True)
+def round_rows(rows: Any, out: Any, column: int) -> None:
+    """Store rows rounded to bfloat16.
+
+    Args:
+        rows: float32 [r, d], no NaN.
+        out: their bits, int16 or uint16 [r, at least column + d], filled from `column` on.
+    """
+    for i in range(len(rows)):
+        for c in range(rows.shape[1]):
+            out[i, column + c] = rounded(rows[i, c])
+
+
 def as_stored(table: Any, value: Any) -> Any:
     """A float32 as a table of this type stores it."""
     raise NotImplementedError("kernels alone call it")

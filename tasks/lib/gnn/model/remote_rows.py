@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.distributed.kv_store import RemoteRows
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
 from superworkflow.tasks.lib.gnn.model.remote_row_kernels import gather_remote_rows, gather_shared_means
-from superworkflow.tasks.lib.gnn.model.short_rows import fill_rounded
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import round_rows
 
 _NONE = np.empty(0, np.int64)
 
@@ -28,7 +29,7 @@ class RemoteRowsPart(NamedTuple):
         return int(self.near.table.shape[1])
 
     def fill(self, out: NDArray[Any], column: int) -> None:
-        fill_rounded(self._fill, self.width, out, column)
+        _fill_as_stored(self._fill, self.width, out, column)
 
     def _fill(self, out: NDArray[np.float32], column: int) -> None:
         table, values, where = self.near
@@ -89,10 +90,27 @@ class SharedMeansPart(NamedTuple):
         return int(self.table.shape[1])
 
     def fill(self, out: NDArray[Any], column: int) -> None:
-        fill_rounded(self._fill, self.width, out, column)
+        _fill_as_stored(self._fill, self.width, out, column)
 
     def _fill(self, out: NDArray[np.float32], column: int) -> None:
         own = read_only(self.numbers), read_only(self.own_starts), read_only(self.own)
         others = read_only(self.sums), read_only(self.sum_starts), read_only(self.where)
         given = *own, *others, read_only(self.starts)
         gather_shared_means(read_only(self.table), *given, self.dropped.share, self.dropped.word, out, column)
+
+
+def _fill_as_stored(
+    fill: Callable[[NDArray[np.float32], int], None], width: int, out: NDArray[Any], column: int
+) -> None:  # fmt: skip
+    """Have `width` columns filled, from `column` on, by a function that knows float32 alone.
+
+    Args:
+        fill: fills columns of an array from one on.
+        width, out, column: as in `concat.ConstantPart.fill`.
+    """
+    if out.dtype == np.float32:
+        fill(out, column)
+        return
+    rows = np.empty((len(out), width), np.float32)
+    fill(rows, 0)
+    round_rows(rows, out, column)

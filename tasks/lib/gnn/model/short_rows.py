@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,25 +30,3 @@ def numbers_of(rows: torch.Tensor) -> NDArray[Any]:
     rows = rows.detach().contiguous()
     found: NDArray[Any] = (rows.view(torch.int16) if rows.dtype == torch.bfloat16 else rows).numpy()
     return found
-
-
-def rounded(numbers: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Bits of bfloat16."""
-    return numbers_of(torch.from_numpy(numbers).bfloat16())
-
-
-def fill_rounded(
-    fill: Callable[[NDArray[np.float32], int], None], width: int, out: NDArray[Any], column: int
-) -> None:  # fmt: skip
-    """Have `width` columns filled, from `column` on, by a function that knows float32 alone.
-
-    Args:
-        fill: fills columns of an array from one on.
-        width, out, column: as in `concat.ConstantPart.fill`.
-    """
-    if out.dtype == np.float32:
-        fill(out, column)
-        return
-    rows = np.empty((len(out), width), np.float32)
-    fill(rows, 0)
-    out[:, column : column + width] = rounded(rows)

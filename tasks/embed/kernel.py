@@ -47,6 +47,7 @@ from superworkflow.tasks.embed.blocks import (
     Steps,
 )
 from superworkflow.tasks.embed.tables import EmbeddingTables
+from superworkflow.tasks.lib.kernels import product_tiles
 from superworkflow.tasks.lib.kernels.borrow import borrow
 from superworkflow.tasks.lib.kernels.product_registers import ROWS
 from superworkflow.tasks.lib.kernels.product_words import TILES, WORD
@@ -54,11 +55,6 @@ from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.vectors import LANES
 
 njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
-
-
-@njit(inline="always")
-def _nothing() -> None:
-    """Stands for the set-up of tiles on processors without them."""
 
 
 add_up_curves: Any = _row_steps.add_up_curves
@@ -71,17 +67,15 @@ score_negatives: Any = _by_words.score_negatives
 centre_gradients: Any = _by_words.centre_gradients
 context_gradients: Any = _by_words.context_gradients
 negative_gradients: Any = _by_words.negative_gradients
-begin_tiles: Any = _nothing
-end_tiles: Any = _nothing
+begin_products: Any = product_tiles.begin_products
+end_products: Any = product_tiles.end_products
 GROUP = _by_words.GROUP
 if TILES:
     from superworkflow.tasks.embed import _by_tiles
-    from superworkflow.tasks.lib.kernels import products
 
     score_pairs, score_negatives = _by_tiles.score_pairs, _by_tiles.score_negatives
     centre_gradients, context_gradients = _by_tiles.centre_gradients, _by_tiles.context_gradients
     negative_gradients, GROUP = _by_tiles.negative_gradients, _by_tiles.GROUP
-    begin_tiles, end_tiles = products.begin_tiles, products.end_tiles
 
 LOSS_EVERY = 256
 """Walks for each one of which the loss of some centres is computed."""
@@ -238,9 +232,9 @@ def train_walks(
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     # `_train` borrows these: they are released when it has returned.
     scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
-    begin_tiles()
+    begin_products()
     done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
-    end_tiles()
+    end_products()
     return done
 
 

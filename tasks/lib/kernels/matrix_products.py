@@ -19,7 +19,7 @@ from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 from superworkflow.tasks.lib.kernels.lanes import table_of
 from superworkflow.tasks.lib.kernels.product_registers import ROWS
 from superworkflow.tasks.lib.kernels.product_words import TILES, WORD, round_factors, store_pairs, words_along
-from superworkflow.tasks.lib.kernels.products import PRODUCTS, TILE, begin_tiles, end_tiles
+from superworkflow.tasks.lib.kernels.products import PRODUCTS, TILE
 from superworkflow.tasks.lib.kernels.vectors import INT64, LANES, data, load, store, transpose
 
 Floats = NDArray[np.float32]
@@ -27,6 +27,8 @@ TERMS = 2 * TILE
 """Terms that are added up together: a row of a tile."""
 add_tiles: Any = product_tiles.add_tiles
 add_product: Any = product_registers.add_product
+begin_products: Any = product_tiles.begin_products
+end_products: Any = product_tiles.end_products
 
 
 def up(count: int, multiple: int) -> int:
@@ -158,14 +160,7 @@ def _add_by_registers(words: Any, row: Any, pairs: Any, width: Any, out: Any, r:
         )  # fmt: skip
 
 
-@nb.njit(inline="always")
-def _nothing() -> None:
-    """Stands for the set-up of tiles where there are none."""
-
-
 _add: Any = _add_by_tiles if TILES else _add_by_registers
-_begin: Any = begin_tiles if TILES else _nothing
-_end: Any = end_tiles if TILES else _nothing
 
 
 @nb.njit(nogil=True)
@@ -181,7 +176,7 @@ def add_products(words: Any, pairs: Any, out: Any) -> None:
     if row != len(pairs) or out.shape != (len(words), width) or len(words) % TILE or width % LANES or row % TILE:
         raise ValueError("factors of a product that do not fit together")
     left, right, to = words.reshape(-1), pairs.reshape(-1), out.reshape(-1)
-    _begin()
+    begin_products()
     for r in range(0, len(words), TILE):
         _add(left, row, right, width, to, r)
-    _end()
+    end_products()

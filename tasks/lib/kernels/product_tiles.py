@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba as nb
 from numba import types
 from numba.extending import intrinsic
 
+from superworkflow.tasks.lib.kernels.product_words import TILES
 from superworkflow.tasks.lib.kernels.products import (
     PRODUCTS,
     TILE,
+    begin_tiles,
+    end_tiles,
     load_tile,
     multiply_tiles,
     store_tile,
@@ -30,6 +34,16 @@ from superworkflow.tasks.lib.kernels.vectors import (
 _TOGETHER, _LEFT, _RIGHT = 4, 4, 5
 """Tiles of sums that are added to in turn, from register 0 on; registers of factors."""
 _BYTES = 4
+
+
+@nb.njit(inline="always")
+def _nothing() -> None:
+    """Stands for the set-up of tiles where products are made without them."""
+
+
+begin_products: Any = begin_tiles if TILES else _nothing
+end_products: Any = end_tiles if TILES else _nothing
+"""What a thread calls before and after products, whatever makes them: see `products.begin_tiles`, `end_tiles`."""
 
 
 def _sums_of_products(builder: Any, products: list[Any], out: Any, tiles: Any, add: bool) -> None:

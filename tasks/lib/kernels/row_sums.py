@@ -42,7 +42,7 @@ _LINE_BYTES = 64
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
-def is_short(kind: Any) -> bool:
+def _is_short(kind: Any) -> bool:
     """True of the type of an array of bits of bfloat16."""
     return bool(kind.dtype == types.int16)
 
@@ -57,7 +57,7 @@ def _widen(builder: Any, bits: Any, kind: Any) -> Any:
     return builder.fmul(builder.bitcast(builder.or_(size, sign), VECTOR), splat(2.0**112))
 
 
-def shorten(builder: Any, vector: Any) -> Any:
+def _shorten(builder: Any, vector: Any) -> Any:
     """Bits of the bfloat16 nearest to each float32, ties to even; infinities stay, of NaN the bits are any NaN's."""
     bits = builder.bitcast(vector, INT_VECTOR)
     odd = builder.and_(builder.lshr(bits, splat_int(16)), splat_int(1))
@@ -81,7 +81,7 @@ def _load_shorts(builder: Any, pointer: Any, left: Any = None) -> Any:
 
 
 def _store(builder: Any, vector: Any, pointer: Any, short: bool, left: Any = None) -> None:
-    written = shorten(builder, vector) if short else vector
+    written = _shorten(builder, vector) if short else vector
     if left is not None:
         store_part(builder, written, pointer, left)
     elif short:
@@ -90,7 +90,7 @@ def _store(builder: Any, vector: Any, pointer: Any, short: bool, left: Any = Non
         store(builder, written, pointer)
 
 
-def by_vectors(builder: Any, width: Any, part: Callable[[Any, int, Any], None]) -> None:
+def _by_vectors(builder: Any, width: Any, part: Callable[[Any, int, Any], None]) -> None:
     """Code of `part(first column, vectors, columns in the last one)` for all of `width` columns, at least 1."""
     whole = builder.sdiv(builder.sub(width, INT64(1)), INT64(LANES * _TOGETHER))
     edge = builder.mul(whole, INT64(LANES * _TOGETHER))
@@ -153,10 +153,10 @@ def mean_of_rows(
                 pointer = builder.gep(out, [builder.add(start, INT64(LANES * n))])
                 _store(builder, builder.fmul(builder.load(total), share), pointer, writes, end)
 
-        by_vectors(builder, width, part)
+        _by_vectors(builder, width, part)
         return context.get_dummy_value()
 
-    writes, number = is_short(out), types.int64
+    writes, number = _is_short(out), types.int64
     return types.void(table, begins, number, number, number, types.float32, out, number), generate
 
 
@@ -199,9 +199,9 @@ def add_scaled_rows(
                     positive = builder.fcmp_ordered(">", value, splat(0))
                     builder.store(builder.select(positive, builder.load(total), splat(0)), total)
             for total, pointer, end in zip(sums, places, ends, strict=True):
-                _store(builder, builder.load(total), pointer, is_short(written), end)
+                _store(builder, builder.load(total), pointer, _is_short(written), end)
 
-        by_vectors(builder, width, part)
+        _by_vectors(builder, width, part)
         return context.get_dummy_value()
 
     written, number = out, types.int64

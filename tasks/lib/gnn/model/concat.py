@@ -18,8 +18,9 @@ from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     spread_back,
     transpose,
 )
-from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32, NUMBERS, TYPES, kind_of, numbers_of, tensor_of
+from superworkflow.tasks.lib.gnn.model.short_rows import NUMBERS, TYPES, kind_of, numbers_of, tensor_of
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import FLOAT32
 from superworkflow.tasks.lib.kernels.buffer_pool import BATCHES
 from superworkflow.tasks.lib.kernels.float16 import as_read
 

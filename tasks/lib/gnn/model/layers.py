@@ -34,8 +34,8 @@ from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEd
 from superworkflow.tasks.lib.gnn.model.concat import ConstantPart, MeanPart, Part, SelfPart, concat_parts
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.linear import product
-from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.kernels.bfloat16 import FLOAT32
 
 Mask = Callable[[torch.Tensor], torch.Tensor]
 

@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
-from superworkflow.tasks.lib.gnn.model.short_rows import BFLOAT16, FLOAT32, numbers_of
+from superworkflow.tasks.lib.gnn.model.short_rows import numbers_of
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, FLOAT32
 from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]

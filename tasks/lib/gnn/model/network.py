@@ -23,10 +23,10 @@ from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_
 from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
 from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of, first_factors
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
-from superworkflow.tasks.lib.gnn.model.short_rows import FLOAT32
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+from superworkflow.tasks.lib.kernels.bfloat16 import FLOAT32
 
 _LAYERS: Mapping[str, Callable[..., nn.Module]] = {
     "sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gin": GinLayer, "gat": GatLayer, "gatv2": Gatv2Layer,

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-FLOAT32, BFLOAT16 = "float32", "bfloat16"
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, FLOAT32
+
 TYPES = {FLOAT32: torch.float32, BFLOAT16: torch.bfloat16}
 """Type of a tensor's numbers, by precision."""
 NUMBERS: dict[str, type[np.generic]] = {FLOAT32: np.float32, BFLOAT16: np.int16}

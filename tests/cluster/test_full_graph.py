@@ -28,6 +28,9 @@ from tests.tasks.index_helpers import run_stage
 
 GIVEN = {"hidden": 16, "intervals": 8, "epochs": 250, "layers": 3}
 FUNCTION = "superworkflow.tasks.lib.gnn.tensor_tasks:compute_call"
+JOINED = "a tensor worker has joined"
+SETTLED = 10
+"""Epochs after which the size of a pool stays (`PoolSize`)."""
 SAME = ("model.safetensors", "network.json", "splits.npy", "history.parquet")
 
 
@@ -46,37 +49,46 @@ def trained_here(folder: Path, given: dict[str, Any]) -> StageCall:
 def test_tensor_pods_change_no_bit_though_one_is_deleted(
     cluster: Cluster, settings: Settings, shared_folder: Path
 ) -> None:
-    """It is deleted once both run; another takes its place."""
+    """It is deleted once one has joined and the size of their pool has settled; another takes its place."""
     folder = shared_folder / "full"
-    here = trained_here(folder, GIVEN)
+    here = trained_here(folder, GIVEN | {"epochs": 500})
     tensor = {"count": 2, "most": 2, "cpu": 0.2, "memory": "192Mi"}
     resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "workers": {"tensor": tensor}})
     there = replace(here, output=f"{here.output[:-1]}2", placement=Placement(engine="workers", resources=resources))
-    deleted: list[str] = []
+    before: set[str] = set()
+    after: set[str] = set()
     log: list[str] = []
 
     def on_event(event: Event) -> None:
         log.append(str(event.get("message")))
-        if event["event"] != "progress" or deleted:
+        if event["event"] != "progress" or event["done"] <= SETTLED or JOINED not in log or after:
             return
         pods = cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=tensor"))
-        ready = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-        if len(ready) == 2:
-            deleted.append(ready[0])
-            cluster.do(lambda api: api.delete(f"{api.pods}/{ready[0]}", gracePeriodSeconds="0"))
+        stay = {
+            pod["metadata"]["name"]: pod["status"].get("phase")
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+        running = sorted(name for name, phase in stay.items() if phase == "Running")
+        if before:
+            after.update(name for name in running if name not in before)
+        elif len(running) == len(stay) > 0:
+            before.update(pod["metadata"]["name"] for pod in pods)
+            cluster.do(lambda api: api.delete(f"{api.pods}/{running[0]}", gracePeriodSeconds="0"))
 
     command = [sys.executable, "-P", "-m", "superworkflow"]
     launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
     one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
     other.verify()
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
-    assert deleted
-    assert "a tensor worker has joined" in log
+    assert before, log
+    assert after, log
     assert int(str(other.stats["tensor.calls"])) > 100
-    assert {name: launched.figures[name] for name in ("tensors", "tensors_lost")} == {"tensors": 3, "tensors_lost": 1}
+    assert launched.figures["tensors_lost"] == 1
     assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
     (attempt,) = launched.attempts
-    assert len([each for each in attempt.holdings if each.role == "tensor"]) == 3, attempt.holdings
+    holdings = [each for each in attempt.holdings if each.role == "tensor"]
+    assert len(holdings) >= launched.figures["tensors"] >= 2, attempt.holdings
 
 
 def test_calls_of_an_endpoint_are_in_the_bill(cluster: Cluster, settings: Settings, shared_folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import time
@@ -166,4 +167,5 @@ def _start(
 def _last_words(command: Sequence[str], status: int, log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = lines[-1][:_SHOWN] if lines else "it said nothing"
-    return f"{' '.join(Path(part).name for part in command[:4])} ended with status {status}: {said}"
+    illegal = " (its build has instructions that this processor lacks)" if status == -signal.SIGILL else ""
+    return f"{' '.join(Path(part).name for part in command[:4])} ended with status {status}{illegal}: {said}"

@@ -26,8 +26,11 @@ from superworkflow.tasks.lib.kernels.vectors import (
 ROWS = 8
 """Rows that a product advances by."""
 _SUMS = (4, 2) if has("avx512f") else (4, 1)
-"""Rows and vectors of sums that stay in registers, three of each: 24 of the 32 of AVX-512, 12 of 16 elsewhere. The
+"""Rows and vectors of sums that stay in registers: 8 of AVX-512, as many of AVX2 (two a vector), 16 of Arm (four). The
 order in which one sum is added up does not depend on it."""
+_PASSES = [[0, 1]] if has("avx512f") else [[0], [1]]
+"""Parities of words that one loop adds up: the sums of both take 16 of the 32 registers of AVX-512. AVX2 has 16, which
+also hold factors: there all even words of a block come first, then all odd ones."""
 _BLOCK_WORDS = 16
 """Words of a block of terms."""
 
@@ -80,28 +83,44 @@ def _product(add: bool) -> Any:
                     for (r, v), total in zip(cells, sums, strict=True)
                 ]
 
+            def add_words(begin: Any, last: Any, parities: list[int]) -> list[list[Any]]:
+                """Sums of products of the words of each parity, `begin` + parity and every second one before `last`."""
+                before = builder.block
+                loop, done = (builder.append_basic_block(name) for name in ("words", "added"))
+                builder.branch(loop)
+                builder.position_at_end(loop)
+                step = builder.phi(INT64)
+                sums = [[builder.phi(VECTOR) for _ in cells] for _ in parities]
+                new = [
+                    multiply(builder.add(step, INT64(parity)), each)
+                    for parity, each in zip(parities, sums, strict=True)
+                ]
+                following = builder.add(step, INT64(2))
+                builder.cbranch(builder.icmp_signed("<", following, last), loop, done)
+                step.add_incoming(begin, before)
+                step.add_incoming(following, loop)
+                for phis, values in zip(sums, new, strict=True):
+                    for phi, value in zip(phis, values, strict=True):
+                        phi.add_incoming(splat(0), before)
+                        phi.add_incoming(value, loop)
+                builder.position_at_end(done)
+                return new
+
             totals = [load(builder, place) if add else splat(0) for place in places]
-            zeros, block_end = [splat(0)] * len(cells), builder.sub(INT64(_BLOCK_WORDS), phase)
+            block_end = builder.sub(INT64(_BLOCK_WORDS), phase)
             before, block = builder.block, builder.append_basic_block("block")
-            pair, folded, after = (builder.append_basic_block(name) for name in ("pair", "folded", "multiplied"))
+            after = builder.append_basic_block("multiplied")
             builder.branch(block)
             builder.position_at_end(block)
             begin, end = builder.phi(INT64), builder.phi(INT64)
             total = [builder.phi(VECTOR) for _ in cells]
             last = builder.select(builder.icmp_signed("<", end, length), end, length)
-            builder.branch(pair)
-            builder.position_at_end(pair)
-            step = builder.phi(INT64)
-            even, odd = ([builder.phi(VECTOR) for _ in cells] for _ in range(2))
-            new_even = multiply(step, even)
-            new_odd = multiply(builder.add(step, INT64(1)), odd)
-            following = builder.add(step, INT64(2))
-            builder.cbranch(builder.icmp_signed("<", following, last), pair, folded)
-            builder.position_at_end(folded)
+            even, odd = (sums for parities in _PASSES for sums in add_words(begin, last, parities))
             next_end = builder.add(last, INT64(_BLOCK_WORDS))
             new_total = [
-                in_order(builder, t, in_order(builder, e, o)) for t, e, o in zip(total, new_even, new_odd, strict=True)
+                in_order(builder, t, in_order(builder, e, o)) for t, e, o in zip(total, even, odd, strict=True)
             ]
+            folded = builder.block
             builder.cbranch(builder.icmp_signed("<", last, length), block, after)
             for phi, first, again in [
                 (begin, INT64(0), last), (end, block_end, next_end),
@@ -109,12 +128,6 @@ def _product(add: bool) -> Any:
             ]:  # fmt: skip
                 phi.add_incoming(first, before)
                 phi.add_incoming(again, folded)
-            for phi, first, again in [
-                (step, begin, following), *zip(even, zeros, new_even, strict=True),
-                *zip(odd, zeros, new_odd, strict=True),
-            ]:  # fmt: skip
-                phi.add_incoming(first, block)
-                phi.add_incoming(again, pair)
             builder.position_at_end(after)
             for value, place in zip(new_total, places, strict=True):
                 store(builder, value, place)

@@ -28,7 +28,9 @@ cgutils: Any = numba_cgutils
 TILE = 16
 """Rows of a tile, and 32-bit words of a row."""
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
-_LANES, _SUMS, _TURNS = 16, 16, 20_000
+_LANES, _TURNS = 16, 20_000
+_SUMS = 16 if has("avx512f") else 6
+"""Sums at once: enough to hide how long one addition takes, and no more than stay in registers, two each of AVX2."""
 _BYTE, _WORD, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 
@@ -117,7 +119,7 @@ def end_tiles(typing_context: Any) -> Any:
 
 
 def _sums(multiply: Callable[[Any, Any, Any, Any], Any]) -> Any:
-    """Intrinsic of a loop whose turns each add a product to 16 independent sums in registers; returns one of them."""
+    """Intrinsic of a loop whose turns each add a product to `_SUMS` independent sums in registers; returns one."""
 
     def typed(typing_context: Any, turns: Any, factor: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

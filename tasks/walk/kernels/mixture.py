@@ -22,6 +22,7 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks.lib.kernels.borrow import borrow, hold
+from superworkflow.tasks.lib.kernels.conversions import real_of
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, WalkGraph, find
@@ -158,7 +159,7 @@ def _throw(active, mask, bits, weighted, outlier, q, u, s, f):  # type: ignore[n
     for k in range(active):
         z = u[STATE, k]
         degree = np.int64(u[NODE, k] & mask)
-        edges = np.float64(degree)
+        edges = real_of(degree)
         came = np.int64(s[PREVIOUS, k] >= 0) & np.int64(degree > 0)
         extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], outlier) if weighted else outlier
         width = edges + extra if came else edges

@@ -27,6 +27,7 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks.lib.kernels.borrow import borrow, hold
+from superworkflow.tasks.lib.kernels.conversions import real_of
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, WalkGraph, find, holds
@@ -193,7 +194,7 @@ def _step(c, graph, outlier, outlier_bits, lanes):  # type: ignore[no-untyped-de
             old = s[c, WEIGHT, k]
             s[c, WEIGHT, k] = old ^ ((old ^ s[c, NEXT_WEIGHT, k]) & came)
         for k in range(LANES):
-            edges = np.float64(np.int64(u[c, NODE, k] & mask))
+            edges = real_of(np.int64(u[c, NODE, k] & mask))
             f[c, EXTRA, k] = extra_width(edges, f[c, WEIGHT, k] / seen_real[TOTAL, k], outlier)
     done = 0
     for k in range(LANES):
@@ -397,7 +398,7 @@ def _throw(c, graph, accepted, lanes):  # type: ignore[no-untyped-def]
             h = u[c, NODE, k]
             degree = np.int64(h & mask)
             live = -s[c, LIVE, k]
-            column, height = throw(mix(z), (np.float64(degree) + f[c, EXTRA, k]) * FRACTION)
+            column, height = throw(mix(z), (real_of(degree) + f[c, EXTRA, k]) * FRACTION)
             inside = np.int64(column < degree)
             height = height * board
             coin = u[c, DRAW, k]
@@ -415,7 +416,7 @@ def _throw(c, graph, accepted, lanes):  # type: ignore[no-untyped-def]
             h = u[c, NODE, k]
             degree = np.int64(h & mask)
             live = -s[c, LIVE, k]
-            column, height = throw(mix(z), (np.float64(degree) + f[c, EXTRA, k]) * FRACTION)
+            column, height = throw(mix(z), (real_of(degree) + f[c, EXTRA, k]) * FRACTION)
             inside = np.int64(column < degree)
             height = height * board
             hit = np.int64(height < certain) | (np.int64(height < returning) << 1)

@@ -11,6 +11,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from superworkflow.tasks.lib.kernels.conversions import real_of, whole_and_rest
 from superworkflow.tasks.lib.kernels.random import GAMMA
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 
@@ -133,7 +134,7 @@ def try_state(state):  # type: ignore[no-untyped-def]
 @nb.njit(inline="always")
 def fraction_of(word):  # type: ignore[no-untyped-def]
     """A random word as a number in [0, 1)."""
-    return np.float64(np.int64(word >> _12)) * FRACTION
+    return real_of(np.int64(word >> _12)) * FRACTION
 
 
 @nb.njit(inline="always")
@@ -145,9 +146,7 @@ def free_trials(degree):  # type: ignore[no-untyped-def]
 @nb.njit(inline="always")
 def throw(r, scale):  # type: ignore[no-untyped-def]
     """(column, height in it as a fraction) of a dart; ``scale`` is the width of the target x `FRACTION`."""
-    dart = np.float64(np.int64(r >> _12)) * scale
-    column = np.int64(dart)
-    return column, dart - np.float64(column)
+    return whole_and_rest(real_of(np.int64(r >> _12)) * scale)
 
 
 @nb.njit(**OPTIONS)

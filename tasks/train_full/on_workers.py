@@ -46,7 +46,16 @@ from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
 from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import GRAPH, PARAMETER, REAL, TENSOR, TrainFullParams
-from superworkflow.tasks.train_full.tensor_pool import PoolRow, WorkerPool, open_served_pool, summed, write_pool
+from superworkflow.tasks.train_full.tensor_pool import (
+    PoolPlace,
+    PoolRow,
+    WorkerPool,
+    bill_calls,
+    open_endpoint_pool,
+    open_served_pool,
+    summed,
+    write_pool,
+)
 from superworkflow.tasks.train_full.timeline import (
     POOL_FILE,
     TIMELINE_FILE,
@@ -75,9 +84,8 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     parameters = workers[PARAMETER].count if PARAMETER in workers else 0
     inputs = {name: dataset.uri for name, dataset in job.inputs.items()}
     job.output.claim(FILES)
-    tensor = workers.get(TENSOR)
-    pool = [tensor.largest, tensor.memory] if tensor is not None and tensor.count else []
-    if pool:
+    pool = PoolPlace.of_resources(job.resources)
+    if pool is not None:
         job.output.claim([POOL_FILE])
     with worker_group(job) as group:
         params = job.params.model_dump(mode="json")
@@ -95,11 +103,14 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     facts = server_stats([each["sent"] for each in results], messages, ghosts, parameters) | seconds
     if parameters:
         facts["parameter.servers"] = parameters
+    if pool is not None and pool.url:
+        calls, seconds = (float(first["stats"][f"{TENSOR}.{name}"]) for name in ("calls", "seconds"))
+        bill_calls(job, calls, seconds)
     return Output(rows=first["rows"], stats=first["stats"] | facts)
 
 
 def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
+    workers = job.resources.workers or {}
     elastic = [role for role in workers if role not in fixed]
     servers = [role for role in fixed if role != PARAMETER]
     if servers not in ([GRAPH], [WORKER]) or elastic not in ([], [TENSOR]):
@@ -107,10 +118,7 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
                         where="resources.workers", value=", ".join(workers),
                         remedy=f"Name {GRAPH} with a count, and {PARAMETER}, if at all; {TENSOR} with most",
                         )  # fmt: skip
-    if endpoints:
-        raise UserError("several graph servers send no calls to functions", where="resources.endpoints",
-                        value=next(iter(endpoints)),
-                        remedy=f"Leave out the role {GRAPH}, or name {TENSOR} among the workers")  # fmt: skip
+    in_process.check_endpoints(job.resources)
     if job.params.clock != REAL:
         raise UserError("the virtual clock has simulated graph servers", where="train_full.clock",
                         value=job.params.clock,
@@ -118,7 +126,7 @@ def _check_roles(job: StageRun[TrainFullParams], fixed: Sequence[str]) -> None:
 
 
 def train(
-    worker: Worker, given: dict[str, Any], inputs: dict[str, str], output: str, pool: Sequence[int] = ()
+    worker: Worker, given: dict[str, Any], inputs: dict[str, str], output: str, pool: Sequence[Any] | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """Be one graph server, or a parameter server.
 
@@ -127,13 +135,13 @@ def train(
         given: the stage's parameters.
         inputs: URIs of the stage's inputs, by name.
         output: URI of the dataset to write.
-        pool: tensor workers that there may be of all servers, and bytes of memory of each; nothing without any.
+        pool: the values of a `PoolPlace`, if there are tensor workers.
     """
     began, options, first = time.process_time(), TrainFullParams.model_validate(given), _first(worker)
     progress = GroupProgress(worker, first)
     datasets = {name: SharedDataset.at(uri, None) for name, uri in inputs.items()}
     if worker.role == PARAMETER:
-        return _update(worker, training.learned_of(datasets, options), options, progress, bool(pool), began)
+        return _update(worker, training.learned_of(datasets, options), options, progress, pool is not None, began)
     servers, rank = worker.role_size, worker.role_rank
     work = training.work_of(datasets, options, servers, rank)
     training.log_facts(progress, work)
@@ -149,7 +157,7 @@ def train(
         server = GraphServer(rank, servers, executed, trainer, group, opened, worker.size - servers)
         setup_s = time.process_time() - began
         with contextlib.ExitStack() as stack:
-            tensors = stack.enter_context(_pool(worker, executed, trainer, pool)) if pool else None
+            tensors = None if pool is None else stack.enter_context(_pool(worker, executed, trainer, PoolPlace(*pool)))
             stack.enter_context(server.mailbox.running((StateSaved,)))
             timeline = training.train(trainer, executed, options, threads, tensors, server)
         rows = _all_rows(server_rows(timeline, rank, servers, threads), worker, Path(folder))
@@ -167,17 +175,21 @@ def train(
 
 @contextlib.contextmanager
 def _pool(
-    worker: Worker, executed: WholeNetwork, trainer: WholeTrainer, pool: Sequence[int]
+    worker: Worker, executed: WholeNetwork, trainer: WholeTrainer, place: PoolPlace
 ) -> Iterator[WorkerPool]:  # fmt: skip
     """The tensor workers of this graph server.
 
     Raises:
-        UserError: too little memory for a call.
+        UserError: too little memory for a call, or no token for the endpoint.
     """
-    most, memory = pool
-    in_process.check_calls(memory, executed.call_bytes(trainer.weights()))
-    with open_served_pool(worker, most, len(executed.graph.own), executed.example()) as opened:
-        yield opened
+    in_process.check_calls(place.memory, executed.call_bytes(trainer.weights()))
+    intervals = len(executed.graph.own)
+    if place.url:
+        opened = open_endpoint_pool(place, worker.log, intervals, worker.role_size, worker.role_rank)
+    else:
+        opened = open_served_pool(worker, place.most, intervals, executed.example())
+    with opened as pool:
+        yield pool
 
 
 def _update(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.resources import format_bytes
+from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.process.shutdown import saves_first
 from superworkflow.tasks.lib.checkpoint_stores import Folder
@@ -71,9 +71,10 @@ def check_roles(job: StageRun[TrainFullParams]) -> bool:
         UserError: the resources name another role, or tensor workers on a virtual clock.
     """
     workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    if other := [role for role in (*workers, *endpoints) if role != TENSOR]:
+    if other := [role for role in workers if role != TENSOR]:
         raise UserError("full-graph training has workers of one role alone", where="resources",
                         value=other[0], remedy=f"Name {TENSOR}, or none")  # fmt: skip
+    check_endpoints(job.resources)
     if not endpoints and not (workers and workers[TENSOR].count):
         return False
     if job.params.clock != REAL:
@@ -81,6 +82,19 @@ def check_roles(job: StageRun[TrainFullParams]) -> bool:
                         value=job.params.clock, remedy=f"Set train_full.virtual_tensor_workers, and leave out the role "
                         f"{TENSOR}")  # fmt: skip
     return True
+
+
+def check_endpoints(resources: Resources) -> None:
+    """Refuse endpoints that are none of tensor workers, or have workers beside them.
+
+    Raises:
+        UserError: names the role.
+    """
+    for role in resources.endpoints or ():
+        if role != TENSOR or role in (resources.workers or ()):
+            raise UserError(f"calls go to an endpoint of the role {TENSOR} alone, which has no workers then",
+                            where="resources.endpoints", value=role,
+                            remedy=f"Name {TENSOR} once, among the endpoints or among the workers")  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.call_executor import Shared
@@ -58,6 +59,28 @@ class PoolRow(NamedTuple):
         """A row by its values as floats."""
         exact = {name: int(value) for name, value in zip(cls._fields, values, strict=True)}
         return cls(**exact)._replace(queue=values[1], seconds=values[-1])
+
+
+class PoolPlace(NamedTuple):
+    """Tensor workers that the profile names for graph servers.
+
+    Args:
+        most: that there may be of all servers together.
+        memory: bytes of each.
+        url: of the endpoint that executes calls in their place; empty without one.
+    """
+
+    most: int
+    memory: int
+    url: str = ""
+
+    @classmethod
+    def of_resources(cls, resources: Resources) -> PoolPlace | None:
+        """None without tensor workers."""
+        endpoint, group = (resources.endpoints or {}).get(TENSOR), (resources.workers or {}).get(TENSOR)
+        if endpoint is not None:
+            return cls(endpoint.most, endpoint.memory, endpoint.url)
+        return cls(group.largest, group.memory) if group is not None and group.count else None
 
 
 _SUMS = PoolRow._fields[2:]
@@ -138,23 +161,44 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
     Raises:
         UserError: the group cannot be opened, or there is no token.
     """
-    with contextlib.ExitStack() as stack:
-        transport: Transport
-        endpoint = (job.resources.endpoints or {}).get(TENSOR)
-        if endpoint is not None:
-            most = endpoint.most
-            made = HttpEndpoint(endpoint.url, token_of_environment(), most)
-            stack.callback(made.close)
-            transport = made
-        else:
-            assert job.resources.workers is not None
-            most = job.resources.workers[TENSOR].largest
-            transport = Members(stack.enter_context(worker_group(job)), TENSOR, compute_call, prepare, example)
-        pool = stack.enter_context(_running(transport, job.progress.log, intervals, most))
-        yield pool
-        if endpoint is not None:
+    place = PoolPlace.of_resources(job.resources)
+    assert place is not None
+    if place.url:
+        with open_endpoint_pool(place, job.progress.log, intervals) as pool:
+            yield pool
             found = pool.counts()
-            job.progress.emit(CALLS, role=TENSOR, calls=int(found["calls"]), seconds=found["seconds"])
+            bill_calls(job, found["calls"], found["seconds"])
+        return
+    with worker_group(job) as group:
+        transport = Members(group, TENSOR, compute_call, prepare, example)
+        with _running(transport, job.progress.log, intervals, place.most) as pool:
+            yield pool
+
+
+def bill_calls(job: StageRun[TrainFullParams], calls: float, seconds: float) -> None:
+    """Report the calls that the stage's endpoint has executed, which took so many seconds together."""
+    job.progress.emit(CALLS, role=TENSOR, calls=int(calls), seconds=seconds)
+
+
+@contextlib.contextmanager
+def open_endpoint_pool(
+    place: PoolPlace, log: Callable[[str], None], intervals: int, servers: int = 1, number: int = 0
+) -> Iterator[WorkerPool]:  # fmt: skip
+    """The pool of a graph server whose calls go to an endpoint; see `open_pool`.
+
+    Args:
+        place: the endpoint.
+        log: takes what people should know.
+        intervals: of this server.
+        servers, number: how many share the endpoint's requests, and which this one is; each has one at least.
+
+    Raises:
+        UserError: there is no token.
+    """
+    most = max(1, place.most // servers + (number < place.most % servers))
+    with contextlib.closing(HttpEndpoint(place.url, token_of_environment(), most)) as transport:
+        with _running(transport, log, intervals, most) as pool:
+            yield pool
 
 
 @contextlib.contextmanager

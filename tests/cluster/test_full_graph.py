@@ -91,28 +91,39 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
     assert len(holdings) >= launched.figures["tensors"] >= 2, attempt.holdings
 
 
-def test_calls_of_an_endpoint_are_in_the_bill(cluster: Cluster, settings: Settings, shared_folder: Path) -> None:
-    """Functions on this machine execute calls of a stage's pod; they change no bit."""
-    folder, token = shared_folder / "endpoint", "t" * 32
+@pytest.mark.parametrize("servers", [0, 2], ids=["one process", "graph servers"])
+def test_calls_of_an_endpoint_are_in_the_bill(
+    cluster: Cluster, settings: Settings, shared_folder: Path, servers: int
+) -> None:
+    """Functions on this machine execute calls of a stage's pod, or of its graph servers; they change no bit."""
+    folder, token = shared_folder / f"endpoint{servers}", "t" * 32
     here = trained_here(folder, GIVEN)
     address = cluster.do(node_address)
+    workers = {"graph": {"count": servers, "cpu": 0.3, "memory": "1Gi"}} if servers else None
     with http_endpoint.endpoint(FUNCTION, token.encode(), address) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = {"url": f"http://{address}:{server.server_port}", "most": 2}
-        resources = Resources.model_validate({"cpu": 0.5, "memory": "1Gi", "endpoints": {"tensor": endpoint}})
-        there = replace(here, output=f"{here.output[:-1]}2", placement=Placement(resources=resources))
-        given = settings(env={http_endpoint.TOKEN_VARIABLE: token})
+        resources = Resources.model_validate(
+            {"cpu": 0.5, "memory": "1Gi", "workers": workers, "endpoints": {"tensor": endpoint}}
+        )
+        placed = Placement(engine="workers" if servers else "in-process", resources=resources)
+        there = replace(here, output=f"{here.output[:-1]}2", placement=placed)
+        command = [sys.executable, "-P", "-m", "superworkflow"]
+        given = settings(command=command, env={http_endpoint.TOKEN_VARIABLE: token})
         (attempt,) = KubernetesLauncher(given).launch(there, lambda event: None).attempts
         server.shutdown()
     one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
-    calls = [each for each in attempt.holdings if each.role == "tensor"]
+    calls, pods = (
+        [each for each in attempt.holdings if (each.role == "tensor") == of_calls] for of_calls in (True, False)
+    )
     executed, prices = int(str(other.stats["tensor.calls"])), load_prices()
     assert executed > 100
+    assert len(pods) == 1 + servers
     assert sum(each.count * each.requests for each in calls) == pytest.approx(executed, rel=0.1)
     assert prices.functions is not None
     assert prices.price(calls) > executed * 0.9 * prices.functions.request
-    assert prices.price(attempt.holdings) == pytest.approx(prices.price(attempt.holdings[:1]) + prices.price(calls))
+    assert prices.price(attempt.holdings) == pytest.approx(prices.price(pods) + prices.price(calls))
 
 
 @pytest.mark.slow

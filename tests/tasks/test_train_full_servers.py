@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,12 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.engines.workers import calls
+from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
@@ -80,12 +84,15 @@ def symmetric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def trained(
-    inputs: dict[str, str], folder: Path, count: int, cpu: int = 1, more: dict[str, Any] | None = None, **params: Any
+    inputs: dict[str, str], folder: Path, count: int, cpu: int = 1, more: dict[str, Any] | None = None,
+    endpoints: dict[str, Any] | None = None, **params: Any,
 ) -> tuple[Dataset, str]:  # fmt: skip
     """Train with graph servers, or in one process if their count is 0."""
     given = {name: uri for name, uri in inputs.items() if name != "sums" or params.get("model", "gcn") == "gcn"}
     workers = {"graph": {"count": count, "cpu": cpu, "memory": "1Gi"}} if count else {}
-    resources = Resources.model_validate({"cpu": cpu, "memory": "4Gi", "workers": workers | (more or {}) or None})
+    resources = Resources.model_validate(
+        {"cpu": cpu, "memory": "4Gi", "workers": workers | (more or {}) or None, "endpoints": endpoints}
+    )
     progress = Progress("train_full", stream=(log := io.StringIO()))
     engine = "workers" if resources.workers else "in-process"
     made = execute(load_stage("train_full"), GIVEN | params, given, str(folder), resources, progress, engine)
@@ -308,6 +315,33 @@ def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, 
     assert not members_of(os.getpid())
 
 
+@pytest.mark.parametrize("parameters", [0, 1])
+def test_graph_servers_share_an_endpoint(symmetric, tmp_path, monkeypatch, parameters):
+    """Their calls change no bit, and are in the bill."""
+    alone, _ = trained(symmetric, tmp_path / "alone", 0)
+    monkeypatch.setenv(http_endpoint.TOKEN_VARIABLE, token := "t" * 32)
+    server = {"count": 2, "cpu": 1, "memory": "1Gi"}
+    workers = {"graph": server} | ({"parameter": server | {"count": parameters}} if parameters else {})
+    with http_endpoint.endpoint("superworkflow.tasks.lib.gnn.tensor_tasks:compute_call", token.encode()) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        url = {"url": f"http://127.0.0.1:{served.server_port}", "most": 3}
+        resources = Resources.model_validate({"cpu": 1, "workers": workers, "endpoints": {"tensor": url}})
+        placed, output = Placement(engine="workers", resources=resources), f"{tmp_path}/store/train_full/{'1' * 32}"
+        call = StageCall("train_full", "train_full", GIVEN, symmetric, output, placed, {"flow-run": "tests"}, "torch")
+        (attempt,) = ProcessLauncher().launch(call, lambda event: None).attempts
+        served.shutdown()
+    found = Dataset.open(Location.of(output))
+    assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
+    assert {-row.thread for row in read_timeline(found.local("timeline.parquet")) if row.thread < 0}
+    pool = pq.read_table(found.local("pool.parquet")).to_pydict()
+    executed = int(str(found.stats["tensor.calls"]))
+    assert executed == sum(pool["calls"]) > GIVEN["epochs"]
+    assert max(pool["size"]) <= 3
+    billed = [each for each in attempt.holdings if each.role == "tensor"]
+    assert sum(each.count * each.requests for each in billed) == pytest.approx(executed, rel=0.2)
+    assert sum(each.count * each.end_s for each in billed) == pytest.approx(found.stats["tensor.seconds"])
+
+
 @pytest.mark.parametrize(("model", "staleness"), [("gcn", 0), ("gat", 2)])
 def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
     given = {"model": model, "epochs": 25, "staleness": staleness, "dropout": 0.2, "switch_accuracy": 0.6}
@@ -335,6 +369,10 @@ def test_refusals(symmetric, tmp_path):
         trained(symmetric, tmp_path / "p", 0, more={"parameter": graph})
     with pytest.raises(UserError, match=r"a call of .* KiB does not fit into a tensor worker: at most 0 B"):
         trained(symmetric, tmp_path / "b", 2, more={"tensor": tensor | {"memory": "144Mi"}})
+    for more, role in ({"tensor": tensor}, "tensor"), ({}, "odd"):
+        endpoints = {role: {"url": "http://127.0.0.1:1", "most": 2}}
+        with pytest.raises(UserError, match=rf"endpoint of the role tensor alone.*'{role}'"):
+            trained(symmetric, tmp_path / f"e{role}", 2, more=more, endpoints=endpoints)
     with pytest.raises(UserError, match="virtual clock has simulated graph servers"):
         trained(symmetric, tmp_path / "c", 2, clock="virtual")
     with pytest.raises(UserError, match=r"more graph servers than intervals of vertices, 1.*2"):

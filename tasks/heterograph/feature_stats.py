@@ -16,6 +16,7 @@ from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.heterograph.feature_columns import MOST_CATEGORIES, NODE_COLUMNS, ZIP, known, sparse_columns
 from superworkflow.tasks.heterograph.file_sample import table_stats
 from superworkflow.tasks.heterograph.values import TRUTH_VALUES, is_list, is_text
+from superworkflow.tasks.lib.formats.text_header import separator_of
 
 _TEXT_BYTES, _ROWS = 1 << 20, 4096
 
@@ -63,7 +64,8 @@ def _sample(path: Path, is_parquet: bool) -> dict[str, Any]:
                 return {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
         with open_unpacked(path, str(path)) as stream:
             text = stream.read(_TEXT_BYTES).decode("utf-8-sig", "replace")
-        rows = list(csv.reader(text.splitlines()[:_ROWS]))
+        lines = text.splitlines()[:_ROWS]
+        rows = list(csv.reader(lines, delimiter=separator_of(lines[0]))) if lines else []
     except (pa.ArrowException, OSError, csv.Error):
         return {}
     header, whole = (

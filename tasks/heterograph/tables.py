@@ -1,4 +1,4 @@
-"""The tables of a graph, read in batches of rows in the order of their files: CSV, Parquet and TFRecord."""
+"""The tables of a graph, read in batches of rows in the order of their files: CSV, TSV, Parquet and TFRecord."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph.values import BadValue
 from superworkflow.tasks.lib.formats.arrow import is_damage
+from superworkflow.tasks.lib.formats.text_header import separator_of
 
 BATCH_ROWS = 1 << 17
 BATCH_VALUES = 1 << 20
 _SQL_BYTES = 256 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
-_CSV = re.compile(r"[_.-]csv\b")
+_CSV = re.compile(r"[_.-][ct]sv\b")
 PARQUET = b"PAR1"
 
 
@@ -112,16 +113,18 @@ class Table:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             csv.field_size_limit(LINE_BYTES)
             try:
-                header = next(csv.reader(stream, strict=True), [])
+                separator = separator_of(stream.readline())
+                stream.seek(0)
+                header = next(csv.reader(stream, delimiter=separator, strict=True), [])
             except (csv.Error, UnicodeDecodeError) as error:
                 remedy = "Give CSV in UTF-8 whose first row has the columns' names"
                 raise UserError(f"the header cannot be read: {error}", where=where, remedy=remedy) from None
         chosen = ", ".join(f"c{_place(header, name, where)}" for name in names)
         kinds = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(header)))
-        dialect = "header = true, auto_detect = false, compression = 'none', delim = ',', quote = '\"', escape = '\"'"
+        dialect = "header = true, auto_detect = false, compression = 'none', quote = '\"', escape = '\"'"
         query = (
             f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, {dialect}, "
-            "nullstr = '', hive_partitioning = false)"
+            f"delim = '{separator}', nullstr = '', hive_partitioning = false)"
         )
         with connect(_SQL_BYTES, self._threads, self._scratch) as connection:
             try:
@@ -130,7 +133,7 @@ class Table:
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
                 raise UserError(
                     f"the table cannot be read: {' '.join(str(error).split())[:400]}", where=where,
-                    remedy="Give CSV with commas, as many fields in each row as in the header, and closed quotes",
+                    remedy="Give CSV with as many fields in each row as in the header, and closed quotes",
                 ) from None  # fmt: skip
 
     def _tfrecord(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
@@ -179,8 +182,9 @@ def names_in(path: Path, where: str) -> list[str]:
             return list(pq.read_schema(path).names)
         csv.field_size_limit(LINE_BYTES)
         with open_unpacked(path, where) as stream:
-            line = stream.readline(LINE_BYTES)
-        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
+            line = stream.readline(LINE_BYTES).decode("utf-8-sig")
+        fields = next(csv.reader([line], delimiter=separator_of(line), strict=True), [""])
+        return [name.strip() for name in fields]
     except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"the names of the columns cannot be read: {error}", where=where,
                         remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
@@ -257,5 +261,5 @@ def format_of(magic: bytes, where: str) -> str:
         return "csv"
     raise UserError(
         "the format of a table is not clear from its name", where=where, value=name,
-        remedy="Name it so that .csv, .tfrecord or .parquet is in its name",
+        remedy="Name it so that .csv, .tsv, .tfrecord or .parquet is in its name",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from superworkflow.tasks.heterograph import NODE_SET, TIMESTAMP, HeterographPara
 from superworkflow.tasks.heterograph.edge_rows import edge_rows
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import unpacked_parquet
-from superworkflow.tasks.lib.edge_list.dialect import Dialect
+from superworkflow.tasks.lib.edge_list.edge_columns import relation_column
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings
 from superworkflow.tasks.lib.graph.relation_names import REVERSE, safe_names
@@ -34,7 +34,6 @@ from superworkflow.tasks.lib.graph.schema import (
 )
 
 MOST_RELATIONS = 1000
-_USUAL = ("relation", "predicate", "rel", "r", "p")
 
 
 def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
@@ -48,7 +47,7 @@ def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
     reading = IndexParams(format="triples", time=params.time, from_time=params.from_time, until=params.until)
     files = unpacked_parquet(edge_files(given, reading, job.scratch), job.scratch)
     dialect = files[0].dialect
-    column = _relation(dialect)
+    column = relation_column(dialect.names, dialect.columns)
     files = [file._replace(dialect=replace(file.dialect, relation=column)) for file in files]
     timed = params.time is not None
     if timed:
@@ -80,11 +79,3 @@ def write_tables(job: StageRun[HeterographParams], folder: Path) -> Source:
     made = Source.of(folder / SCHEMA_FILE)
     made.read_as(tables="superworkflow.tasks.lib.importers.dgl_chunked:named_tables", inside=SCHEMA_FILE)
     return made
-
-
-def _relation(dialect: Dialect) -> int:
-    """Column of relations: by a usual name, or the first that is neither head nor tail."""
-    lower = [name.lower() for name in dialect.names]
-    named = (lower.index(name) for name in _USUAL if name in lower)
-    free = next(column for column in range(3) if column not in dialect.columns[:2])
-    return next((column for column in named if column not in dialect.columns[:2]), free)

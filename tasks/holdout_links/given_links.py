@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import part_files, part_uri
+from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.lib.formats.text_header import separator_of
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, packed_pairs
 from superworkflow.tasks.lib.gnn.sampler.triples import Triples, is_among
@@ -139,18 +143,21 @@ def read_given_triples(
 
 
 def _table(path: str, where: str, wanted: tuple[str, ...] = COLUMNS) -> pa.Table:
-    """Columns of one file: Parquet, or CSV with a header, perhaps gzipped."""
+    """Columns of one file: Parquet, or CSV or TSV with a header, perhaps gzipped."""
     with open(path, "rb") as stream:
         begin = stream.read(4)
     try:
         if begin == b"PAR1":
             table = pq.read_table(path)
         else:
-            compression = "gzip" if begin[:2] == b"\x1f\x8b" else None
-            with pa.input_stream(path, compression=compression) as text:
-                kinds = dict.fromkeys((*wanted, LABEL), pa.string())
-                table = pa_csv.read_csv(text, convert_options=pa_csv.ConvertOptions(column_types=kinds))
-    except pa.ArrowInvalid as error:
+            with open_unpacked(Path(path), where) as text:
+                separator = separator_of(text.readline().decode("utf-8-sig", "replace"))
+            with open_unpacked(Path(path), where) as text:
+                table = pa_csv.read_csv(
+                    text, parse_options=pa_csv.ParseOptions(delimiter=separator),
+                    convert_options=pa_csv.ConvertOptions(column_types=dict.fromkeys((*wanted, LABEL), pa.string())),
+                )  # fmt: skip
+    except (pa.ArrowInvalid, csv.Error) as error:
         raise UserError(f"no table of links: {str(error).splitlines()[0]}", where=where, remedy=_FORM) from None
     lacking = [name for name in wanted if name not in table.column_names]
     if lacking:

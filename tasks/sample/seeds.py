@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import open_unpacked
+from superworkflow.tasks.lib.formats.text_header import separator_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.random import mix
 from superworkflow.tasks.lib.subgraphs.blocks import SPLITS
@@ -135,12 +136,15 @@ def read_table(path: Path, where: str) -> pa.Table:
                 names = [name for name in file.schema_arrow.names if name.removeprefix("#") in wanted]
                 table = file.read(names)
         else:
-            header = next(csv.reader([content.split(b"\n", 1)[0].decode().strip("\r")]), [])
+            line = content.split(b"\n", 1)[0].decode("utf-8-sig").strip("\r")
+            separator = separator_of(line)
+            header = next(csv.reader([line], delimiter=separator), [])
             names = [name for name in header if name.removeprefix("#") in wanted]
             options = arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.large_string()), include_columns=names or ["id"]
             )
-            table = arrow_csv.read_csv(io.BytesIO(content), convert_options=options)
+            parsing = arrow_csv.ParseOptions(delimiter=separator)
+            table = arrow_csv.read_csv(io.BytesIO(content), parse_options=parsing, convert_options=options)
     except (pa.ArrowException, KeyError, ValueError, csv.Error) as error:
         raise UserError(
             f"the table of seeds cannot be read: {error}", where=where,

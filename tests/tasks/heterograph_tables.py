@@ -30,7 +30,7 @@ from superworkflow.tasks.lib.graph.schema import (
 )
 from tests.tasks.examples import framed, serialized
 
-FORMATS = ("csv", "csv.gz", "parquet", "tfrecord", "tfrecord.gz")
+FORMATS = ("csv", "csv.gz", "tsv", "parquet", "tfrecord", "tfrecord.gz")
 KINDS = {"float": "float_list", "int64": "int64_list", "string": "bytes_list"}
 REVERSED = (("edge_type", "reversed"),)
 
@@ -57,9 +57,11 @@ class Items:
 def table_bytes(ending: str, columns: Mapping[str, list[Any]], dtypes: Mapping[str, str]) -> bytes:
     """A table in a format."""
     rows = list(zip(*columns.values(), strict=True))
-    if ending.startswith("csv"):
+    if ending.startswith(("csv", "tsv")):
         text = io.StringIO()
-        csv.writer(text).writerows([list(columns), *([_field(value) for value in row] for row in rows)])
+        csv.writer(text, delimiter="\t" if ending == "tsv" else ",").writerows(
+            [list(columns), *([_field(value) for value in row] for row in rows)]
+        )
         data = text.getvalue().encode()
     elif ending.startswith("tfrecord"):
         kinds = [KINDS.get(dtypes.get(name, "string"), "int64_list") for name in columns]

@@ -52,6 +52,18 @@ def _file(folder: Path, rows: list[tuple[int, int, str, int]]) -> str:
     return str(folder / "links.csv")
 
 
+@pytest.mark.parametrize("separator", ["\t", ";"])
+def test_columns_between_tabs_or_semicolons(whole: Dataset, rows, tmp_path: Path, separator: str) -> None:
+    path = Path(_file(tmp_path, rows))
+    other = tmp_path / "links.tsv"
+    other.write_text(path.read_text().replace(",", separator))
+    made = [
+        run_stage(holdout_links.STAGE, {}, {"graph": whole.uri, "links": str(each)}, tmp_path / each.suffix)
+        for each in (path, other)
+    ]
+    assert made[0].manifest.files == made[1].manifest.files
+
+
 def test_ranks_among_given_pairs(whole: Dataset, rows, tmp_path: Path) -> None:
     inputs = {"graph": str(whole.location.local_path), "links": _file(tmp_path, rows)}
     graph = run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")

@@ -9,9 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import STAGE
 from superworkflow.tasks.heterograph.triples import MOST_RELATIONS
 from superworkflow.tasks.holdout_links import STAGE as HOLDOUT_LINKS
+from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.lib.edge_list.edge_files import detected_warnings
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.index_helpers import run_stage
 
@@ -45,6 +48,19 @@ def test_an_edge_set_for_each_relation(tmp_path: Path, form: str) -> None:
     assert sorted(graph.edge_sets) == ["hypernym", "part_of", "reverse_hypernym", "reverse_part_of"]
     assert edges_of(graph, "hypernym") == {("00260622", "00260881"), ("00260881", "00001740")}
     assert edges_of(graph, "reverse_part_of") == {("00260622", "00001740")}
+
+
+def test_the_column_of_relations_is_read_and_others_are_doubted(tmp_path: Path) -> None:
+    path, rows = tmp_path / "kg.tsv", [f"n{i}\tr{i % 3}\tn{i + 1}\tw{i}" for i in range(30)]
+    path.write_text("\n".join(row.rpartition("\t")[0] for row in rows))
+    assert not doubts_of(path)
+    path.write_text("\n".join(rows))
+    (doubt,) = doubts_of(path)
+    assert "column 4: a column of text is not used" in doubt
+
+
+def doubts_of(path: Path) -> list[str]:
+    return [str(each) for each in detected_warnings(Source.of(path), IndexParams(format="triples"))]
 
 
 def test_features_and_labels_name_the_nodes(tmp_path: Path) -> None:

@@ -234,6 +234,7 @@ def test_links(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path) -> None:
         ("id\nb0001\nb9999\nb9998\n", SPEC, r"2 of 3 seeds are no nodes of set 'b'.*\(got 'b9999'\)"),
         ("name\nb0001\n", SPEC, "cannot be read"),
         ("id,split\nb0001,trian\n", SPEC, r"unknown split \(got 'trian'\)"),
+        ("id\tsplit\nb0001\ttrian\n", SPEC, r"unknown split \(got 'trian'\)"),
         ("id,timestamp\nb0001,5\nb0002,\n", LATEST, "no timestamp"),
         ("id,timestamp\nb0001,now\n", LATEST, "no timestamp, or one that is no integer"),
         ("\0\1\n", SPEC, "cannot be read"),

@@ -89,7 +89,7 @@ def _unused(sample: SampledRows, number: int, text: bool) -> InputWarning | None
         number: of the column.
         text: also for one of text.
     """
-    if number in (*sample.columns, sample.time):
+    if number in (*sample.columns, *sample.used):
         return None
     if kind := sample.kinds.get(number):
         return InputWarning("a column is not used", sample.column(number), f"type {kind}", _SETTLE)

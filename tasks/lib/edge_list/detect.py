@@ -14,7 +14,14 @@ from superworkflow.infra.storage.text_file import numbered_lines, unpacked
 from superworkflow.tasks.lib.edge_list.bipartite import ID_SUFFIX, doubt_first_row, doubt_sides, sides_of
 from superworkflow.tasks.lib.edge_list.dialect import Dialect, ReadParams, lone_return_in, no_rows
 from superworkflow.tasks.lib.edge_list.doubts import doubts
-from superworkflow.tasks.lib.edge_list.edge_columns import SOURCES, TARGETS, column_number, edge_columns, usual_name
+from superworkflow.tasks.lib.edge_list.edge_columns import (
+    SOURCES,
+    TARGETS,
+    column_number,
+    edge_columns,
+    relation_column,
+    usual_name,
+)
 from superworkflow.tasks.lib.edge_list.edge_times import EdgeTimes, settle_times
 from superworkflow.tasks.lib.edge_list.missing_ids import is_missing
 from superworkflow.tasks.lib.edge_list.other_formats import (
@@ -122,8 +129,11 @@ def _settled(
         and not (usual_name(first) in SOURCES and usual_name(second) in TARGETS)
         and not (ID_SUFFIX.search(first) and ID_SUFFIX.search(second))
     )
+    used = [] if times is None else [times.column]
+    if params.format == "triples":
+        used.append(relation_column(dialect.names, dialect.columns))
     sample = SampledRows(rows, dialect.names, dialect.columns, dialect.kind, comments, where, doubted, guessed, kinds,
-                         -1 if times is None else times.column)  # fmt: skip
+                         tuple(used))  # fmt: skip
     prefixes = params.source_prefix, params.target_prefix
     sides = sides_of(params.bipartite, prefixes, comments, (first, second))
     found = list(doubts(sample))

@@ -19,6 +19,7 @@ TARGETS = (
     "id2", "id_2", "tail", "end", "head_id", "target_id", ":end_id",
 )  # fmt: skip
 _WEIGHTS = ("weight", "weights", "w")
+_RELATIONS = ("relation", "predicate", "rel", "r", "p")
 ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
 """Names of the column in which pandas and R write the rows' names."""
 
@@ -93,3 +94,16 @@ def _triple(names: tuple[str, ...], rows: list[list[str]], lower: list[str], whe
     head = next((lower.index(name) for name in ("head", "subject", "h", "s") if name in lower), 0)
     tail = next((lower.index(name) for name in ("tail", "object", "t", "o") if name in lower), 2)
     return head, tail, -1
+
+
+def relation_column(names: Sequence[str], columns: Sequence[int]) -> int:
+    """Column of relations of triples: by a usual name, or the first that is neither head nor tail.
+
+    Args:
+        names: of the columns; empty without a header.
+        columns: of heads and tails first.
+    """
+    lower = [name.lower() for name in names]
+    named = (lower.index(name) for name in _RELATIONS if name in lower)
+    free = next(column for column in range(3) if column not in columns[:2])
+    return next((column for column in named if column not in columns[:2]), free)

@@ -24,7 +24,7 @@ class SampledRows(NamedTuple):
         missing: names of missing values are read as nodes, and no parameter has asked for that.
         guessed: the first two columns are read, since no parameter and no usual name says which to read.
         kinds: type of each column that the rows leave empty, by its number.
-        time: number of the column of times that is used; -1 for none.
+        used: numbers of further columns that are read, of times and of relations.
     """
 
     rows: Sequence[Sequence[str]]
@@ -36,7 +36,7 @@ class SampledRows(NamedTuple):
     missing: bool = True
     guessed: bool = False
     kinds: Mapping[int, str] = MappingProxyType({})
-    time: int = -1
+    used: tuple[int, ...] = ()
 
     def name(self, number: int) -> str:
         """Name of a column, or its number from 1."""

@@ -78,8 +78,8 @@ SUPERWORKFLOW = Superworkflow(
     sources={
         "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped; or a folder of part "
         "files",
-        "features": "features of its nodes: CSV with a header or Parquet, a row for each node; or a folder of part "
-        "files",
+        "features": "features of its nodes: CSV or TSV with a header, or Parquet, a row for each node; or a folder of "
+        "part files",
         "labels": "labels of its nodes: rows `node,label` or `node,label,split`; or a folder of part files",
         "split": "splits of its nodes, where the labels have none: rows `node,split`, with train, validation and test",
     },

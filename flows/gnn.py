@@ -191,12 +191,13 @@ SUPERWORKFLOW = Superworkflow(
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
         "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally "
         "gzipped; or a folder of part files",
-        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each "
+        "features": "with an edge list, features of its nodes: CSV or TSV with a header, or Parquet, a row for each "
         "node; or a folder of part files",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder "
         "of part files",
-        "links": "with gnn.task=link_prediction, the links to validate and test instead of drawn ones: CSV with a "
-        "header or Parquet, rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for a pair without one",
+        "links": "with gnn.task=link_prediction, the links to validate and test instead of drawn ones: CSV or "
+        "TSV with a header, or Parquet, rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for a pair "
+        "without one",
         "subgraphs": "with train.sampler=subgraphs, the dataset of stage sample of a run of `subgraphs` on this graph",
     },
     optional=frozenset({"graph", "edges", "features", "labels", "links", "subgraphs"}),

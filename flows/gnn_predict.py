@@ -107,7 +107,8 @@ SUPERWORKFLOW = Superworkflow(
         "network": "the trained network, a dataset of stage train",
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
         "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
-        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each node",
+        "features": "with an edge list, features of its nodes: CSV or TSV with a header, or Parquet, a row for "
+        "each node",
     },
     optional=frozenset({"graph", "edges", "features"}),
     datasets=frozenset({"network"}),

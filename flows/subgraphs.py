@@ -54,7 +54,7 @@ SUPERWORKFLOW = Superworkflow(
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), or its folder",
         "edges": "an edge list or triples instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally "
         "gzipped; or a folder of part files; the spec names sets `node` and `edge`, or those of the relations",
-        "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each",
+        "features": "with an edge list, features of its nodes: CSV or TSV with a header, or Parquet, a row for each",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
         "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
         "seeds": "table of seeds: `id`, optionally `split` and `timestamp`, or a folder of part files; by default all "

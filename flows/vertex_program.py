@@ -56,7 +56,7 @@ def vertex_superworkflow(
         flow.stage(publish_fields.STAGE, graph=graph, values=values)
 
     given = (vertex_fields.STAGE,) if program.given else ()
-    table = {"vertices": f"a table of vertices with columns node, {', '.join(program.given)}: CSV or Parquet"}
+    table = {"vertices": f"a table of vertices with columns node, {', '.join(program.given)}: CSV, TSV or Parquet"}
     table = table if program.given else {}
     initial = {"initial": INITIAL} if program.restart is not None else {}
     return Superworkflow(

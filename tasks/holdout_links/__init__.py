@@ -116,8 +116,8 @@ STAGE = Stage(
         "graph": Input("heterograph dataset: the graph"),
         "links": Input(
             "links to validate and test: rows `source,target,split`, and perhaps `label`, 1 for a link and 0 for none; "
-            "of all relations `source,relation,target,split`; CSV or TSV with a header, or Parquet, or a folder of part "
-            "files",
+            "of all relations `source,relation,target,split`; CSV or TSV with a header, or Parquet, or a folder of "
+            "part files",
             optional=True,
             file=True,
             parts=True,

@@ -20,6 +20,9 @@ STEPS = 6000
 """Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
 LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE = 400, 60, 8
 TRIPLE_STEPS, MOST_TRIPLE_EPOCHS, TRIPLE_PATIENCE, TRIPLE_NEGATIVES = 1200, 120, 20, 64
+TRIPLE_WARMUP = 200
+"""Steps in which the rate rises. The first steps of Adam move each weight by about the rate, and rows that sum products
+of a hundred edge sets by as much of each: without them the loss is 275 after an epoch, and most units are dead then."""
 FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
 
@@ -33,6 +36,7 @@ class TrainingSchedule(NamedTuple):
     weight_decay: float
     dropout: float
     kept_by: Literal["loss", "figure", "both"]
+    warmup_steps: int = 0
 
 
 def schedule(
@@ -53,7 +57,8 @@ def schedule(
     patience = max(5, epochs // 4)
     if relations:
         epochs = min(MOST_TRIPLE_EPOCHS, max(LEAST_EPOCHS, -(-TRIPLE_STEPS // steps)))
-        return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, 0.0, "figure")
+        warmup = min(TRIPLE_WARMUP, epochs * steps // (TRIPLE_STEPS // TRIPLE_WARMUP))
+        return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, 0.0, "figure", warmup)
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
         return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")

@@ -104,8 +104,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     if parameters:
         facts["parameter.servers"] = parameters
     if pool is not None and pool.url:
-        calls, seconds = (float(first["stats"][f"{TENSOR}.{name}"]) for name in ("calls", "seconds"))
-        bill_calls(job, calls, seconds)
+        bill_calls(job, *(float(first["stats"][f"{TENSOR}.{name}"]) for name in ("calls", "seconds")))
     return Output(rows=first["rows"], stats=first["stats"] | facts)
 
 

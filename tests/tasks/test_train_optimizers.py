@@ -143,3 +143,14 @@ def test_a_stage_trains_without_the_compiler_of_torch(tmp_path: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "torch" in imported
     assert not {"torch._dynamo", "sympy"} & imported
+
+
+def test_the_rate_of_triples_rises_first() -> None:
+    """Without that, the first steps of Adam end the units that sum the products of many edge sets."""
+    warmed = {
+        items: TrainParams(batch=512).concrete(True, items, 512, True, relations=True).warmup_steps
+        for items in (10**6, 4000, 100)
+    }
+    assert warmed == {10**6: 200, 4000: 960 // 6, 100: 120 // 6}
+    assert TrainParams(warmup_steps=7).concrete(True, 4000, 512, True, relations=True).warmup_steps == 7
+    assert not TrainParams().concrete(True, 4000, 512, True).warmup_steps

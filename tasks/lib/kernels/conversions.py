@@ -10,11 +10,14 @@ import platform
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
+from numba.core import cgutils as numba_cgutils
+from numba.core import types
 
 from superworkflow.tasks.lib.kernels.cpu_features import has
 from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 
+cgutils: Any = numba_cgutils
+_PAIR: Any = types.Tuple([types.int64, types.float64])  # type: ignore[no-untyped-call]
 LIMIT = 2.0**51
 """From here on whole parts are taken for this number."""
 _BY_BITS = platform.machine().lower() in ("x86_64", "amd64") and not has("avx512dq")
@@ -51,4 +54,4 @@ def whole_and_rest(typing_context: Any, real: Any) -> Any:
             whole = builder.fptosi(most, _WORD)
         return context.make_tuple(builder, signature.return_type, [whole, builder.fsub(value, floor)])
 
-    return types.Tuple([types.int64, types.float64])(types.float64), generate
+    return _PAIR(types.float64), generate

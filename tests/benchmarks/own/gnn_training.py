@@ -129,7 +129,7 @@ class Noted(Progress):
         self.accuracy: list[float] = []
         self._begun = time.process_time()
 
-    def report(self, step: int, steps: int, value: float) -> None:
+    def report(self, step: int, steps: int, value: float, **facts: float) -> None:
         self.cpu_s.append(time.process_time() - self._begun)
         self.accuracy.append(value)
 

@@ -1,7 +1,7 @@
 """Conversions between float64 and whole numbers that are not negative, which the compiler makes vectors of.
 
 AVX2 has none of 64 bits, and LLVM then takes vectors apart. There the 52 bits of a float64 between 2**52 and 2**53 are
-the whole number itself. All ways give the same values.
+the whole number itself. Both ways give the same values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 cgutils: Any = numba_cgutils
 _PAIR: Any = types.Tuple([types.int64, types.float64])  # type: ignore[no-untyped-call]
 LIMIT = 2.0**51
-"""From here on whole parts are taken for this number."""
+"""Numbers below this one have an exact whole part."""
 _BY_BITS = platform.machine().lower() in ("x86_64", "amd64") and not has("avx512dq")
 _WORD, _REAL = ir.IntType(64), ir.DoubleType()
 _FIRST = 2.0**52
@@ -41,17 +41,19 @@ def real_of(typing_context: Any, whole: Any) -> Any:
 
 @kernel_intrinsic
 def whole_and_rest(typing_context: Any, real: Any) -> Any:
-    """``whole_and_rest(real)``: the whole part of a float64 that is not negative, at most `LIMIT`, and the rest."""
+    """``whole_and_rest(real)``: the whole part of a float64 from 0 to 2**62, and the rest; of one from `LIMIT` on some
+    number from there on, and any rest."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (value,) = arguments
-        kind = ir.FunctionType(_REAL, [_REAL])
-        floor = builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.floor.f64"), [value])
-        most = builder.select(builder.fcmp_ordered("<", floor, _REAL(LIMIT)), floor, _REAL(LIMIT))
-        if _BY_BITS:
-            whole = builder.xor(builder.bitcast(builder.fadd(most, _REAL(_FIRST)), _WORD), _WORD(_BITS))
+        if not _BY_BITS:
+            whole = builder.fptosi(value, _WORD)
+            floor = builder.sitofp(whole, _REAL)
         else:
-            whole = builder.fptosi(most, _WORD)
+            kind = ir.FunctionType(_REAL, [_REAL])
+            floor = builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.floor.f64"), [value])
+            most = builder.select(builder.fcmp_ordered("<", floor, _REAL(LIMIT)), floor, _REAL(LIMIT))
+            whole = builder.xor(builder.bitcast(builder.fadd(most, _REAL(_FIRST)), _WORD), _WORD(_BITS))
         return context.make_tuple(builder, signature.return_type, [whole, builder.fsub(value, floor)])
 
     return _PAIR(types.float64), generate

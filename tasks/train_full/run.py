@@ -85,7 +85,7 @@ def check_roles(job: StageRun[TrainFullParams]) -> bool:
 
 
 def check_endpoints(resources: Resources) -> None:
-    """Refuse endpoints that are none of tensor workers, or have workers beside them.
+    """Refuse endpoints of other roles than that of tensor workers, and of a role that has workers too.
 
     Raises:
         UserError: names the role.

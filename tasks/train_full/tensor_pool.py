@@ -176,7 +176,7 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
 
 
 def bill_calls(job: StageRun[TrainFullParams], calls: float, seconds: float) -> None:
-    """Report the calls that the stage's endpoint has executed, which took so many seconds together."""
+    """Report the calls that the stage's endpoint has executed, and the seconds that they took together."""
     job.progress.emit(CALLS, role=TENSOR, calls=int(calls), seconds=seconds)
 
 

@@ -65,7 +65,7 @@ def _sample(path: Path, is_parquet: bool) -> dict[str, Any]:
         with open_unpacked(path, str(path)) as stream:
             text = stream.read(_TEXT_BYTES).decode("utf-8-sig", "replace")
         lines = text.splitlines()[:_ROWS]
-        rows = list(csv.reader(lines, delimiter=separator_of(lines[0]))) if lines else []
+        rows = list(csv.reader(lines, delimiter=separator_of(lines[0], path.name))) if lines else []
     except (pa.ArrowException, OSError, csv.Error):
         return {}
     header, whole = (

@@ -113,7 +113,7 @@ class Table:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             csv.field_size_limit(LINE_BYTES)
             try:
-                separator = separator_of(stream.readline())
+                separator = separator_of(stream.readline(), where)
                 stream.seek(0)
                 header = next(csv.reader(stream, delimiter=separator, strict=True), [])
             except (csv.Error, UnicodeDecodeError) as error:
@@ -183,7 +183,7 @@ def names_in(path: Path, where: str) -> list[str]:
         csv.field_size_limit(LINE_BYTES)
         with open_unpacked(path, where) as stream:
             line = stream.readline(LINE_BYTES).decode("utf-8-sig")
-        fields = next(csv.reader([line], delimiter=separator_of(line), strict=True), [""])
+        fields = next(csv.reader([line], delimiter=separator_of(line, where), strict=True), [""])
         return [name.strip() for name in fields]
     except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"the names of the columns cannot be read: {error}", where=where,

@@ -151,7 +151,7 @@ def _table(path: str, where: str, wanted: tuple[str, ...] = COLUMNS) -> pa.Table
             table = pq.read_table(path)
         else:
             with open_unpacked(Path(path), where) as text:
-                separator = separator_of(text.readline().decode("utf-8-sig", "replace"))
+                separator = separator_of(text.readline().decode("utf-8-sig", "replace"), where)
             with open_unpacked(Path(path), where) as text:
                 table = pa_csv.read_csv(
                     text, parse_options=pa_csv.ParseOptions(delimiter=separator),

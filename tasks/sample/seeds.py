@@ -137,7 +137,7 @@ def read_table(path: Path, where: str) -> pa.Table:
                 table = file.read(names)
         else:
             line = content.split(b"\n", 1)[0].decode("utf-8-sig").strip("\r")
-            separator = separator_of(line)
+            separator = separator_of(line, where)
             header = next(csv.reader([line], delimiter=separator), [])
             names = [name for name in header if name.removeprefix("#") in wanted]
             options = arrow_csv.ConvertOptions(

@@ -36,12 +36,9 @@ from tests.tasks.index_helpers import run_stage
 EQUAL, SEED = 0.99, 0
 DENSE = {"nodes": 24_000, "edges": 1_200_000, "communities": 40, "width": 128, "homophily": 0.2, "signal": 0.05}
 OURS, WHOLE = "ours", "DGL, whole graph"
-SAMPLED = {f"DGL, sampled, rate {rate}": rate for rate in (0.01, 0.003, 0.001)}
+RATES = 0.01, 0.003, 0.001
 """Learning rates: as a sampled epoch is as many steps as it has batches, that of the whole graph is too high."""
-BATCHES: Mapping[str, Mapping[str, Any]] = {
-    WHOLE: {"fanouts": None, "batch": 0, "epochs": 300},
-    **{side: {"fanouts": [10, 10], "batch": 1024, "epochs": 20, "learning_rate": SAMPLED[side]} for side in SAMPLED},
-}
+BATCHES = {"fanouts": [10, 10], "batch": 1024, "epochs": 20}
 Curve = dict[str, list[float]]
 """By epoch: `cpu_s` since the start, accuracies `validation` and `test`."""
 
@@ -84,12 +81,21 @@ def ours(model: str, graph: str, folder: Path) -> Curve:
     }  # fmt: skip
 
 
-def theirs(setting: Setting, model: str, side: str, folder: Path) -> Curve:
+def sides_of(model: str) -> dict[str, Mapping[str, Any]]:
+    """Requests to the peer, by side."""
+    sides: dict[str, Mapping[str, Any]] = {WHOLE: {"fanouts": None, "batch": 0, "epochs": 300}}
+    for name in ("gcn", "sage") if model == "gcn" else (model,):
+        for rate in RATES:
+            sides[f"DGL, sampled {name}, rate {rate}"] = {**BATCHES, "model": name, "learning_rate": rate}
+    return sides
+
+
+def theirs(setting: Setting, model: str, request: Mapping[str, Any], folder: Path) -> Curve:
     params = TrainFullParams.model_validate({"model": model})
     splits = np.load(folder / "peer.npz")["splits"]
     same = params.concrete(int((splits == 0).sum()))
     given = {name: getattr(same, name) for name in ("dropout", "learning_rate", "weight_decay", "heads")}
-    given |= {"model": model, "hidden": params.width, "seed": SEED, **BATCHES[side]}
+    given |= {"model": model, "hidden": params.width, "seed": SEED, **request}
     with setting.peer("dgl_full_graph", folder / "peer.npz", python=setting.set_up_apart("dgl")) as peer:
         return peer.ask(**given)
 
@@ -100,14 +106,14 @@ def main(folder: Path, models: Sequence[str]) -> None:
     for name in ("sparse", "dense"):
         for model in models:
             curves: dict[str, Curve] = {}
-            for side in (OURS, *BATCHES):
+            for side, request in {OURS: {}, **sides_of(model)}.items():
                 own = folder / name / f"{model}-{re.sub('[^a-z0-9.]+', '-', side)}"
                 kept = own / "curve.json"
                 if not kept.exists():
                     graph = graph_of(name, folder / name)
                     setting.say(f"{name}, {model}: {side}")
                     own.mkdir(parents=True, exist_ok=True)
-                    found = ours(model, graph, own) if side == OURS else theirs(setting, model, side, folder / name)
+                    found = ours(model, graph, own) if side == OURS else theirs(setting, model, request, folder / name)
                     kept.write_text(json.dumps(found))
                 curves[side] = json.loads(kept.read_text())
             rows += compared(name, model, curves)

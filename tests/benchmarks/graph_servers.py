@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
@@ -22,6 +23,9 @@ from tests.benchmarks.pipelines import inputs_of
 
 PARAMS: dict[str, Any] = {"layers": 3, "hidden": 128, "intervals": 12, "epochs": 10, "seed": 1}
 LINKS, TENSOR_LINKS, ROLE_EPOCHS = (10, 1), (10, 1, 0.2), 40
+HALVED = (8, 0, 0.2), (4, 0, 0.2), (4, 16, 10.0), (4, 16, 1.0), (4, 64, 0.2)
+"""Simulated graph servers, tensor workers and the Gbit/s of each one's link; the first are all servers alone."""
+FUNCTION_BYTES = 1769 << 20
 VIRTUAL = PARAMS | {"clock": "virtual", "virtual_threads": 1, "virtual_rates": "measured", "epochs": 2}
 SAME = ("model.safetensors", "history.parquet")
 
@@ -48,6 +52,7 @@ def main(folder: Path) -> None:
     of_roles(folder, inputs)
     simulated(folder, inputs)
     simulated_tensor_workers(folder, inputs)
+    halved(folder, inputs)
 
 
 def measured(folder: Path, inputs: dict[str, str]) -> None:
@@ -139,6 +144,39 @@ def simulated_tensor_workers(folder: Path, inputs: dict[str, str]) -> None:
             moved = sum(float(str(found[0].stats.get(f"tensor.bytes_{way}", 0))) for way in ("sent", "received"))
             show([model, str(count), f"{moved / 1e6 / VIRTUAL['epochs']:.1f}",
                   *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
+
+
+def halved(folder: Path, inputs: dict[str, str]) -> None:
+    """All simulated graph servers alone, and half of them with tensor workers, which are functions or pods.
+
+    A server has 1 vCPU and 4 GiB, a tensor worker 1 vCPU: a pod with 192 MiB, paid for all the time, or a function with
+    the 1769 MB to which AWS Lambda gives one vCPU, paid for while it computes. The value is 1 / (seconds x USD), that
+    of all servers alone being 1.
+    """
+    prices, epochs = load_prices(), VIRTUAL["epochs"]
+    assert prices.functions
+    server_s, pod_s = (
+        prices.rate(Resources.model_validate({"cpu": 1, "memory": memory})) / 3600 for memory in ("4Gi", "192Mi")
+    )
+    show(["network", "graph servers", "tensor workers", "Gbit/s of each", "s an epoch",
+          "USD of a million epochs, by calls, by pods", "value, by calls, by pods"])  # fmt: skip
+    show(["---"] + ["---:"] * 6)
+    for model in ("gcn", "gat"):
+        given = inputs if model == "gcn" else {"graph": inputs["graph"]}
+        alone = 0.0
+        for servers, workers, gbps in HALVED:
+            sizes = {"virtual_servers": servers, "virtual_tensor_workers": workers, "virtual_tensor_gbps": gbps}
+            found = trained(VIRTUAL | {"intervals": 64, "model": model} | sizes, given, folder / "virtual", 0)
+            epoch_s, calls, computed_s = (
+                float(str(found.stats.get(name, 0))) for name in ("epoch_s", "tensor.calls", "tensor.seconds")
+            )
+            functions = prices.functions.cost(FUNCTION_BYTES, int(calls), computed_s) if calls else 0.0
+            costs = [servers * server_s * epoch_s + each for each in (functions / epochs, workers * pod_s * epoch_s)]
+            values = [1 / (epoch_s * cost) for cost in costs]
+            alone = alone or values[0]
+            show([model, str(servers), str(workers), f"{gbps:g}" if workers else "", f"{epoch_s:.3f}",
+                  ", ".join(f"{1e6 * cost:.2f}" for cost in costs),
+                  ", ".join(f"{each / alone:.2f}" for each in values)])  # fmt: skip
 
 
 def each_epoch(found: Dataset, name: str) -> str:

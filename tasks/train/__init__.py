@@ -25,7 +25,7 @@ from superworkflow.tasks.train.params import TrainParams
 
 STAGE = Stage(
     name="train",
-    version="11",
+    version="12",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -38,8 +38,9 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
             remedy="Set train.model=sage, rgcn or rgat",
         )  # fmt: skip
     of_edges = edge_columns(graph, relations, params) if params.model in READS_EDGES else {}
+    hidden = head.width if head.relations else params.width()
     return NetworkConfig(
-        params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
+        params.model, params.aggregator, params.layers, hidden, params.heads, params.bases, head,
         {name: each.count for name, each in graph.node_sets.items()},
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "", {name: columns_of(graph, name) for name in graph.node_sets},

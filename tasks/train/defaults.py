@@ -23,6 +23,9 @@ TRIPLE_STEPS, MOST_TRIPLE_EPOCHS, TRIPLE_PATIENCE, TRIPLE_NEGATIVES = 1200, 120,
 TRIPLE_WARMUP = 200
 """Steps in which the rate rises. The first steps of Adam move each weight by about the rate, and rows that sum products
 of a hundred edge sets by as much of each: without them the loss is 275 after an epoch, and most units are dead then."""
+WIDTH, FEW_TRIPLES, FEW_TRIPLES_WIDTH, FEW_TRIPLES_DROPOUT = 256, 100_000, 64, 0.3
+"""Width of hidden layers; width and dropout for at most this number of triples. A hundred edge sets of 256 columns have
+13 million weights. More triples were not measured."""
 FEW_ITEMS = 5000
 """Labelled nodes below which weight decay is needed: a network of the usual width has more weights."""
 
@@ -58,7 +61,8 @@ def schedule(
     if relations:
         epochs = min(MOST_TRIPLE_EPOCHS, max(LEAST_EPOCHS, -(-TRIPLE_STEPS // steps)))
         warmup = min(TRIPLE_WARMUP, epochs * steps // (TRIPLE_STEPS // TRIPLE_WARMUP))
-        return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, 0.0, "figure", warmup)
+        dropout = FEW_TRIPLES_DROPOUT if items <= FEW_TRIPLES else 0.0
+        return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, dropout, "figure", warmup)
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
         return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")

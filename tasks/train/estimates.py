@@ -44,6 +44,7 @@ class _Network:
     edges: int
     width: int
     learned: bool
+    hidden: int
     outputs: int
 
 
@@ -72,7 +73,7 @@ def _step(params: TrainParams, network: _Network, seeds: int, training: bool) ->
     for layer in range(params.layers):
         hop = params.layers - 1 - layer
         first, last = layer == 0, hop == 0
-        read, made = network.width if first else params.hidden, network.outputs if last else params.hidden
+        read, made = network.width if first else network.hidden, network.outputs if last else network.hidden
         multiplied = 2 * rows[hop] if own_and_neighbours else rows[hop + 1] if last else (rows[hop] + rows[hop + 1]) / 2
         passes = (2 if first and not network.learned else 3) if training else 1
         products += 2.0 * passes * multiplied * read * made
@@ -89,7 +90,7 @@ def _step(params: TrainParams, network: _Network, seeds: int, training: bool) ->
 
 def _dense(params: TrainParams, network: _Network) -> int:
     """Weights of the layers."""
-    widths = [network.width, *[params.hidden] * (params.layers - 1), network.outputs]
+    widths = [network.width, *[network.hidden] * (params.layers - 1), network.outputs]
     return 2 * sum(a * b for a, b in itertools.pairwise(widths))
 
 
@@ -98,15 +99,16 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     graph, labels = inputs.get("graph", {}), inputs.get("labels", inputs.get("graph", {}))
     nodes, values = max(1, int(graph.get("nodes") or 1)), feature_values(graph)
     links, relations = int(graph.get("links") or 0), "relations" in graph
+    trained = max(1, links - sum(int(graph.get(f"{split}_links") or 0) for split in ("validation", "test")))
+    hidden = params.width(trained if relations else 0)
     if not any(name.startswith("values.nodes.") for name in graph):
-        values = nodes * params.hidden  # nothing is known of features
+        values = nodes * hidden  # nothing is known of features
     network = _Network(
-        nodes, int(graph.get("edges") or 0), round(values / nodes) or params.hidden, not values,
-        params.hidden if links else int(labels.get("classes") or USUAL_CLASSES),
+        nodes, int(graph.get("edges") or 0), round(values / nodes) or hidden, not values, hidden,
+        hidden if links else int(labels.get("classes") or USUAL_CLASSES),
     )  # fmt: skip
     if links:
         validated = int(graph.get("validation_links") or 0)
-        trained = max(1, links - validated - int(graph.get("test_links") or 0))
         most = max(1, trained // _LINK_SHARE)
         negatives = params.negatives if params.negatives != AUTO else TRIPLE_NEGATIVES if relations else 1
         ends = 2 + negatives * (2 if params.negatives_by == "pairs" and not relations else 1)
@@ -136,7 +138,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         cpu_s=_START_S + steps * training.cpu_s + validated_s,
         output_bytes=4 * (dense + learned) + nodes + 20 * steps + (1 << 12),
         stats={
-            "hidden": params.hidden,
+            "hidden": hidden,
             "nodes": nodes,
             "layers": params.layers,
             "weighted": int(params.sums_weights),

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
-from superworkflow.tasks.train.defaults import AUTO, schedule
+from superworkflow.tasks.train.defaults import AUTO, FEW_TRIPLES, FEW_TRIPLES_WIDTH, WIDTH, schedule
 from superworkflow.tasks.train.own_file import MOST_CODE, with_code
 
 ALL = "all"
@@ -77,8 +77,10 @@ class TrainParams(SplitParams):
     edge_scaling: Literal["auto", "none", "row", "standard"] = Field(
         default="auto", description="Scaling of the features of edges, as `heterograph.scaling` is of those of nodes."
     )
-    hidden: int = Field(
-        default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
+    hidden: Annotated[int, Field(ge=2, le=2048)] | Literal["auto"] = Field(
+        default=AUTO,
+        description="Width of hidden layers and of learned embeddings, 2 to 2048. auto: 256; of at most 100,000 "
+        "links of all relations 64.",
         json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
     )  # fmt: skip
     norm: Literal["none", "layer", "batch"] = Field(
@@ -175,7 +177,8 @@ class TrainParams(SplitParams):
     dropout: Annotated[float, Field(ge=0, le=0.95)] | Literal["auto"] = Field(
         default=AUTO,
         description="Share of entries dropped of what each layer reads, and of attention, 0 to 0.95; sage and rgcn "
-        "also drop whole own embeddings. auto: 0.5; of numbers 0, of links 0.3 with features and 0 without.",
+        "also drop whole own embeddings. auto: 0.5; of numbers 0, of links 0.3 with features and 0 without, of at "
+        "most 100,000 links of all relations 0.3.",
         json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
     )  # fmt: skip
     decoder: Literal["auto", "dot", "distmult", "complex"] = Field(
@@ -249,8 +252,8 @@ class TrainParams(SplitParams):
             )
         if self.code and names:
             raise ValueError(f"a module of one's own has no {names}: leave them out, and write them in it")
-        if self.model in ATTENTION and self.hidden % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
+        if self.model in ATTENTION and (width := self.width()) % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a hidden width of {width}")
         if self.weight and self.weighted == "sums" and self.model in ATTENTION:
             raise ValueError(f"{self.model} learns what an edge counts: leave `weight` out, or set `weighted` to draws")
         if self.weight and self.weighted == "draws" and self.sampler == "labor":
@@ -268,6 +271,11 @@ class TrainParams(SplitParams):
         if self.train_share + self.validation_share > 1:
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
+
+    def width(self, triples: int = 0) -> int:
+        """Value of `hidden`, for this number of links of all relations or, if it is 0, for another task."""
+        usual = FEW_TRIPLES_WIDTH if 0 < triples <= FEW_TRIPLES else WIDTH
+        return usual if self.hidden == AUTO else int(self.hidden)
 
     def connections(self, relations: bool) -> tuple[bool, str]:
         """Values of `residual` and `jumping_knowledge`, for links of all relations or another task: there the rows of
@@ -290,6 +298,7 @@ class TrainParams(SplitParams):
         """
         batch = most if self.batch == ALL else min(int(self.batch), most)
         usual = schedule(links, items, batch, learned, self.task == "regression", relations)._asdict()
+        usual["hidden"] = self.width(items if relations else 0)
         chosen = {name: value for name, value in usual.items() if getattr(self, name) == AUTO}
         return ConcreteTrainParams.model_validate(self.model_dump() | chosen)
 
@@ -313,6 +322,7 @@ class TrainParams(SplitParams):
 class ConcreteTrainParams(TrainParams):
     """Parameters whose values are chosen; see `TrainParams.concrete`."""
 
+    hidden: int
     epochs: int
     patience: int
     kept_by: Literal["loss", "figure", "both"]

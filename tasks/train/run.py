@@ -154,7 +154,8 @@ def concrete_params(params: TrainParams, task: Objective, shape: NetworkConfig) 
 
 def describe(given: TrainParams, params: ConcreteTrainParams) -> str:
     """The values that are in place of `auto`, for the log."""
-    chosen = [f"{name}={getattr(params, name)}" for name in TrainingSchedule._fields if getattr(given, name) == AUTO]
+    names = [name for name in ("hidden", *TrainingSchedule._fields) if getattr(given, name) == AUTO]
+    chosen = [f"{name}={getattr(params, name)}" for name in names]
     return f"by default for this task and size: {', '.join(chosen)}" if chosen else "no parameter is left to defaults"
 
 
@@ -208,7 +209,7 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
         return _task_of_triples(graph, params)
     by = {"pairs": PAIRS, "uniform": UNIFORM, "degree": DEGREE}[params.negatives_by]
     negatives = 1 if params.negatives == AUTO else params.negatives
-    task = LinkPrediction(graph, params.decoder, params.hidden, negatives, by, params.seed)
+    task = LinkPrediction(graph, params.decoder, params.width(), negatives, by, params.seed)
     _check_batch(params, "links", task.most())
     if params.seed_time:
         if params.seed_time != params.time:
@@ -228,7 +229,7 @@ def _task_of_triples(graph: HeteroGraph, params: TrainParams) -> Objective:
             raise UserError("links of all relations are learned without it", where=f"train.{name}",
                             value=getattr(params, name), remedy="Leave it out, or set holdout_links.edges")  # fmt: skip
     negatives = TRIPLE_NEGATIVES if params.negatives == AUTO else params.negatives
-    task = TriplePrediction(graph, params.decoder, params.hidden, negatives, params.seed)
+    task = TriplePrediction(graph, params.decoder, params.width, negatives, params.seed)
     _check_batch(params, "triples", task.most())
     return task
 
@@ -242,9 +243,9 @@ def _task_of_edges(graph: HeteroGraph, params: TrainParams) -> Objective:
     _check_batch(params, "edges", len(labels.items("train")) // EDGE_SHARE)
     if labels.classes:
         balanced = params.class_weights == "balanced"
-        return EdgeClassification(graph, labels, params.hidden, balanced, params.label_smoothing)
+        return EdgeClassification(graph, labels, params.width(), balanced, params.label_smoothing)
     _check_of_classes(params, "numbers are predicted")
-    return EdgeRegression(graph, labels, params.hidden)
+    return EdgeRegression(graph, labels, params.width())
 
 
 def _check_batch(params: TrainParams, items: str, most: int) -> None:

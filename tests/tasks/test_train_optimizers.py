@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +155,13 @@ def test_the_rate_of_triples_rises_first() -> None:
     assert warmed == {10**6: 200, 4000: 960 // 6, 100: 120 // 6}
     assert TrainParams(warmup_steps=7).concrete(True, 4000, 512, True, relations=True).warmup_steps == 7
     assert not TrainParams().concrete(True, 4000, 512, True).warmup_steps
+
+
+def test_few_triples_are_learned_by_a_narrow_network_with_dropout() -> None:
+    def chosen(items: int, relations: bool, **given: Any) -> tuple[int, float]:
+        found = TrainParams(**given).concrete(True, items, 512, True, relations)
+        return found.hidden, found.dropout
+
+    assert chosen(100_000, True) == (64, 0.3)
+    assert chosen(100_001, True) == chosen(4000, False) == (256, 0.0)
+    assert chosen(4000, True, hidden=32, dropout=0.1) == (32, 0.1)

@@ -10,6 +10,7 @@ The edges of a step's triples, and those that reverse them, pass no messages in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,7 @@ class TriplePrediction:
     Args:
         graph: a dataset of stage holdout_links, of all relations.
         decoder: `auto`, `distmult` or `complex`; auto takes complex where `width` is even.
-        width: width of the rows that it reads.
+        width_of: width of the rows that it reads, by the number of triples to train on.
         negatives: corruptions of each triple of a step.
         seed: seed of these draws.
 
@@ -55,7 +56,7 @@ class TriplePrediction:
     is_constant = False
     doubts = ()
 
-    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, seed: int):
+    def __init__(self, graph: HeteroGraph, decoder: str, width_of: Callable[[int], int], negatives: int, seed: int):
         self.held_out = read_triples(graph)
         names = self.held_out.relations
         sets = [graph.edge_sets[name] for name in names]
@@ -64,6 +65,7 @@ class TriplePrediction:
         self._triples = triples_of(graph, names)
         self._places = [Places(graph, each, directed=True) for each in sets]
         self._negatives, self._seed = negatives, seed
+        width = width_of(len(self._triples))
         decoder = decoder if decoder != "auto" else "distmult" if width % 2 else "complex"
         if decoder == "dot":
             raise UserError("this decoder scores all relations alike", where="train.decoder", value=decoder,

@@ -139,6 +139,13 @@ def test_delimiter(tmp_path, engine):
     assert run_index(path, engine, delimiter="|").arcs().keys() == PATH_GRAPH
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blanks_separate_a_csv_without_commas(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_text("a b 2\nb c 0.5\n")
+    assert run_index(path, engine).arcs() == {("a", "b"): 2.0, ("b", "a"): 2.0, ("b", "c"): 0.5, ("c", "b"): 0.5}
+
+
 def test_real_graphs(tmp_path, shared_data):
     for name, nodes, edges, header in (
         ("email-eu-core/email-Eu-core.txt", None, None, "auto"),

@@ -265,7 +265,9 @@ def _kind(params: ReadParams, sample: list[str], where: str) -> tuple[str, str]:
         return "csv", params.delimiter
     name = where.lower().removesuffix(".gz")
     if params.format == "csv" or (params.format in ("auto", "triples") and name.endswith(".csv")):
-        return "csv", _separator((",", ";", "\t", "|"), sample) or ","
+        mark = _separator((",", ";", "\t", "|"), sample)
+        if mark or params.format == "csv" or len(line.split()) < 2:
+            return "csv", mark or ","
     if params.format not in ("auto", "triples"):
         return params.format, "\t" if params.format == "tsv" else " "
     if any(field != field.strip() or not field for field in line.split("\t")[:2]):

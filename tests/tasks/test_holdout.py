@@ -138,7 +138,9 @@ def test_fewer_than_asked_where_the_graph_would_fall_apart(tmp_path):
 def test_a_tree_and_a_complete_graph_are_refused(tmp_path):
     tree = tmp_path / "tree.txt"
     tree.write_text("a b\nb c\nb d\n")
-    with pytest.raises(UserError, match=r"no edge can be held out.*4 vertices, 3 edges.*node2vec.link_prediction=false"):
+    with pytest.raises(
+        UserError, match=r"no edge can be held out.*4 vertices, 3 edges.*node2vec.link_prediction=false"
+    ):
         holdout(run_index(tree), tmp_path / "t")
     complete = tmp_path / "complete.txt"
     complete.write_text("".join(f"{u} {v}\n" for u in range(8) for v in range(u)))

@@ -200,4 +200,6 @@ def test_a_first_row_about_no_node_is_a_header(tmp_path, text, header):
     rows, warnings = read_labels(Source.of(tmp_path / "l.csv"), tmp_path, pa.array(["a", "b"]))
     assert (rows.nodes[0] in ("iata", "b")) is not header
     assert rows.place(0) == f"{tmp_path}/l.csv:{1 + header}"
-    assert [("read as a header" in str(each), "iata, state" in str(each)) for each in warnings] == [(True, True)] * header
+    assert [("read as a header" in str(each), "iata, state" in str(each)) for each in warnings] == [
+        (True, True)
+    ] * header

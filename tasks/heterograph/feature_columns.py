@@ -3,7 +3,8 @@
 A column of numbers is read as it is; a list of numbers has the length that it has in the first row, and lists and what
 is in them may be missing. Truth values become 0 and 1. Other text, with at most `MOST_CATEGORIES` different values,
 becomes a column of 0 and 1 for each of them, in the order of their bytes; with more it is left out, as is a column
-without values. A column of which at least half is numbers is a column of numbers with mistakes. A value is missing where it is null, NaN, or one of `MISSING` in upper or lower case.
+without values. A column of which at least half is numbers is a column of numbers with mistakes. A value is missing
+where it is null, NaN, or one of `MISSING` in upper or lower case.
 """
 
 from __future__ import annotations
@@ -138,12 +139,14 @@ def left_out(columns: Sequence[NodeColumn], where: str) -> list[InputWarning]:
         columns: with them.
         where: the file, for people.
     """
-    return [
-        InputWarning(f"{_NO_FEATURE[bool(each.values)]} is left out of the features", f"{where}, column {each.name}",
-                     ", ".join(each.values) or "nothing",
-                     f"Call it node if it names the nodes, or give {_NUMBERS}")  # fmt: skip
-        for each in columns if each.kind == NONE
-    ]  # fmt: skip
+    found = []
+    for each in columns:
+        if each.kind == NONE:
+            what = f"{_NO_FEATURE[bool(each.values)]} is left out of the features"
+            settle = f"Call it node if it names the nodes, or give {_NUMBERS}"
+            shown = ", ".join(each.values) or "nothing"
+            found.append(InputWarning(what, f"{where}, column {each.name}", shown, settle))
+    return found
 
 
 def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:

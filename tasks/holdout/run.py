@@ -51,7 +51,8 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     if not removable:
         raise UserError(
             "no edge can be held out: removing any of them would disconnect the graph", where=graph.uri,
-            value=f"{vertices} vertices, {count} edges", remedy=f"Link prediction needs a graph with cycles{_OTHERWISE}",
+            value=f"{vertices} vertices, {count} edges",
+            remedy=f"Link prediction needs a graph with cycles{_OTHERWISE}",
         )  # fmt: skip
     sides = side_vertices(_names(graph), graph.stats) if graph.stats.get("bipartite") else None
     free = candidate_pairs(vertices, directed, sides) - count

@@ -149,7 +149,7 @@ def test_blanks_separate_a_csv_without_commas(tmp_path, engine):
 @pytest.mark.parametrize(
     ("text", "header"),
     [
-        ("origin,destination,day,delay\na,b,2001/01/01 00:47,5\nb,c,2001/01/02 10:00,-3\n", True),  # numbers in the fourth
+        ("origin,destination,day,delay\na,b,2001/01/01 00:47,5\nb,c,2001/01/02 10:00,-3\n", True),
         ("origin,destination,day\na,b,2001/01/01\nb,c,2001/01/02\n", True),
         ("a,b,2001/01/01\nb,c,2001/01/02\n", False),
         ("a,b,x,NA\nb,c,y,4\n", False),

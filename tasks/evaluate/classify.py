@@ -83,10 +83,9 @@ def strength(vectors: NDArray[np.float32], labels: Matrix) -> float:
     variance = float(vectors.var(axis=0, dtype=np.float64).mean())
     if not variance:
         return 1.0
-    halves = np.array_split(np.arange(min(_JUDGED, len(vectors))), 2)
-    turns = halves, halves[::-1]
+    one, two = np.array_split(np.arange(min(_JUDGED, len(vectors)), dtype=np.int64), 2)
     found = {
-        C: sum(_scores(vectors, labels, *turn, C, _ROUGH)[0] for turn in turns)
+        C: sum(_scores(vectors, labels, train, test, C, _ROUGH)[0] for train, test in ((one, two), (two, one)))
         for C in (2.0 ** round(-math.log2(variance) * share) for share in (0.0, 0.5, 1.0))
     }
     return max(found, key=lambda C: (found[C], C))

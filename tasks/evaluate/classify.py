@@ -72,7 +72,7 @@ def classify(
 
 
 def strength(vectors: NDArray[np.float32], labels: Matrix) -> float:
-    """Of 1, what is 1 for entries of variance 1, and their geometric mean, as powers of two, the one of best Micro-F1.
+    """Inverse strength of best Micro-F1: 1, what is 1 for entries of variance 1, or the power of two between them.
 
     Each is judged on either half of at most 512 nodes after training on the other one; of equals the largest is taken.
 

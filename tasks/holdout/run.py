@@ -63,7 +63,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
             remedy=f"Link prediction needs a sparser graph{_OTHERWISE}",
         )  # fmt: skip
     few, why = min((removable, "the others keep the graph connected"),
-                   (free // 2, "only so many pairs have no edge"))  # fmt: skip
+                   (free // 2, "as many pairs without an edge are tested, and as many learned from"))  # fmt: skip
     if few < wanted:
         job.progress.log(f"only {few} of {wanted} edges can be held out; {why}")
     hidden = draw(taken, min(wanted, few), key(params.seed, _HIDDEN))

@@ -161,10 +161,11 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     train_positives, train_negatives, positives, negatives = np.split(rows.reshape(-1, 2), cuts)
     train, test = (train_positives, train_negatives), (positives, negatives)
     metrics: dict[str, float] = {}
+    strength = 1.0 if params.C == "auto" else params.C
     fits = fits_at_once(len(train_positives) + len(train_negatives), found.vectors.shape[1], 1, job.resources)
     with ThreadPoolExecutor(fits) as pool:
         names = {
-            pool.submit(link_auc, found.vectors, train, test, name, params.C)
+            pool.submit(link_auc, found.vectors, train, test, name, strength)
             if name in OPERATORS
             else pool.submit(score_auc, found.vectors, test, name): name
             for name in params.link_operators

@@ -250,7 +250,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="8",
+    version="9",
     params=HeterographParams,
     inputs={
         "graph": Input(

@@ -53,7 +53,7 @@ def edge_features(
     survey = Survey(names, first.columns, source.uri)
     for batch in table.batches(survey.texts, len(names)) if survey.texts else ():
         survey.add(batch.columns)
-    columns = survey.columns(table)
+    columns = survey.columns(table, names)
     values, absent = _values(table, columns, rows, source.uri)
     table.close()
     found: dict[str, Feature] = {}

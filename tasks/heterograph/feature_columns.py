@@ -2,8 +2,9 @@
 
 A column of numbers is read as it is; a list of numbers has the length that it has in the first row, and lists and what
 is in them may be missing. Truth values become 0 and 1. Other text, with at most `MOST_CATEGORIES` different values,
-becomes a column of 0 and 1 for each of them, in the order of their bytes; a column of which at least half is numbers is
-a column of numbers with mistakes. A value is missing where it is null, NaN, or one of `MISSING` in upper or lower case.
+becomes a column of 0 and 1 for each of them, in the order of their bytes; with more it is left out, as is a column
+without values. A column of which at least half is numbers is a column of numbers with mistakes. A value is missing
+where it is null, NaN, or one of `MISSING` in upper or lower case.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.column_doubts import days_of
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, values_of
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.heterograph import Feature
 
 NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
@@ -31,14 +33,15 @@ ZIP = b"PK\x03\x04"
 MOST_CATEGORIES = 100
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>", "\\n")
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
-_MOST_KEPT = 100_000
-"""Different values that are counted before a column is refused."""
+_NO_FEATURE = ("a column without values", f"a column of text of more than {MOST_CATEGORIES} different values")
+_NUMBERS = "numbers instead, such as an embedding of a text"
 
-Kind = Literal["numbers", "truth", "categories", "days"]
+Kind = Literal["numbers", "truth", "categories", "days", "none"]
 NUMBERS: Kind = "numbers"
 TRUTH: Kind = "truth"
 CATEGORIES: Kind = "categories"
 DAYS: Kind = "days"
+NONE: Kind = "none"
 
 
 class NodeColumn(NamedTuple):
@@ -46,9 +49,9 @@ class NodeColumn(NamedTuple):
 
     Args:
         name: of the column.
-        kind: `numbers`, `truth`, `categories`, or `days`, of dates.
+        kind: `numbers`, `truth`, `categories`, `days`, of dates, or `none`, what cannot be a feature.
         width: numbers that it becomes.
-        values: its categories.
+        values: its categories; of text that cannot be a feature some of its values.
     """
 
     name: str
@@ -95,11 +98,15 @@ class Survey:
                 in_set = pc.is_in(texts, value_set=pa.array(TRUTH_VALUES, texts.type), skip_nulls=True)
                 self._truth[number] += pc.sum(in_set).as_py() or 0
 
-    def columns(self, table: Table) -> list[NodeColumn]:
+    def columns(self, table: Table, needed: Collection[str]) -> list[NodeColumn]:
         """The columns; those of categories are read once more.
 
+        Args:
+            table: of which the batches are.
+            needed: names of columns that must be features.
+
         Raises:
-            UserError: a column has no values, or too many for categories; names the column.
+            UserError: such a column has no values, or too many for categories; names the column.
         """
         found: list[NodeColumn] = []
         for number, name in enumerate(self._names):
@@ -107,8 +114,7 @@ class Survey:
             if name in self._dates:
                 found.append(NodeColumn(name, DAYS, 1))
             elif pa.types.is_null(kind) or (is_text(kind) and not self._present[number]):
-                raise UserError("a column of features has no values", where=self._where, value=name,
-                                remedy="Leave the column out")  # fmt: skip
+                found.append(NodeColumn(name, NONE, 0))
             elif pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
                 found.append(NodeColumn(name, TRUTH, 1))
             elif is_text(kind) and 2 * self._numbers[number] < self._present[number]:
@@ -116,11 +122,31 @@ class Survey:
             else:
                 found.append(NodeColumn(name, NUMBERS, self._widths[number]))
         texts = [column.name for column in found if column.kind == CATEGORIES]
-        values = _different(table, texts, self._where) if texts else {}
-        return [
-            each._replace(width=len(values[each.name]), values=values[each.name]) if each.name in values else each
-            for each in found
-        ]
+        values = _different(table, texts) if texts else {}
+        found = [_of_text(each, values[each.name]) if each.name in values else each for each in found]
+        if fault := next((each for each in found if each.kind == NONE and each.name in needed), None):
+            raise UserError(
+                _NO_FEATURE[bool(fault.values)], where=f"{self._where}, column {fault.name}",
+                value=", ".join(fault.values) or None, remedy=f"Leave the column out, or give {_NUMBERS}",
+            )  # fmt: skip
+        return found
+
+
+def left_out(columns: Sequence[NodeColumn], where: str) -> list[InputWarning]:
+    """Warnings of columns that cannot be features.
+
+    Args:
+        columns: with them.
+        where: the file, for people.
+    """
+    found = []
+    for each in columns:
+        if each.kind == NONE:
+            what = f"{_NO_FEATURE[bool(each.values)]} is left out of the features"
+            settle = f"Call it node if it names the nodes, or give {_NUMBERS}"
+            shown = ", ".join(each.values) or "nothing"
+            found.append(InputWarning(what, f"{where}, column {each.name}", shown, settle))
+    return found
 
 
 def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:
@@ -186,23 +212,22 @@ def _count_numbers(texts: Any) -> int:
         return int(pc.sum(pc.match_substring_regex(texts, _NUMBER)).as_py() or 0)
 
 
-def _different(table: Table, names: Sequence[str], where: str) -> dict[str, tuple[str, ...]]:
-    """The different values of columns, sorted by their bytes."""
-    found: list[set[str]] = [set() for _ in names]
+def _different(table: Table, names: Sequence[str]) -> dict[str, set[str]]:
+    """The different values of columns, of columns with many of them not all."""
+    found: dict[str, set[str]] = {name: set() for name in names}
     for batch in table.batches(names):
-        for values, column in zip(found, batch.columns, strict=True):
-            if len(values) < _MOST_KEPT:
+        for values, column in zip(found.values(), batch.columns, strict=True):
+            if len(values) <= MOST_CATEGORIES:
                 values.update(pc.unique(known(column)).drop_null().to_pylist())
-    for name, values in zip(names, found, strict=True):
-        if len(values) > MOST_CATEGORIES:
-            more = "or more " if len(values) >= _MOST_KEPT else ""
-            raise UserError(
-                f"a column of text has more than {MOST_CATEGORIES} different values", where=f"{where}, column {name}",
-                value=f"{len(values)} {more}values",
-                remedy="Leave the column out (if it names the nodes, call it `node`), or give numbers instead, such as "
-                "an embedding of the text",
-            )  # fmt: skip
-    return {name: tuple(sorted(values, key=str.encode)) for name, values in zip(names, found, strict=True)}
+    return found
+
+
+def _of_text(column: NodeColumn, values: set[str]) -> NodeColumn:
+    """A column with its categories, sorted by their bytes; with some of its values if these are too many."""
+    ordered = tuple(sorted(values, key=str.encode))
+    if len(ordered) > MOST_CATEGORIES:
+        return NodeColumn(column.name, NONE, 0, (*(each[:20] for each in ordered[:2]), "…"))
+    return column._replace(width=len(ordered), values=ordered)
 
 
 def _one_hot(column: NodeColumn, texts: Any) -> NDArray[np.float32]:

@@ -225,7 +225,7 @@ def write_labels(
     if "labels" not in job.sources:
         return [], {}, []
     source = job.sources["labels"]
-    rows, warnings = read_labels(source, job.scratch, splits=True, below_zero=True)
+    rows, warnings = read_labels(source, job.scratch, names, splits=True, below_zero=True)
     below_zero = [is_below_zero(label) for label in rows.labels]
     if rows.missing or any(below_zero):
         missing = rows.missing + int(rows.times[below_zero].sum())
@@ -307,7 +307,7 @@ def _times(rows: LabelRows, node: NDArray[np.int64], count: int) -> NDArray[np.i
 
 def _splits_of(job: StageRun[Any], names: pa.Array) -> NDArray[Any]:
     """Split of each node from a file of its own; empty for none."""
-    rows, _ = read_labels(job.sources["split"], job.scratch)
+    rows, _ = read_labels(job.sources["split"], job.scratch, names)
     splits = np.full(len(names), "", object)
     for row, number in enumerate(_nodes_of(rows, names, "splits", "node,split").tolist()):
         split = BY_NAME.get(rows.labels[row].lower())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from superworkflow.infra.storage.part_files import differ, part_files, part_uri,
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
-from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS, Survey, column_numbers, known
+from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS, NONE, Survey, column_numbers, known, left_out
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
@@ -67,7 +67,11 @@ class NodeFeatures:
         self._numbers = np.concatenate(parts)
         if self.ids.count < rows:
             raise self._repeated(first_repeated(self._numbers))
-        self.found = survey.columns(self.table)
+        every = survey.columns(self.table, self._needed)
+        self._doubts += left_out(every, self.source.uri)
+        self.found = [each for each in every if each.kind != NONE]
+        self.columns = [each.name for each in self.found]
+        self._some(each.name for each in every)
         if empty := [each.name for each in self.found if not each.width]:
             raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
                             value=empty[0], remedy="Give each node its features")  # fmt: skip
@@ -76,7 +80,7 @@ class NodeFeatures:
     def _chosen_columns(self) -> tuple[list[pa.Array], list[str]]:
         """Leave out columns that are no features; the first rows of the others, and which are dates."""
         params, uri, learned = self.job.params, self.source.uri, self.network_columns()
-        taken = chosen_columns(params.take, self.columns, "heterograph.take") | set(learned)
+        taken = self._needed = chosen_columns(params.take, self.columns, "heterograph.take") | set(learned)
         left = chosen_columns(params.leave_out, self.columns, "heterograph.leave_out")
         self.columns = [name for name in self.columns if name not in left]
         width = max(len(self.columns), BATCH_VALUES // SAMPLE)  # lists may be long: no more rows than are looked at
@@ -99,10 +103,14 @@ class NodeFeatures:
         doubted = {name: doubt for name, doubt in doubted.items() if name not in taken}
         self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items()]
         self.columns = [name for name in self.columns if name not in doubted or doubted[name].is_read]
-        if not self.columns:
-            raise UserError("no column of the table is a feature", where=uri, value=", ".join(first)[:200],
-                            remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip
+        self._some(first)
         return [first[name] for name in self.columns], dates
+
+    def _some(self, given: Iterable[str]) -> None:
+        if not self.columns:
+            raise UserError("no column of the table is a feature", where=self.source.uri,
+                            value=", ".join(given)[:200],
+                            remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip
 
     def network_columns(self) -> list[str]:
         """Columns that the network reads for which the graph is made; empty without one."""

@@ -4,13 +4,14 @@ The protocol of node2vec (Grover and Leskovec, 2016, section 4.4), made exact:
 
 - Test positives: `fraction` of the edges, drawn uniformly from those outside a random spanning forest. The residual
   graph keeps the forest, so that each connected component stays connected (weakly, in a directed graph). Where the
-  forest leaves fewer edges than asked for, all of these are taken; the stats say how many that is.
+  forest leaves fewer edges than asked for, all of these are taken, and in a dense graph at most half as many as it has
+  pairs without an edge; the stats say how many that is.
 - Test negatives: as many pairs of different vertices, drawn uniformly from those that no edge of the whole graph
   joins; distinct, and without order unless the graph is directed. In a graph that index knows as bipartite, they are
   pairs of the two sides.
 - Training pairs, to fit a classifier of edges: edges of the residual graph, drawn uniformly, at most `max_pairs`, and
-  as many further non-edges of the whole graph. No training pair is a test pair. Where a dense graph has too few
-  non-edges for both, the test comes first.
+  as many further non-edges of the whole graph. No training pair is a test pair. A dense graph
+  has fewer.
 
 Files: those of an index dataset for the residual graph (see `tasks.index`; same vertices in the same order, `degree`
 is the residual one), and `positives.npy`, `negatives.npy`, `train_positives.npy`, `train_negatives.npy`: int64
@@ -84,7 +85,7 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="holdout",
-    version="1",
+    version="2",
     params=HoldoutParams,
     inputs={"graph": Input("index dataset")},
     run="superworkflow.tasks.holdout.run:run",

@@ -22,6 +22,8 @@ from superworkflow.tasks.lib.kernels.permutation import key
 load_kernels_fast()
 _FOREST, _HIDDEN, _NEGATIVES, _TRAIN = range(4)  # what the keys of the random orders are for
 
+_OTHERWISE = "; set node2vec.link_prediction=false to leave it out"
+
 
 def run(job: StageRun[HoldoutParams]) -> Output:
     """Split one graph.
@@ -49,21 +51,24 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     if not removable:
         raise UserError(
             "no edge can be held out: removing any of them would disconnect the graph", where=graph.uri,
-            value=f"{vertices} vertices, {count} edges", remedy="Link prediction needs a graph with cycles",
+            value=f"{vertices} vertices, {count} edges",
+            remedy=f"Link prediction needs a graph with cycles{_OTHERWISE}",
         )  # fmt: skip
-    if removable < wanted:
-        job.progress.log(f"only {removable} of {wanted} edges can be held out; the others keep the graph connected")
-    hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
-    del taken
-
     sides = side_vertices(_names(graph), graph.stats) if graph.stats.get("bipartite") else None
     free = candidate_pairs(vertices, directed, sides) - count
-    if free < len(hidden) + 1:
+    if free < 2:
         which = "" if sides is None else " of different sides"
         raise UserError(
-            f"too few pairs of vertices{which} without an edge: {len(hidden) + 1} needed", where=graph.uri, value=free,
-            remedy="Link prediction needs a sparser graph, or a smaller holdout.fraction",
+            f"too few pairs of vertices{which} without an edge: 2 needed", where=graph.uri, value=free,
+            remedy=f"Link prediction needs a sparser graph{_OTHERWISE}",
         )  # fmt: skip
+    few, why = min((removable, "the others keep the graph connected"),
+                   (free // 2, "as many pairs without an edge are tested, and as many learned from"))  # fmt: skip
+    if few < wanted:
+        job.progress.log(f"only {few} of {wanted} edges can be held out; {why}")
+    hidden = draw(taken, min(wanted, few), key(params.seed, _HIDDEN))
+    del taken
+
     train = min(params.max_pairs, count - len(hidden), free - len(hidden))
     negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES), sides)
     kept = np.ones(count, np.bool_)

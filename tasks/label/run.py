@@ -17,10 +17,10 @@ def run(job: StageRun[LabelParams]) -> Output:
         UserError: the file cannot be read, or says nothing about the nodes of this graph.
     """
     source = job.sources["labels"]
-    rows, warnings = read_labels(source, job.scratch)
+    nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
+    rows, warnings = read_labels(source, job.scratch, nodes)
     if not job.params.several_labels:
         check_several(rows, source.uri, "label.several_labels")
-    nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     labels, unknown = match(rows, source.uri, nodes, job.params.max_unknown)
     share = unknown / int(rows.times.sum())
     if rows.missing:

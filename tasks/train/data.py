@@ -62,14 +62,28 @@ def edge_columns(graph: HeteroGraph, relations: Iterable[Relation], params: Trai
 
 
 def unused_edge_features(graph: HeteroGraph, params: TrainParams) -> list[InputWarning]:
-    """The warning that a model does not read the edges' features; none where it does or there are none."""
+    """Warnings of features of edges, and of different weights, that the network does not read."""
+    warnings = []
     found = {} if params.model in READS_EDGES else edge_columns(graph, relations_of(graph), params)
-    if not found:
-        return []
-    return [InputWarning(
-        f"features of edges are not used: {params.model} has no place for them", graph.dataset.uri, shown(found),
-        f"Set train.model to one of {', '.join(READS_EDGES)}, or train.edge_features={NONE}",
-    )]  # fmt: skip
+    if found:
+        warnings.append(InputWarning(
+            f"features of edges are not used: {params.model} has no place for them", graph.dataset.uri, shown(found),
+            f"Set train.model to one of {', '.join(READS_EDGES)}, or train.edge_features={NONE}",
+        ))  # fmt: skip
+    named = {params.weight, params.label, *(name.strip() for name in params.edge_features.split(","))}
+    sets = () if WEIGHT in named or params.weight else graph.edge_sets.values()
+    for each in sets:
+        if not any(feature.name == WEIGHT for feature in each.features):
+            continue
+        weights = graph.edge_feature(each.name, WEIGHT)
+        if len(weights) and (low := weights.min()) < (high := weights.max()):
+            warnings.append(InputWarning(
+                "weights of edges are not read, so all edges count the same", f"{graph.dataset.uri}, {each.name}",
+                f"{low:g} to {high:g}", f"Set train.weight={WEIGHT}, and if weights are far from 1 also "
+                "train.model=gcn, which divides by their sums, or train.weighted=draws",
+            ))  # fmt: skip
+            break
+    return warnings
 
 
 def relations_of(graph: HeteroGraph) -> tuple[Relation, ...]:

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.evaluate.classify import check_split, classify
+from superworkflow.tasks.evaluate.classify import check_split, classify, strength
 from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
 
 
@@ -89,6 +89,25 @@ def test_larger_ratio_trains_on_a_superset_and_seed_changes_the_split():
     first = classify(vectors, labels, 0.5, 0, seed=0, C=1.0)
     assert first == classify(vectors, labels, 0.5, 0, seed=0, C=1.0)
     assert first.micro_f1 != classify(vectors, labels, 0.5, 0, seed=1, C=1.0).micro_f1
+
+
+def test_the_penalty_of_few_short_vectors_is_weaker():
+    vectors, labels = community_graph(n=120)
+    short = np.float32(0.05) * vectors
+    before, auto = (
+        np.mean([classify(short, labels, 0.5, shuffle, seed=0, C=C).micro_f1 for shuffle in range(5)])
+        for C in (1.0, "auto")
+    )
+    assert auto > before + 0.1
+    assert strength(short[:60], labels[:60]) == 2.0 ** round(-np.log2(short[:60].var(axis=0, dtype=float).mean())) > 50
+
+
+def test_the_penalty_stays_where_labels_are_mostly_noise():
+    rng = np.random.default_rng(0)
+    vectors = 0.1 * rng.normal(size=(2000, 64)).astype(np.float32)
+    labels = np.eye(4, dtype=bool)[np.where(rng.random(2000) < 0.75, 0, rng.integers(0, 4, 2000))]
+    assert strength(vectors, labels) == 1.0
+    assert strength(vectors[:1], labels[:1]) == strength(np.zeros((9, 2), np.float32), labels[:9]) == 1.0
 
 
 @pytest.mark.parametrize(("nodes", "ratio"), [(5, 0.1), (1, 0.5)])

@@ -68,7 +68,7 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
     [
         ({"features": "node,x\na,1\nb,2\nc,3\n"}, ["edges name nodes without features, such as 'd'", "features.csv"]),
         ({"features": "node,x\na,1\nb,-inf\nc,3\nd,4\n"}, ["features.csv, row 2", "not a finite number"]),
-        ({"features": "node,x,y\na,1,\nb,1,nan\nc,3,\nd,4,NA\n"}, ["features.csv", "has no values", "'y'"]),
+        ({"features": "node,y\na,\nb,nan\nc,\nd,NA\n"}, ["features.csv", "no column of the table is a feature", "'y'"]),
         ({"features": "node,x\na,1\nb,2\nb,3\nc,3\nd,4\n"}, ["features.csv, row 3", "'b'"]),
         ({"features": "node,x\na,1\nb,2,5\nc,3\nd,4\n"}, ["features.csv"]),
         ({"features": "node,x\na,1\nb,red\nc,3\nd,4\n"}, ["features.csv, row 2", "column x", "'red'"]),
@@ -206,13 +206,17 @@ def test_a_column_of_nulls_is_refused(tmp_path):
         run_stage(STAGE, {}, given, tmp_path / "graph")
 
 
-def test_a_column_of_many_texts_is_refused(tmp_path):
+def test_columns_of_many_texts_and_of_none_are_left_out(tmp_path):
     names = [f"n{i:03}" for i in range(150)]
     edges = "source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names))
-    table = "node,x,title\n" + "".join(f"{name},1,title {name}\n" for name in names)
-    with pytest.raises(UserError) as refused:
-        made(tmp_path, edges=edges, features=table)
-    assert all(word in str(refused.value) for word in ("column title", "150 values", "Leave the column out"))
+    table = "node,none,x,title\n" + "".join(f"{name},NA,1,title {name}\n" for name in names)
+    graph = made(tmp_path, edges=edges, features=table)
+    assert graph.dataset.json("columns.json") == {"node": [["x", 1]]}
+    shown = [str(value) for key, value in graph.dataset.stats.items() if "warning" in key]
+    assert ["column none: a column without values is left out" in shown[0], "column title" in shown[1]] == [True, True]
+    assert "more than 100 different values is left out of the features (got title n000, title n001, …)" in shown[1]
+    with pytest.raises(UserError, match=r"column title: a column of text of more than 100 .*title n000.*Leave the"):
+        made(tmp_path / "taken", {"take": "title"}, edges=edges, features=table)
 
 
 def test_a_feature_beyond_float16_is_refused_once_it_is_scaled(tmp_path):

@@ -138,12 +138,24 @@ def test_fewer_than_asked_where_the_graph_would_fall_apart(tmp_path):
 def test_a_tree_and_a_complete_graph_are_refused(tmp_path):
     tree = tmp_path / "tree.txt"
     tree.write_text("a b\nb c\nb d\n")
-    with pytest.raises(UserError, match=r"no edge can be held out.*4 vertices, 3 edges"):
+    with pytest.raises(
+        UserError, match=r"no edge can be held out.*4 vertices, 3 edges.*node2vec.link_prediction=false"
+    ):
         holdout(run_index(tree), tmp_path / "t")
     complete = tmp_path / "complete.txt"
     complete.write_text("".join(f"{u} {v}\n" for u in range(8) for v in range(u)))
     with pytest.raises(UserError, match=r"too few pairs of vertices without an edge.*got 0"):
         holdout(run_index(complete), tmp_path / "c")
+
+
+def test_fewer_edges_are_hidden_than_pairs_have_none(tmp_path):
+    path = tmp_path / "dense.txt"
+    path.write_text("".join(f"{u} {v}\n" for u in range(12) for v in range(u) if u - v != 3))
+    graph = run_index(path)
+    assert graph.stats["edges"] == 57
+    dataset = holdout(graph, tmp_path / "h")
+    assert dataset.stats["positives"] == dataset.stats["negatives"] == 4  # half of the nine pairs without an edge
+    assert dataset.stats["train_pairs"] == 5
 
 
 def test_training_pairs_shrink_in_a_dense_graph(tmp_path):

@@ -139,6 +139,30 @@ def test_delimiter(tmp_path, engine):
     assert run_index(path, engine, delimiter="|").arcs().keys() == PATH_GRAPH
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blanks_separate_a_csv_without_commas(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_text("a b 2\nb c 0.5\n")
+    assert run_index(path, engine).arcs() == {("a", "b"): 2.0, ("b", "a"): 2.0, ("b", "c"): 0.5, ("c", "b"): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("origin,destination,day,delay\na,b,2001/01/01 00:47,5\nb,c,2001/01/02 10:00,-3\n", True),
+        ("origin,destination,day\na,b,2001/01/01\nb,c,2001/01/02\n", True),
+        ("a,b,2001/01/01\nb,c,2001/01/02\n", False),
+        ("a,b,x,NA\nb,c,y,4\n", False),
+        ("1,b,x,four\n2,c,y,4\n", False),
+    ],
+)  # fmt: skip
+def test_a_header_is_found_by_numbers_or_dates_below_it(tmp_path, text, header):
+    path = tmp_path / "g.csv"
+    path.write_text(text)
+    assert run_index(path).labels.count("origin") == 0
+    assert run_index(path).stats["edges"] == text.count("\n") - header
+
+
 def test_real_graphs(tmp_path, shared_data):
     for name, nodes, edges, header in (
         ("email-eu-core/email-Eu-core.txt", None, None, "auto"),

@@ -295,6 +295,22 @@ def test_a_header_of_two_kinds_is_found_or_doubted(tmp_path: Path) -> None:
     assert run_index(path).stats["vertices"] == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "doubted"),
+    [
+        ("country,neighbour\nKenya,Uganda\nUganda,Rwanda\n", True),  # a usual word for an end
+        ("iata,state\n" + "".join(f"0{i}M,AK\n" for i in range(5)), True),  # small letters, as no other name is
+        ("iata,state\n00M,ak\n01M,tx\n02M,ca\n03M,il\n", False),
+        ("iata,state\n00M,AK\n", False),
+        ("friend,bob\nbob,eve\neve,friend\n", False),
+    ],
+)
+def test_a_first_row_of_usual_or_other_words_is_doubted(tmp_path: Path, text: str, doubted: bool) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text(text)
+    assert ["first row looks like names of columns" in each for each in warnings(path)] == [True] * doubted
+
+
 def test_double_colons_are_refused_with_their_command(tmp_path: Path) -> None:
     path = tmp_path / "ratings.dat"
     path.write_text("1::1193::5::978300760\n1::661::3::978302109\n")

@@ -7,7 +7,7 @@ other: then no name of one side is one of the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,8 @@ _KINDS = (
     "asin"
 )
 """Kinds of nodes that columns are named after without the word id."""
+_LEAST_OTHERS = 5
+"""Names from which on a first row may differ from all others."""
 
 
 def sides_of(
@@ -139,14 +141,28 @@ def doubt_sides(sample: SampledRows) -> InputWarning | None:
 
 
 def doubt_first_row(rows: Sequence[Sequence[str]], columns: tuple[int, int, int], where: str) -> InputWarning | None:
-    """The warning for a first row, read as an edge, that names two kinds of nodes in words that occur nowhere else."""
+    """The warning for a first row, read as an edge, that names columns in words that occur nowhere else."""
     ends = [(row[columns[0]], row[columns[1]]) for row in rows if len(row) > max(columns[:2])]
-    if len(ends) < 2 or not _two_kinds(*ends[0]) or any(name in end for name in ends[0] for end in ends[1:]):
+    if len(ends) < 2 or any(name in end for name in ends[0] for end in ends[1:]):
+        return None
+    others = {name for end in ends[1:] for name in end}
+    if not (_two_kinds(*ends[0]) or any(map(_is_role, ends[0])) or _differs(ends[0], others)):
         return None
     return InputWarning(
         "the first row looks like names of columns and is read as an edge", where, ", ".join(ends[0]),
         "Set index.header=true, or index.header=false if it is an edge",
     )  # fmt: skip
+
+
+def _is_role(name: str) -> bool:
+    """True for a word by which columns of one kind of nodes are named."""
+    return name.lower() in _ROLES.split()
+
+
+def _differs(first: tuple[str, str], others: Collection[str]) -> bool:
+    """True if two names are small letters, as columns have them, and all others, of which there are some, are not."""
+    plain = [re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in first]
+    return all(plain) and len(others) >= _LEAST_OTHERS and not any(name.isalpha() and name.islower() for name in others)
 
 
 def _are_ratings(sample: SampledRows) -> bool:

@@ -38,6 +38,7 @@ from superworkflow.tasks.lib.edge_list.text_documents import refuse_document
 
 SAMPLE_BYTES = 1 << 18
 _BOM = b"\xef\xbb\xbf"
+_DATE = re.compile(r"\s*([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4})\b")
 
 
 def detect(stream: BinaryIO, params: ReadParams, where: str, most: int = SAMPLE_ROWS) -> Dialect:
@@ -265,7 +266,9 @@ def _kind(params: ReadParams, sample: list[str], where: str) -> tuple[str, str]:
         return "csv", params.delimiter
     name = where.lower().removesuffix(".gz")
     if params.format == "csv" or (params.format in ("auto", "triples") and name.endswith(".csv")):
-        return "csv", _separator((",", ";", "\t", "|"), sample) or ","
+        mark = _separator((",", ";", "\t", "|"), sample)
+        if mark or params.format == "csv" or len(line.split()) < 2:
+            return "csv", mark or ","
     if params.format not in ("auto", "triples"):
         return params.format, "\t" if params.format == "tsv" else " "
     if any(field != field.strip() or not field for field in line.split("\t")[:2]):
@@ -285,14 +288,17 @@ def _is_header(rows: list[list[str]]) -> bool:
         return True  # pandas names no column for the rows' names
     if rest and all(map(ID_SUFFIX.search, rows[0][:2])) and not any(ID_SUFFIX.search(row[0] + row[1]) for row in rest):
         return True
-    return (
-        bool(rest)
-        and any(
-            not is_number(first[column]) and first[column] and _are_numbers([row[column] for row in rest])
-            for column in range(min(3, len(first)))
-        )
-        and not any(is_number(field) for field in first[:2])
-    )
+    if any(is_number(field) for field in first[:2]):
+        return False
+    names = ((column, name.strip()) for column, name in enumerate(rows[0]) if not is_missing(name))
+    return any(_names(name, [row[column] for row in rest], column > 1) for column, name in names)
+
+
+def _names(name: str, values: list[str], dated: bool) -> bool:
+    """True if a name is followed by numbers, or by dates where the column may have some."""
+    if is_number(name) or _DATE.match(name):
+        return False
+    return _are_numbers(values) or (dated and bool(values) and all(map(_DATE.match, values)))
 
 
 def _are_numbers(values: list[str]) -> bool:

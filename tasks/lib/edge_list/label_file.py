@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -62,6 +64,13 @@ class LabelRows:
         name = self.files[bisect_right(self.files, row, key=itemgetter(1)) - 1][0]
         return f"{name}:{self.lines[row]}"
 
+    def without_first(self) -> LabelRows:
+        """All rows but the first."""
+        return LabelRows(
+            self.lines[1:], self.nodes[1:], self.labels[1:], self.times[1:], self.missing, self.splits[1:],
+            [(name, max(0, first - 1)) for name, first in self.files], self.seed_times[1:],
+        )  # fmt: skip
+
 
 class LabelFile(NamedTuple):
     """A file of labels.
@@ -78,9 +87,18 @@ class LabelFile(NamedTuple):
 
 
 def read_labels(
-    source: Source, scratch: Path, splits: bool = False, below_zero: bool = False
+    source: Source, scratch: Path, nodes: pa.Array | pa.ChunkedArray, splits: bool = False, below_zero: bool = False
 ) -> tuple[LabelRows, list[InputWarning]]:
-    """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`."""
+    """The rows of a file of labels or a folder of part files, and warnings; see `parse_files`.
+
+    A first row whose node the graph lacks, while it has the second one's, is a header if its label occurs once.
+
+    Args:
+        source: the file or folder.
+        scratch: folder for local copies.
+        nodes: names of the graph's nodes.
+        splits, below_zero: as for `parse_files`.
+    """
     names = part_files(source)
     files = [
         LabelFile(
@@ -89,7 +107,14 @@ def read_labels(
         for name in names
     ]
     rows = parse_files(files, source.uri, splits, below_zero)
-    return rows, label_warnings(rows, source.uri)
+    warnings = label_warnings(rows, source.uri)
+    if _begins_with_header(rows, nodes):
+        warnings.append(InputWarning(
+            f"the first row is read as a header, since no node is called {rows.nodes[0]!r}", rows.place(0),
+            f"{rows.nodes[0]}, {rows.labels[0]}", "Call the columns node and label",
+        ))  # fmt: skip
+        rows = rows.without_first()
+    return rows, warnings
 
 
 def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
@@ -204,6 +229,14 @@ def label_warnings(rows: LabelRows, where: str) -> list[InputWarning]:
             return [InputWarning(f"labels joined by {mark!r} are labels of their own", where, found,
                                  f"Write a row for each, in pandas: .str.split({mark!r}) and .explode()")]  # fmt: skip
     return []
+
+
+def _begins_with_header(rows: LabelRows, nodes: pa.Array | pa.ChunkedArray) -> bool:
+    """True if the first row names columns: not a node, as the second one does, nor a label of others."""
+    if len(rows.nodes) < 2 or rows.labels.count(rows.labels[0]) > 1:
+        return False
+    first, second = (pc.index(nodes, pa.scalar(name, nodes.type)).as_py() for name in rows.nodes[:2])
+    return bool(first < 0 <= second)
 
 
 def _header(fields: Sequence[str], separator: str) -> list[str]:

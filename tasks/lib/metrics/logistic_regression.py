@@ -29,6 +29,7 @@ from superworkflow.tasks.lib.kernels.ordered_sums import (
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
+TOLERANCE = 1e-6
 MAX_NEWTON_STEPS = 60
 MAX_INNER_STEPS = 40
 LABEL_BLOCK = 64
@@ -36,7 +37,7 @@ LABEL_BLOCK = 64
 
 
 def fit_one_vs_rest(
-    features: NDArray[np.floating[Any]], targets: NDArray[np.bool_], *, C: float = 1.0, tolerance: float = 1e-6
+    features: NDArray[np.floating[Any]], targets: NDArray[np.bool_], *, C: float = 1.0, tolerance: float = TOLERANCE
 ) -> Floats:
     """Weights of one binary classifier per column of `targets`.
 

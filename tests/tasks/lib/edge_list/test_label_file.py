@@ -174,13 +174,32 @@ def test_folders_hold_columns(tmp_path, header):
         (tmp_path / "s" / f"split={split}").mkdir(parents=True)
         text = "node,label\n" * header + "".join(f"{node},x\n" for node in nodes)
         (tmp_path / "s" / f"split={split}" / "part-0.csv").write_text(text)
-    rows, warnings = read_labels(Source.of(tmp_path / "s"), tmp_path, splits=True)
+    rows, warnings = read_labels(Source.of(tmp_path / "s"), tmp_path, pa.array(["a"]), splits=True)
     found = dict(zip(rows.nodes, zip(rows.labels, rows.splits, strict=True), strict=True))
     assert found == {"a": ("x", "train"), "b": ("x", "train"), "c": ("x", "test")}
     for label in ("New York", "__HIVE_DEFAULT_PARTITION__"):
         folder = tmp_path / "l" / f"label={label.replace(' ', '%20')}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"node": [label[:1]]}), folder / "part-0.parquet")
-    rows, warnings = read_labels(Source.of(tmp_path / "l"), tmp_path)
+    rows, warnings = read_labels(Source.of(tmp_path / "l"), tmp_path, pa.array(["N"]))
     assert (rows.nodes, rows.labels, rows.missing) == (["N"], ["New York"], 1)
     assert not warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("iata,state\na,AK\nb,TX\n", True),
+        ("iata,AK\na,AK\nb,TX\n", False),  # its label is one of others
+        ("iata,state\nzz,AK\na,TX\n", False),  # the second node is unknown too
+        ("b,state\na,AK\nb,TX\n", False),
+    ],
+)
+def test_a_first_row_about_no_node_is_a_header(tmp_path, text, header):
+    (tmp_path / "l.csv").write_text(text)
+    rows, warnings = read_labels(Source.of(tmp_path / "l.csv"), tmp_path, pa.array(["a", "b"]))
+    assert (rows.nodes[0] in ("iata", "b")) is not header
+    assert rows.place(0) == f"{tmp_path}/l.csv:{1 + header}"
+    assert [("read as a header" in str(each), "iata, state" in str(each)) for each in warnings] == [
+        (True, True)
+    ] * header

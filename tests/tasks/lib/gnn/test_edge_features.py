@@ -14,7 +14,7 @@ from torch.nn.functional import leaky_relu, relu
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import infer, train
+from superworkflow.tasks import heterograph, infer, train
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.sampler.block import Block
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -128,6 +128,22 @@ def test_models_without_a_place_for_them_say_so(tmp_path):
     log = io.StringIO()
     trained(graph, tmp_path / "none", log, model="sage", edge_features="none")
     assert "features of edges" not in log.getvalue()
+
+
+@pytest.mark.parametrize(("weights", "params", "said"), [
+    ((1, 4215), {}, True), ((2, 2), {}, False), ((1, 4), {"weight": "weight"}, False),
+])  # fmt: skip
+def test_weights_that_are_not_read_are_named(tmp_path, weights, params, said):
+    rows = "".join(f"{i} {(i + 1) % 12} {weights[i % 2]}\n" for i in range(12))
+    (tmp_path / "edges.txt").write_text(rows)
+    (tmp_path / "labels.csv").write_text("node,label\n" + "".join(f"{i},{i % 2}\n" for i in range(12)))
+    given = {each.split(".")[0]: str(tmp_path / each) for each in ("edges.txt", "labels.csv")}
+    graph, log = run_stage(heterograph.STAGE, {}, given, tmp_path / "graph"), io.StringIO()
+    network = run_stage(
+        train.STAGE, {**FAST, **params}, {"graph": str(graph.location.local_path)}, tmp_path / "train", log=log
+    )
+    assert ("weights of edges are not read" in log.getvalue()) == said
+    assert any("(got 1 to 4215). Set train.weight=weight" in str(each) for each in network.stats.values()) == said
 
 
 @pytest.mark.parametrize(("params", "text"), [

@@ -256,7 +256,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="index",
-    version="4",
+    version="5",
     params=IndexParams,
     inputs={
         "edges": Input(

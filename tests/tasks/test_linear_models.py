@@ -220,7 +220,7 @@ def test_accuracy_on_held_out_samples(tmp_path: Path) -> None:
         ("1 99999999999:2\n", r"line 1: a feature is .* .got '99999999999:2'"),
         ("# nothing\n", r"the file has no samples"),
         ("1\n2\n", r"no sample has a feature"),
-        ("source,target\na,b\n", r"line 1: a label is a finite number .got 'source,target'"),
+        ("source,target\na,b\n", r"line 1: the samples are in columns between commas .got 'source,target'"),
     ],
 )
 def test_lines_that_are_refused(text: str, words: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer, load_digits
 from sklearn.linear_model import Lasso
 from sklearn.svm import LinearSVC
 
@@ -148,6 +148,16 @@ def test_svm(classes: int, squared: bool, tmp_path: Path) -> None:
     if squared:
         assert np.abs(found - oracle.coef_).max() < 1e-4
     assert facts["classes"] == [str(2 * number + 1) for number in range(classes)]
+
+
+def test_svm_that_is_far_from_the_best(tmp_path: Path) -> None:
+    """Features of unlike scales end at max_steps, as a warning says; of one scale there is none."""
+    matrix, labels = load_breast_cancer(return_X_y=True)
+    for name, scaled in (("raw", matrix), ("scaled", (matrix - matrix.mean(axis=0)) / matrix.std(axis=0))):
+        samples = written(scaled, labels, tmp_path / f"{name}.svm")
+        _, values = solved(SVM, samples, tmp_path / name, {"labels": "classes"}, max_steps=300)
+        assert (values.stats["relative_gap"] > 0.01) == (name == "raw")
+        assert ("the coefficients are not the best ones" in str(values.stats)) == (name == "raw")
 
 
 def test_colours_of_features_and_threads(tmp_path: Path) -> None:

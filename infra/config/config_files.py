@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -62,8 +63,16 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def parse_assignments(assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
+def parse_assignments(
+    assignments: Iterable[str], models: Mapping[str, type[StageParams]] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
     """Values of `--set stage.parameter=value`; the value is YAML, so that 0.5, true, [1, 2] and text all work.
+
+    Parameters that are text get theirs as it is written: YAML would make 7 of the node 007, and false of no.
+
+    Args:
+        assignments: of the command line.
+        models: parameter model by prefix.
 
     Raises:
         UserError: not of that form.
@@ -80,7 +89,11 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
                 remedy="Write --set train.epochs=3",
             )
         try:
-            values.setdefault(stage, {})[parameter] = _number(yaml.safe_load(raw))
+            value = _number(yaml.safe_load(raw))
+            if not isinstance(value, str) and stage in models and parameter in models[stage].model_fields:
+                kind = models[stage].model_fields[parameter].annotation
+                value = raw.strip() if kind is str or (kind == str | None and value is not None) else value
+            values.setdefault(stage, {})[parameter] = value
         except yaml.YAMLError:
             raise UserError("the value cannot be read", where=f"--set {key}", value=raw, remedy="Quote text") from None
     return values

@@ -238,7 +238,7 @@ def parameters_of(
     Raises:
         UserError: the first thing that is wrong.
     """
-    values = dict(parse_assignments(assignments))
+    values = dict(parse_assignments(assignments, superworkflow.models()))
     for prefix, entries in (parameters or {}).items():
         values[prefix] = {**entries, **values.get(prefix, {})}
     return resolve(superworkflow.models(), read_yaml(config) if config else {}, values, config or "")

@@ -12,7 +12,8 @@ _FEW = 32
 
 
 def add_ratings(
-    scope: Any, gram: Any, right: Any, mean: float, scale: float, times: Any = None, slices: Any = None
+    scope: Any, gram: Any, right: Any, mean: float, scale: float, times: Any = None, slices: Any = None,
+    biased: Any = None,
 ) -> None:  # fmt: skip
     """Add up products of the neighbours' factors, four by four, and the ratings times them.
 
@@ -24,15 +25,21 @@ def add_ratings(
         times: float64 [slices, factors], by whose row of the rating's slice the neighbour's factors are multiplied;
             None for none.
         slices: int32 [ratings]; [0] if all are of slice 0.
+        biased: not None if the neighbours' biases are subtracted from the ratings, and the last factor, for the
+            vertex's own bias, is 1.
     """
     size = len(right)
-    near = np.empty((4, size))
+    near = np.ones((4, size))
+    own = size if biased is None else size - 1
     for first in range(0, scope.degree, 4):
         if first + 4 > scope.degree:
             near[:] = 0.0
         for i in range(first, min(first + 4, scope.degree)):
             other, rating = scope.neighbour(i).factor, (scope.weight(i) - mean) / scale
-            for a in range(size):
+            if biased is not None:
+                rating -= scope.neighbour(i).bias
+                near[i - first, own] = 1.0
+            for a in range(own):
                 near[i - first, a] = other[a]
             if times is not None:
                 row = times[slices[i] if len(slices) else 0]

@@ -1,15 +1,18 @@
-"""Alternating least squares: factors of users and items whose products are the ratings.
+"""Alternating least squares: factors of users and items, and biases, by which the ratings are predicted.
 
-Users and items have a colour each, so that a step solves all users for the items' factors, then all items for the new
-factors of users. A vertex's factors are those of least squared error over its own ratings, with a penalty of
-`regularization` times their squared length for each of the ratings: the weighted-λ regularization of Zhou, Wilkinson,
-Schreiber and Pan ("Large-Scale Parallel Collaborative Filtering for the Netflix Prize", AAIM 2008), as are the first
-factors, the mean rating and small random numbers. Sums and Cholesky's decomposition are of float64.
+A rating is predicted by the mean of all, the biases of user and item, and the product of their factors. Users and items
+have a colour each, so that a step solves all users for what the items have, then all items for the new values of users.
+A vertex's factors and bias are those of least squared error over its own ratings, with a penalty of `regularization`
+times their squared length for each of the ratings: the weighted-λ regularization of Zhou, Wilkinson, Schreiber and Pan
+("Large-Scale Parallel Collaborative Filtering for the Netflix Prize", AAIM 2008). Ratings are taken less their mean and
+by their deviation, so that λ means the same on any scale. The first factors are small random numbers. Sums and
+Cholesky's decomposition are of float64.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +32,8 @@ class AlsParams(ProgramParams):
     )  # fmt: skip
     regularization: float = Field(
         default=0.1, gt=0,
-        description="Penalty λ on the squared length of a vertex's factors for each of its ratings, above 0.",
+        description="Penalty λ on the squared length of a vertex's factors and bias for each of its ratings, above 0, "
+        "in units of the ratings' deviation.",
         json_schema_extra={"search": {"type": "float", "low": 0.01, "high": 1.0, "log": True}},
     )  # fmt: skip
     max_steps: int = Field(
@@ -38,14 +42,9 @@ class AlsParams(ProgramParams):
 
 
 def init(scope: Any, params: Any) -> None:
-    """The mean rating, and numbers of a tenth of it at most."""
-    mean = 0.0
-    for i in range(scope.degree):
-        mean += scope.weight(i) / scope.degree
-    factor = scope.factor
-    for k in range(len(factor)):
-        factor[k] = mean * (0.2 * scope.random(k) - 0.1)
-    factor[0] = mean
+    """Small random numbers."""
+    for k in range(len(scope.factor)):
+        scope.factor[k] = 0.4 * scope.random(k) - 0.2
 
 
 def update(scope: Any, params: Any) -> float:
@@ -53,29 +52,50 @@ def update(scope: Any, params: Any) -> float:
     factor, size = scope.factor, len(scope.factor)
     if scope.degree == 0:
         return 0.0
-    gram, right = np.zeros((size, size)), np.zeros(size)
-    add_ratings(scope, gram, right, 0.0, 1.0)
-    for a in range(size):
+    scope.mean, scope.deviation = scope.ratings[0], scope.ratings[1]
+    gram, right = np.zeros((size + 1, size + 1)), np.zeros(size + 1)
+    add_ratings(scope, gram, right, scope.mean, scope.deviation, None, None, True)
+    for a in range(size + 1):
         gram[a, a] += params.regularization * scope.degree
     decompose(gram)
     solve_lower(gram, right)
     solve_upper(gram, right)
-    change = 0.0
+    change: float = abs(right[size] - scope.bias)
+    scope.bias = right[size]
     for a in range(size - 1, -1, -1):
         change += abs(right[a] - factor[a])
         factor[a] = right[a]
     return change
 
 
+def sums(scope: Any, params: Any, values: Any) -> None:
+    """Ratings and their squares."""
+    for i in range(scope.degree if scope.side == 0 else 0):
+        values[0] += 1.0
+        values[1] += scope.weight(i)
+        values[2] += np.float64(scope.weight(i)) ** 2
+
+
+def mean_and_deviation(totals: Any, run: Any) -> Any:
+    """Mean and deviation of the ratings; a deviation of 1 if all are equal."""
+    mean = totals[1] / max(1.0, totals[0])
+    square = max(0.0, totals[2] / max(1.0, totals[0]) - mean * mean)
+    return np.array([mean, math.sqrt(square) if square > 1e-12 * mean * mean else 1.0])
+
+
 def squared_error(scope: Any, params: Any) -> float:
     """Squared errors of a user's ratings."""
+    if scope.deviation == 0.0:
+        return 0.0
     total = 0.0
     for i in range(scope.degree if scope.side == 0 else 0):
-        other, error = scope.neighbour(i).factor, np.float64(scope.weight(i))
-        for k in range(len(other)):
-            error -= np.float64(scope.factor[k]) * other[k]
+        other = scope.neighbour(i)
+        error = (scope.weight(i) - scope.mean) / scope.deviation - scope.bias - other.bias
+        for k in range(len(scope.factor)):
+            error -= np.float64(scope.factor[k]) * other.factor[k]
         total += error * error
-    return total
+    squared: float = total * scope.deviation**2
+    return squared
 
 
 def rmse(total: float, vertices: int, arcs: int) -> float:
@@ -83,9 +103,24 @@ def rmse(total: float, vertices: int, arcs: int) -> float:
     return math.sqrt(2 * total / max(1, arcs))
 
 
+def finish(fields: Mapping[str, Any], params: AlsParams) -> dict[str, Any]:
+    """Rows whose products are predictions: factors in units of ratings, and for the biases a column of each side."""
+    items = fields["side"] > 0
+    bias = fields["bias"] * fields["deviation"]
+    columns = np.stack([np.where(items, 1.0, bias + fields["mean"]), np.where(items, bias, 1.0)], axis=1)
+    factor = fields["factor"] * np.sqrt(fields["deviation"])[:, None]
+    return {"factor": np.concatenate([factor, columns], axis=1).astype(np.float32)}
+
+
 PROGRAM = VertexProgram(
-    name="als", fields={"side": "int32", "factor": ("float32", "factors")}, init=init, update=update, params=AlsParams,
-    graph_fields=("side",), signed=True, finish=lambda fields, params: {"factor": fields["factor"]},
-    syncs={"rmse": Sync(squared_error, finalize=rmse)},
+    name="als",
+    fields={
+        "side": "int32", "factor": ("float32", "factors"), "bias": "float64", "mean": "float64", "deviation": "float64",
+    },
+    init=init, update=update, params=AlsParams, graph_fields=("side",), signed=True, finish=finish,
+    syncs={
+        "ratings": Sync(sums, every=10**9, finalize=mean_and_deviation, length=lambda sizes: 3, size=lambda sizes: 2),
+        "rmse": Sync(squared_error, finalize=rmse),
+    },
     help="factors of users and items from ratings, by alternating least squares",
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Stage `grid`: an image or a volume becomes a grid graph, each of whose vertices has observed one label.
 
 The file is a `.npy` of 2 or 3 dimensions, of integers or truth values, whose distinct values, ascending, are the labels
-from 0 on; or a PNG, whose greys are cut into equally wide levels. Vertices are numbered row by row, as the array lies
-in memory; neighbours are next to each other along one axis.
+from 0 on; or a PNG, whose greys (of 16 bits the highest eight in use) are cut into equally wide levels. Vertices are
+numbered row by row, as the array lies in memory; neighbours are next to each other along one axis.
 
 Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `observed.npy` int32
 [vertices], labels; `levels.npy` [labels], the values, uint8 of a PNG: the mean grey of each level. The stats have
@@ -47,6 +47,7 @@ def estimate(params: GridParams, inputs: Mapping[str, Stats], resources: Resourc
 
 STAGE = Stage(
     name="grid",
+    version="2",
     params=GridParams,
     inputs={
         "lattice": Input(

@@ -36,6 +36,9 @@ def run(job: StageRun[GridParams]) -> Output:
         values = cut(values, job.params.levels)
     else:
         values = read_lattice(path, source.uri)
+        if values.ndim == 3 and values.shape[2] in (3, 4) and values.dtype == np.uint8 and min(values.shape[:2]) > 4:
+            job.progress.log(f"warning: {source.uri} looks like an image of {values.shape[2]} channels, and is read as "
+                             "a volume. Write its greys or labels, of 2 dimensions, if it is one.")  # fmt: skip
     levels, observed = np.unique(values, return_inverse=True)
     if not 2 <= len(levels) <= MOST_LABELS:
         raise UserError(f"a lattice has 2 to {MOST_LABELS} distinct values", where=source.uri, value=len(levels),
@@ -67,10 +70,13 @@ def read_lattice(path: Path, where: str) -> NDArray[Any]:
         UserError: it is no `.npy`, or no lattice of integers.
     """
     try:
+        with path.open("rb") as file:
+            if not file.read(6).startswith((b"\x93NUMPY", b"PK")):
+                raise ValueError("another format")  # of which NumPy says that it could be a pickle, to be trusted
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise UserError("no array in NumPy's format", where=where, value=str(error)[:100],
-                        remedy="Write it with numpy.save") from None  # fmt: skip
+        raise UserError("no array in NumPy's format, and no PNG", where=where, value=str(error)[:100],
+                        remedy="Write it with numpy.save, or as PNG") from None  # fmt: skip
     if not isinstance(values, np.ndarray) or values.ndim not in (2, 3) or values.dtype.kind not in "biu":
         given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else "several arrays"
         raise UserError("a lattice is an array of 2 or 3 dimensions, of integers", where=where, value=given,
@@ -86,7 +92,7 @@ def _sized(values: NDArray[Any], where: str) -> NDArray[Any]:
 
 
 def read_picture(path: Path, where: str) -> tuple[NDArray[np.uint8], str]:
-    """Greys of a PNG, [height, width], and its mode as Pillow names it.
+    """Greys of a PNG, [height, width], and its mode as Pillow names it; of 16 bits the highest eight that are in use.
 
     Raises:
         UserError: it is damaged, or larger than Pillow opens.
@@ -96,7 +102,8 @@ def read_picture(path: Path, where: str) -> tuple[NDArray[np.uint8], str]:
     try:
         with Image.open(path, formats=["PNG"]) as image:
             if image.mode.startswith("I"):  # 16 bits
-                greys = (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
+                deep = np.asarray(image).astype(np.int64)
+                greys = (deep >> max(0, int(deep.max()).bit_length() - 8)).astype(np.uint8)
             else:
                 greys = np.asarray(image.convert("L"))
             return _sized(greys, where), image.mode

@@ -71,7 +71,7 @@ class NodeFeatures:
         self._doubts += left_out(every, self.source.uri)
         self.found = [each for each in every if each.kind != NONE]
         self.columns = [each.name for each in self.found]
-        self._some(each.name for each in every)
+        self._check_any(each.name for each in every)
         if empty := [each.name for each in self.found if not each.width]:
             raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
                             value=empty[0], remedy="Give each node its features")  # fmt: skip
@@ -103,10 +103,11 @@ class NodeFeatures:
         doubted = {name: doubt for name, doubt in doubted.items() if name not in taken}
         self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items()]
         self.columns = [name for name in self.columns if name not in doubted or doubted[name].is_read]
-        self._some(first)
+        self._check_any(first)
         return [first[name] for name in self.columns], dates
 
-    def _some(self, given: Iterable[str]) -> None:
+    def _check_any(self, given: Iterable[str]) -> None:
+        """Refuse a table none of whose columns, the given ones, is left as a feature."""
         if not self.columns:
             raise UserError("no column of the table is a feature", where=self.source.uri,
                             value=", ".join(given)[:200],

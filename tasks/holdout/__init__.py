@@ -10,8 +10,7 @@ The protocol of node2vec (Grover and Leskovec, 2016, section 4.4), made exact:
   joins; distinct, and without order unless the graph is directed. In a graph that index knows as bipartite, they are
   pairs of the two sides.
 - Training pairs, to fit a classifier of edges: edges of the residual graph, drawn uniformly, at most `max_pairs`, and
-  as many further non-edges of the whole graph. No training pair is a test pair. A dense graph
-  has fewer.
+  as many further non-edges of the whole graph. No training pair is a test pair. A dense graph has fewer.
 
 Files: those of an index dataset for the residual graph (see `tasks.index`; same vertices in the same order, `degree`
 is the residual one), and `positives.npy`, `negatives.npy`, `train_positives.npy`, `train_negatives.npy`: int64

@@ -116,6 +116,8 @@ class _Maker:
             trimmed = sum(
                 session.exchange(every, partial(steps.send_owned, work), Step(tasks, choose), Step(tasks, drop))
             )
+        if loops:
+            job.progress.log(f"{loops} edges from a node to itself are left out")
         job.progress.log(f"{self._bases[-1]} vertices, {edges - trimmed} edges; writing rows")
         cut = steps.cut_blocks(degrees, BLOCK_ARCS, BLOCK_VERTICES)
         blocks = steps.Blocks(work, cut, numbers, bool(above))

@@ -86,6 +86,8 @@ def _index(job: StageRun[IndexParams], files: Sequence[EdgeFile], where: str) ->
     graph = work(job, files, where)
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
+    if graph.self_loops:
+        job.progress.log(f"{graph.self_loops} edges from a node to itself are left out")
     if not len(graph.edges):
         raise no_edges(graph.rows, dialect, where)
     duplicates = graph.rows - graph.self_loops - len(graph.edges)

@@ -20,7 +20,10 @@ class TwoSetsParams(IndexParams):
 class RatingsParams(TwoSetsParams):
     """Parameters of the index stage for ratings: each row has one, of either sign, and no user rates an item twice."""
 
-    weighted: Literal["auto"] | bool = Field(default=True, description=_FIELDS["weighted"].description)
+    weighted: Literal[True] = Field(
+        default=True, description="Each row has a rating, in the column `weight`, or by default in one named rating, "
+        "score or stars, else in the first of numbers that are no times.",
+    )  # fmt: skip
     duplicates: Literal["sum", "max", "min", "error"] = Field(
         default="error", description=_FIELDS["duplicates"].description
     )

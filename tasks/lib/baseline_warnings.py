@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
@@ -107,6 +107,24 @@ def triple_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
     what = "triples are ranked better by how often their relation has each head and tail"
     value = f"{own[name]:.4f}, {_text('relation_frequency', other)}"
     return [InputWarning(what, name, value, "Set train.epochs or train.negatives higher, or train.learning_rate lower")]
+
+
+def rating_warnings(own: Figures, methods: Sequence[str]) -> list[InputWarning]:
+    """A warning if a simpler method has a lower RMSE of held-out ratings than factors.
+
+    Args:
+        own: figures by name, `<method>rmse@test`.
+        methods: prefixes of the simpler methods' figures.
+    """
+    name = "rmse@test"
+    better = [
+        _text(method.rstrip("_"), own[f"{method}{name}"]) for method in methods if own[f"{method}{name}"] < own[name]
+    ]
+    if not better:
+        return []
+    value = f"{own[name]:.4f}, {', '.join(better)}"
+    settle = "Compare als and bptf with other parameters, give logarithms of counts, or use the simpler method"
+    return [InputWarning("ratings are predicted better without factors", name, value, settle)]
 
 
 def _by(stage: str, settle: str) -> str:

@@ -8,4 +8,4 @@ from __future__ import annotations
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.pagerank.program import PROGRAM
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.pagerank.program:PROGRAM", version="2")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.pagerank.program:PROGRAM", version="3")

@@ -1,9 +1,10 @@
 """PageRank: the share of time that a walker spends at each vertex, who follows an edge or jumps anywhere.
 
-Page et al., 1999. A vertex takes its neighbours' newest ranks, so that fewer sweeps are needed than with those of the
-last sweep. Vertices without out-edges are as if these had edges to all. How many walkers jump is a value of the whole
-graph, computed after each sweep: without it, the sum of ranks would converge last, by the damping alone. It is a step
-of aggregation (Stewart, "Introduction to the Numerical Solution of Markov Chains", 1994, chapter 6).
+Page et al., 1999. Edges are followed in proportion to their weights, if the graph has some. A vertex takes its
+neighbours' newest ranks, so that fewer sweeps are needed than with those of the last sweep. Vertices without out-edges
+are as if these had edges to all. How many walkers jump is a value of the whole graph, computed after each sweep:
+without it, the sum of ranks would converge last, by the damping alone. It is a step of aggregation (Stewart,
+"Introduction to the Numerical Solution of Markov Chains", 1994, chapter 6).
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ class PagerankParams(ProgramParams):
 def init(scope: Any, params: Any) -> None:
     """Every vertex has the same rank."""
     scope.rank = 1.0 / scope.vertices
+    for i in range(scope.out_degree):
+        scope.strength += scope.weight(i)
     if scope.out_degree > 0:
-        scope.share = scope.rank / scope.out_degree
+        scope.share = scope.rank / scope.strength
 
 
 def update(scope: Any, params: Any) -> float:
     """Rank from the shares that neighbours pass on."""
     total = 0.0
     for i in range(scope.in_degree):
-        total += scope.in_neighbour(i).share
+        total += scope.in_neighbour(i).share * scope.in_weight(i)
     rank = scope.jumping / scope.vertices + params.damping * total
     change: float = abs(rank - scope.rank)
     scope.rank = rank
     if scope.out_degree > 0:
-        scope.share = rank / scope.out_degree
+        scope.share = rank / scope.strength
     return change
 
 
@@ -62,12 +65,12 @@ def finish(fields: Mapping[str, Any], params: PagerankParams) -> dict[str, Any]:
 def restart(values: Mapping[str, Any], earlier: Any) -> None:
     """Earlier ranks, and of new vertices the mean."""
     earlier.keep(values, "rank")
-    rank, out = values["rank"], np.diff(earlier.graph.indptr)
+    rank, strength = values["rank"], values["strength"]
     rank /= rank.sum()
-    values["share"][:] = np.where(out > 0, rank / np.maximum(out, 1), 0.0)
+    values["share"][:] = np.divide(rank, strength, out=np.zeros(len(rank)), where=strength > 0)
 
 
 PROGRAM = VertexProgram(
-    name="pagerank", fields={"rank": "float64", "share": "float64"}, init=init, update=update, finish=finish,
-    params=PagerankParams, syncs={"jumping": Sync(jumps)}, restart=restart, help="PageRank of each node",
+    name="pagerank", fields={"rank": "float64", "share": "float64", "strength": "float64"}, init=init, update=update,
+    finish=finish, params=PagerankParams, syncs={"jumping": Sync(jumps)}, restart=restart, help="PageRank of each node",
 )  # fmt: skip

@@ -2,12 +2,13 @@
 
 A prediction is the product of the factors of user and item, with slices of time that of user, item and slice, within
 the range of the ratings that these were learned from. Where the graph lacks the user or the item it is the mean of
-those ratings; such rows are counted, in the figures and as `unknown_rows`. Held-out ratings are read as the others
-were, but not cut by time.
+those ratings with the bias of the other one; such rows are counted, in the figures and as `unknown_rows`. Held-out
+ratings are read as the others were, but not cut by time.
 
-Figures: `rmse@test` and `mae@test`; of two simpler methods `mean_…`, the mean rating, and `item_mean_…`, that of the
-item. Files: `metrics.json`; `predictions.parquet` with columns `user`, `item`, `rating`, `predicted`, `known`, with
-slices also `time`, a row for each held-out rating.
+Figures: `rmse@test` and `mae@test`; of three simpler methods `mean_…`, the mean rating, `item_mean_…`, that of the
+item, and `biases_…`, the mean with the damped biases of user and item. A warning says if one of them is better. Files:
+`metrics.json`; `predictions.parquet` with columns `user`, `item`, `rating`, `predicted`, `known`, with slices also
+`time`, a row for each held-out rating.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.index.two_sets import RatingsParams
 
-METHODS = ("", "mean_", "item_mean_")
+METHODS = ("", "mean_", "item_mean_", "biases_")
 _PROCESS_BYTES = 250 << 20
 _START_S = 0.8
 
@@ -39,7 +40,7 @@ def estimate(params: RatingsParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="score_ratings",
-    version="2",
+    version="3",
     params=RatingsParams,
     params_of=("index",),
     inputs={

@@ -6,12 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.bptf.results import slice_factors
 from superworkflow.tasks.index.rows_again import RowsAgain
 from superworkflow.tasks.index.two_sets import RatingsParams
+from superworkflow.tasks.lib.baseline_warnings import rating_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.vertex.stage import whole_field
 from superworkflow.tasks.score_ratings import METHODS
 from superworkflow.tasks.time_slices import STARTS
@@ -19,6 +22,9 @@ from superworkflow.tasks.time_slices.run import slices_of
 
 _BLOCK = 1 << 18
 """Rows that are predicted in one go."""
+_ROUNDS = 20
+_DAMPING = 5.0
+"""Of biases: ratings without deviation that each user and item has besides its own."""
 
 
 def run(job: StageRun[RatingsParams]) -> Output:
@@ -39,7 +45,11 @@ def run(job: StageRun[RatingsParams]) -> Output:
     ratings = graph.array("weights.npy", mmap=False)
     low, high, mean = float(ratings.min()), float(ratings.max()), float(ratings.mean(dtype=np.float64))
     matched = (ends[0] >= 0) & (ends[1] >= 0)
-    predicted, in_slices = np.full(len(table), mean), slice_factors(job.inputs["values"])
+    rows = np.repeat(np.arange(len(names)), np.diff(graph.array("indptr.npy", mmap=False)))
+    counts = np.bincount(rows, minlength=len(names))
+    biases = np.append(_biases(rows, graph.array("indices.npy", mmap=False), ratings - mean, counts), 0.0)
+    by_biases = np.clip(mean + biases[ends[0]] + biases[ends[1]], low, high)
+    predicted, in_slices = by_biases.copy(), slice_factors(job.inputs["values"])
     if in_slices is not None:
         numbers = slices_of(table["time"].to_numpy(), job.inputs["slices"].array(STARTS))
     for first in range(0, len(table), _BLOCK):
@@ -47,29 +57,47 @@ def run(job: StageRun[RatingsParams]) -> Output:
         users, items = (factors[side[part]].astype(np.float64) for side in ends)
         if in_slices is not None:
             users *= in_slices[numbers[part]]
-        predicted[part] = np.where(matched[part], np.clip(np.einsum("rk,rk->r", users, items), low, high), mean)
-    rows = np.repeat(np.arange(len(names)), np.diff(graph.array("indptr.npy", mmap=False)))
-    means = np.bincount(rows, ratings, len(names)) / np.maximum(1, np.bincount(rows, minlength=len(names)))
+        products = np.clip(np.einsum("rk,rk->r", users, items), low, high)
+        predicted[part] = np.where(matched[part], products, by_biases[part])
+    means = np.bincount(rows, ratings, len(names)) / np.maximum(1, counts)
     of_item = np.where(ends[1] >= 0, means[ends[1]], mean)
     wanted = table["rating"].to_numpy().astype(np.float64)
     metrics: dict[str, float] = {}
-    for method, values in zip(METHODS, (predicted, np.full(len(table), mean), of_item), strict=True):
+    for method, values in zip(METHODS, (predicted, np.full(len(table), mean), of_item, by_biases), strict=True):
         metrics[f"{method}rmse@test"] = float(np.sqrt(np.mean((values - wanted) ** 2)))
         metrics[f"{method}mae@test"] = float(np.mean(np.abs(values - wanted)))
+    log_warnings(job.progress, found := rating_warnings(metrics, METHODS[1:]))
     unknown = int((~matched).sum())
     shown = ", ".join(f"{method or 'factors_'}rmse {metrics[f'{method}rmse@test']:.4f}" for method in METHODS)
     job.progress.log(f"{len(table)} held-out ratings: {shown}")
     if unknown:
-        job.progress.log(
-            f"warning: {unknown} held-out ratings are of a user or an item without others, and get the mean"
-        )
+        job.progress.log(f"warning: {unknown} held-out ratings are of a user or an item without others, and get the "
+                         "mean with the bias of the other one")  # fmt: skip
     job.output.json("metrics.json", metrics)
     table = table.append_column("predicted", pa.array(predicted, pa.float32())).append_column(
         "known", pa.array(matched)
     )
     with job.output.file("predictions.parquet") as path:
         pq.write_table(table, path, compression="zstd")
-    return Output(rows=len(table), stats={"rows": len(table), "unknown_rows": unknown}, metrics=metrics)
+    return Output(
+        rows=len(table), stats={"rows": len(table), "unknown_rows": unknown, **warning_stats(found)}, metrics=metrics
+    )
+
+
+def _biases(
+    rows: NDArray[np.int64], others: NDArray[np.int32], ratings: NDArray[np.float64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Deviation of each user and item from the mean, given those of the others; as of `_DAMPING` further ratings of 0.
+
+    Args:
+        rows, others: [arcs], the vertex that has a rating, and the other one.
+        ratings: [arcs], less their mean.
+        counts: [vertices], ratings of each.
+    """
+    biases = np.zeros(len(counts))
+    for _ in range(_ROUNDS):
+        biases = np.bincount(rows, ratings - biases[others], len(counts)) / (_DAMPING + counts)
+    return biases
 
 
 def _rows(job: StageRun[RatingsParams]) -> RowsAgain:

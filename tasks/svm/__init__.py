@@ -10,4 +10,4 @@ from __future__ import annotations
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.svm.program import PROGRAM
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.svm.run:run")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.svm.run:run", version="2")

@@ -11,8 +11,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.updated_rows import SAMPLES, updated_rows
 from superworkflow.tasks.svm.program import PROGRAM, SvmParams
+
+_GAP = 0.01
+"""Gap, as a share of the objective, above which a warning says that coefficients are not the best ones."""
 
 
 def run(job: StageRun[SvmParams]) -> Output:
@@ -37,7 +41,14 @@ def run(job: StageRun[SvmParams]) -> Output:
     job.output.json("model.json", {"program": PROGRAM.name, "intercept": intercepts, **stats})
     job.progress.log(f"objective {stats['objective']:.6g}, gap {stats['relative_gap']:.2g} of it; "
                      f"{stats['vectors']} of {samples} samples support a margin")  # fmt: skip
-    return replace(output, stats={**output.stats, **stats})
+    far = InputWarning(
+        "the coefficients are not the best ones", "svm.max_steps",
+        f"a gap of {stats['relative_gap']:.2g} of the objective after {output.stats['steps']} steps",
+        "Scale the features to one deviation, or set svm.cost lower or svm.max_steps higher",
+    )  # fmt: skip
+    found = [far] if stats["relative_gap"] > max(_GAP, job.params.tolerance) else []
+    log_warnings(job.progress, found)
+    return replace(output, stats={**output.stats, **stats, **warning_stats(found)})
 
 
 def judged(

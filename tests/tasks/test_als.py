@@ -72,12 +72,12 @@ def values(graph: tuple[Dataset, Dataset], tmp_path_factory: pytest.TempPathFact
 
 
 def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
-    """Published factors of users and items, [id, factors]; NaN of ids without ratings."""
+    """Published factors of users and items, [id, factors + 2]; NaN of ids without ratings."""
     made, found = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder), []
     for name, size in (("users", 6_000), ("items", 40)):
         with made.parquet(f"{name}.parquet") as file:
             table = file.read()
-        factors = np.full((size, FACTORS), np.nan)
+        factors = np.full((size, FACTORS + 2), np.nan)
         factors[table["node"].cast("int64").to_numpy()] = np.array(table["factor"].to_pylist())
         found.append(factors)
     return found
@@ -85,12 +85,18 @@ def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
 
 def solved(rows: Rows, others: np.ndarray, size: int, own: int) -> np.ndarray:
     """Factors of one side by the normal equations in float64, from those of the other."""
-    data, found = np.array(sorted(rows, key=lambda row: row[own])), np.full((size, FACTORS), np.nan)
+    data, found = np.array(sorted(rows, key=lambda row: row[own])), np.full((size, FACTORS + 2), np.nan)
+    mean, deviation = data[:, 2].mean(), data[:, 2].std()
+    bias = FACTORS + own  # column of the own bias; that of the others comes before or after it
+    shifts = (mean * own, mean * (1 - own))
     vertices, begins = np.unique(data[:, own].astype(int), return_index=True)
     for vertex, mine in zip(vertices, np.split(data, begins[1:]), strict=True):
-        near = others[mine[:, 1 - own].astype(int)]
-        penalty = LAMBDA * len(mine) * np.eye(FACTORS)
-        found[vertex] = np.linalg.solve(near.T @ near + penalty, near.T @ mine[:, 2])
+        other = others[mine[:, 1 - own].astype(int)]
+        near = np.column_stack([other[:, :FACTORS] / np.sqrt(deviation), np.ones(len(mine))])
+        wanted = (mine[:, 2] - mean - (other[:, FACTORS + 1 - own] - shifts[0])) / deviation
+        solution = np.linalg.solve(near.T @ near + LAMBDA * len(mine) * np.eye(FACTORS + 1), near.T @ wanted)
+        found[vertex, :FACTORS] = solution[:FACTORS] * np.sqrt(deviation)
+        found[vertex, bias], found[vertex, FACTORS + 1 - own] = solution[FACTORS] * deviation + shifts[1], 1.0
     return found
 
 
@@ -131,13 +137,46 @@ def test_figures_on_held_out_ratings(
     mean, wanted = data[:, 2].mean(), np.array([r for _, _, r in test])
     inside = [np.clip(users[u] @ items[i], 1, 5) for u, i, _ in test[:500]]
     of_items = [data[data[:, 1] == i, 2].mean() if i < 40 else mean for _, i, _ in test]
-    expected = {"": np.array([*inside, mean, mean]), "mean_": np.full(502, mean), "item_mean_": np.array(of_items)}
+    bias = damped_biases(rows)
+    by_biases = np.clip([mean + bias[0].get(u, 0.0) + bias[1].get(i, 0.0) for u, i, _ in test], 1, 5)
+    expected = {
+        "": np.array([*inside, *by_biases[500:]]), "mean_": np.full(502, mean), "item_mean_": np.array(of_items),
+        "biases_": by_biases,
+    }  # fmt: skip
     for method, predicted in expected.items():
         error = predicted - wanted
         assert scored.stats[f"metrics.{method}rmse@test"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-6)
         assert scored.stats[f"metrics.{method}mae@test"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
     assert scored.stats["unknown_rows"] == 2
     assert "2 held-out ratings are of a user or an item without others" in log.getvalue()
+    assert scored.stats["metrics.rmse@test"] > scored.stats["metrics.mean_rmse@test"]
+    assert "rmse@test: ratings are predicted better without factors" in log.getvalue()
+
+
+def damped_biases(rows: Rows) -> list[dict[int, float]]:
+    """Biases of users and of items: each is the sum of what the mean and the other bias leave, by 5 more ratings."""
+    mean, found = np.mean([r for *_, r in rows]), [{u: 0.0 for u, *_ in rows}, {i: 0.0 for _, i, _ in rows}]
+    for _ in range(30):
+        for own in (0, 1):
+            rests: dict[int, list[float]] = {}
+            for row in rows:
+                rests.setdefault(int(row[own]), []).append(row[2] - mean - found[1 - own][int(row[1 - own])])
+            found[own] = {vertex: sum(each) / (5 + len(each)) for vertex, each in rests.items()}
+    return found
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(20.0, 0.0), (1.0, -3.0), (0.25, -0.25)])
+def test_predictions_do_not_depend_on_the_scale(scale: float, shift: float, tmp_path: Path) -> None:
+    """Ratings of up to 100, of either sign or of 0 to 1 are predicted as those of 1 to 5 are."""
+    given, found = ratings(300, 40, 3_000), []
+    for name, a, b in (("plain", 1.0, 0.0), ("other", scale, shift)):
+        edges = write([(u, i, a * r + b) for u, i, r in given], tmp_path / f"{name}.csv")
+        graph = run_stage(READ, {}, {"edges": edges}, tmp_path / f"{name}-graph")
+        colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / f"{name}-colours")
+        made = run_als((graph, colours), tmp_path / f"{name}-als", max_steps=5)
+        users, items = tables(graph, made, tmp_path / f"{name}-tables")
+        found.append((np.array([users[u] @ items[i] for u, i, _ in given]) - b) / a)
+    np.testing.assert_allclose(found[0], found[1], atol=2e-5)
 
 
 def test_held_out_ratings_as_parquet(
@@ -230,6 +269,39 @@ def test_what_is_refused(graph: tuple[Dataset, Dataset], values: Dataset, tmp_pa
     inputs = {"graph": graph[0].uri, "values": values.uri, "test": wrong}
     with pytest.raises(UserError, match=r"wrong\.csv, line 3"):
         run_stage(SCORE, {}, inputs, tmp_path / "score")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        "user_id item_id timestamp rating",
+        "timestamp item_id user_id rating",
+        "user_id:token item_id:token timestamp:float rating:float",
+        "item user date score",
+    ],
+)
+def test_columns_are_found_by_what_they_hold(names: str, form: str, tmp_path: Path) -> None:
+    """Times are neither ids nor ratings, and users are the first set wherever their column is."""
+    held = {"user": [1, 1, 2], "item": [7, 8, 7], "rating": [4.0, 2.0, 5.0], "time": [881250949, 891717742, 878887116]}
+    names = names.split()
+    kinds = [next((kind for kind in ("user", "item", "time") if kind in name), "rating") for name in names]
+    kinds = ["time" if name == "date" else kind for name, kind in zip(names, kinds, strict=True)]
+    table, path = pa.table([held[kind] for kind in kinds], names), tmp_path / f"r.{form}"
+    (csv.write_csv if form == "csv" else pq.write_table)(table, path)
+    graph = run_stage(READ, {}, {"edges": str(path)}, tmp_path / "graph")
+    with graph.parquet("vertices.parquet") as file:
+        nodes = file.read(["node"]).column(0).to_pylist()
+    assert sorted(nodes)[:2] == [f"{graph.stats['target_prefix']}{item}" for item in (7, 8)]
+    assert sorted(nodes)[2:] == [f"{graph.stats['source_prefix']}{user}" for user in (1, 2)]
+    assert sorted(set(graph.array("weights.npy").tolist())) == [2.0, 4.0, 5.0]
+
+
+def test_rows_without_ratings(tmp_path: Path) -> None:
+    for name, text in (("named.csv", "user,item\n1,2\n1,3\n"), ("plain.csv", "1,2\n1,3\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match=rf"{name}: each row needs a number besides its two nodes"):
+            run_stage(READ, {}, {"edges": str(tmp_path / name)}, tmp_path / "graph")
 
 
 def test_superworkflow() -> None:

@@ -210,3 +210,23 @@ def test_superworkflows(name: str) -> None:
     found = load_superworkflow(name)
     stages = ["grid", "factor_graph", "colour", name, "publish_lattice", "publish_factors"]
     assert [stage.name for stage in found.stages] == stages
+
+
+def test_pictures_of_16_bits_keep_the_bits_in_use(tmp_path: Path) -> None:
+    """Labels from 0 on stay, and greys of 12 bits are not cut to one."""
+    labels = np.random.default_rng(0).integers(0, 3, (6, 7)).astype(np.uint16)
+    for name, values, levels in (("labels", labels, [0, 1, 2]), ("scan", labels * 2000, [0, 125, 250])):
+        Image.fromarray(values).save(tmp_path / f"{name}.png")
+        made = run_stage(GRID, {}, {"lattice": str(tmp_path / f"{name}.png")}, tmp_path / name)
+        assert made.array("levels.npy").tolist() == levels
+        np.testing.assert_array_equal(made.array("observed.npy"), labels.ravel())
+
+
+def test_an_array_of_colours_is_doubted(tmp_path: Path) -> None:
+    log, path = io.StringIO(), tmp_path / "colours.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 9, (8, 9, 3)).astype(np.uint8))
+    run_stage(GRID, {}, {"lattice": str(path)}, tmp_path / "grid", 1, log)
+    assert "looks like an image of 3 channels, and is read as a volume" in " ".join(log.getvalue().split())
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0 JFIF")
+    with pytest.raises(UserError, match=r"photo\.jpg: no array in NumPy's format, and no PNG .got 'another format'"):
+        run_stage(GRID, {}, {"lattice": str(tmp_path / "photo.jpg")}, tmp_path / "none")

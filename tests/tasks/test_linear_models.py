@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer, load_digits
 from sklearn.linear_model import Lasso
 from sklearn.svm import LinearSVC
 
@@ -150,6 +150,16 @@ def test_svm(classes: int, squared: bool, tmp_path: Path) -> None:
     assert facts["classes"] == [str(2 * number + 1) for number in range(classes)]
 
 
+def test_svm_that_is_far_from_the_best(tmp_path: Path) -> None:
+    """Features of unlike scales end at max_steps, as a warning says; of one scale there is none."""
+    matrix, labels = load_breast_cancer(return_X_y=True)
+    for name, scaled in (("raw", matrix), ("scaled", (matrix - matrix.mean(axis=0)) / matrix.std(axis=0))):
+        samples = written(scaled, labels, tmp_path / f"{name}.svm")
+        _, values = solved(SVM, samples, tmp_path / name, {"labels": "classes"}, max_steps=300)
+        assert (values.stats["relative_gap"] > 0.01) == (name == "raw")
+        assert ("the coefficients are not the best ones" in str(values.stats)) == (name == "raw")
+
+
 def test_colours_of_features_and_threads(tmp_path: Path) -> None:
     """Features of one colour share no sample, however many threads there are, nothing changes; 5,000 rare features."""
     rng = np.random.default_rng(3)
@@ -220,7 +230,7 @@ def test_accuracy_on_held_out_samples(tmp_path: Path) -> None:
         ("1 99999999999:2\n", r"line 1: a feature is .* .got '99999999999:2'"),
         ("# nothing\n", r"the file has no samples"),
         ("1\n2\n", r"no sample has a feature"),
-        ("source,target\na,b\n", r"line 1: a label is a finite number .got 'source,target'"),
+        ("source,target\na,b\n", r"line 1: the samples are in columns between commas .got 'source,target'"),
     ],
 )
 def test_lines_that_are_refused(text: str, words: str, tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ def _refuse(path: Path, where: str, otherwise: str) -> NoReturn:
     with open_unpacked(path, where) as stream:
         for number, line in enumerate(stream, 1):
             words, place = line.split(b"#", 1)[0].decode("utf-8", "replace").split(), f"{where}, line {number}"
+            if words and "," in words[0] and b":" not in line:
+                raise UserError("the samples are in columns between commas", where=place, value=words[0][:40],
+                                remedy="Convert them: python -c \"import pandas, sklearn.datasets as d; "
+                                "t = pandas.read_csv('table.csv'); "
+                                "d.dump_svmlight_file(t.drop(columns='LABEL'), t['LABEL'], 'new.svm')\"")  # fmt: skip
             if words and not _is_finite(words[0]):
                 raise UserError("a label is a finite number", where=place, value=words[0][:40],
                                 remedy="Begin each line with a number, of a class if there are some")  # fmt: skip

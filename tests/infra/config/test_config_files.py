@@ -9,6 +9,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.config_files import parse_assignments, read_yaml, resolve
+from superworkflow.infra.contract.params import StageParams
 from tests.toy_stages import TOY
 
 MODELS = TOY.models()
@@ -35,6 +36,19 @@ def test_assignment_values(text: str, value: object) -> None:
     found = parse_assignments([f"scale.factor={text}"])["scale"]["factor"]
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["007", "0_0", "no", "1e3", "12:30", "2024-01-31", "0.50", "null", "[a]"])
+def test_text_stays_as_it_is_written(text: str) -> None:
+    class Params(StageParams):
+        node: str = ""
+        column: str | None = None
+        factor: float = 1.0
+
+    given = [f"a.node={text}", f"a.column={text}", "a.factor=2", "a.other=1"]
+    column = None if text == "null" else text
+    assert parse_assignments(given, {"a": Params}) == {"a": {"node": text, "column": column, "factor": 2, "other": 1}}
+    assert parse_assignments(["a.node='7'"], {"a": Params}) == {"a": {"node": "7"}}
 
 
 def test_last_assignment_wins() -> None:

@@ -53,13 +53,16 @@ def table(dataset: Dataset, field: str) -> dict[int, float]:
     return {int(row["node"][1:]): row[field] for row in rows}
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-def test_pagerank(tmp_path: Path, directed: bool) -> None:
+def test_pagerank(tmp_path: Path, directed: bool, weighted: bool) -> None:
     graph = nx.gnp_random_graph(300, 0.01, seed=1, directed=directed)
     graph.remove_nodes_from(list(nx.isolates(graph)))
-    made = values_of(
-        "pagerank", edges_of(graph, tmp_path / "e.txt"), tmp_path, index={"directed": directed}, tolerance=1e-14
-    )
+    rng = np.random.default_rng(0)
+    for _, _, data in graph.edges(data=True):
+        data["weight"] = float(np.float32(rng.uniform(0.1, 5))) if weighted else 1.0
+    edges = edges_of(graph, tmp_path / "e.txt", weighted)
+    made = values_of("pagerank", edges, tmp_path, index={"directed": directed}, tolerance=1e-14)
     expected = nx.pagerank(graph, tol=1e-15, max_iter=10_000)
     found = table(made, "rank")
     assert max(abs(found[node] - expected[node]) for node in graph) < 1e-9

@@ -92,6 +92,17 @@ class Dimension:
         values = [self.low + step * place for place in range(count)]
         return [int(value) for value in values] if self.kind == "int" else values
 
+    def holds(self, value: Any) -> bool:
+        """True for one of the choices, or a number of the range."""
+        if self.kind == "categorical":
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        assert self.low is not None
+        assert self.high is not None
+        steps = (value - self.low) / (self.step or 1)
+        return self.low <= value <= self.high and (not self.step or abs(steps - round(steps)) < 1e-9)
+
     def document(self) -> dict[str, Any]:
         """The dimension as an entry of a space file."""
         if self.kind == "categorical":

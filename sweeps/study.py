@@ -64,6 +64,7 @@ class StudySpec:
         trial_budget_usd: constraint on what a trial's configuration costs.
         launch: how to start the sweep again: sources' URIs, profile, store, prices.
         steps: the most intermediate values that a trial reports; 0 in studies that did not record it.
+        defaults: values of the first trial, unless a grid is searched, by dotted name; the sampler draws the others.
     """
 
     superworkflow: str
@@ -79,6 +80,7 @@ class StudySpec:
     trial_budget_usd: float | None = None
     launch: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Identity of a search, however it is sampled or started."""
@@ -361,12 +363,12 @@ class SweepStudy:
         self.storage.set_state(self.name, trial.number, TrialState.FAIL)
 
     def _fixed(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-        """Parameters fixed before sampling: a grid's point, or those that a group shares."""
+        """Parameters fixed before sampling: a grid's point, defaults, or those that a group shares."""
         if self._grid is not None:
             return self._grid[number]
         leader = number - number % self.spec.group
         if leader == number:
-            return {}
+            return {} if number else self.spec.defaults
         return {name: trials[leader].params[name] for name in self.spec.shared if name in trials[leader].params}
 
     def _begin(self, number: int) -> ClaimedTrial:

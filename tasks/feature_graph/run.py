@@ -10,8 +10,14 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.feature_graph import MOST_CLASSES, VALUES, SamplesParams
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
 from superworkflow.tasks.lib.vertex.program import CLASSES, CONSTANT, SIDE
+
+_MANY_CLASSES, _LEAST_OF_CLASS = 20, 4
+"""Classes above which labels may be numbers, if a class has fewer samples than this on average."""
+_UNLIKE = 100.0
+"""Ratio of features' sizes, above which a warning names it."""
 
 
 def run(job: StageRun[SamplesParams]) -> Output:
@@ -60,7 +66,27 @@ def run(job: StageRun[SamplesParams]) -> Output:
         stats |= {"classes": len(classes), "problems": len(classes) if len(classes) > 2 else 1}
     job.output.array("label.npy", np.concatenate([labels, np.zeros(features, labels.dtype)]))
     job.progress.log(f"{count} samples, {len(columns)} features, {samples.matrix.nnz} values")
-    return Output(rows=count, stats=stats)
+    log_warnings(job.progress, warnings := _doubts(samples, int(stats.get("classes") or 0), source.uri))
+    return Output(rows=count, stats=stats | warning_stats(warnings))
+
+
+def _doubts(samples: Samples, classes: int, where: str) -> list[InputWarning]:
+    """Warnings of labels that are rather numbers than classes, and of features whose penalty depends on their units."""
+    found, count = [], len(samples.labels)
+    if classes > max(_MANY_CLASSES, count // _LEAST_OF_CLASS):
+        found.append(InputWarning(
+            "labels that look like numbers are read as classes", where, f"{classes} among {count} samples",
+            "Run lasso, which predicts numbers",
+        ))  # fmt: skip
+    times = np.bincount(samples.matrix.indices, minlength=samples.matrix.shape[1])
+    squares = np.bincount(samples.matrix.indices, samples.matrix.data**2.0, len(times))
+    sizes = np.sqrt(squares[often] / times[often]) if (often := times >= max(1, count // 10)).any() else np.ones(1)
+    if sizes.min() and (ratio := sizes.max() / sizes.min()) > _UNLIKE:
+        found.append(InputWarning(
+            "features are of unlike sizes, and the penalty counts those of small values most", where,
+            f"roots of mean squares differ {ratio:.3g}-fold", "Scale each feature to a deviation of 1",
+        ))  # fmt: skip
+    return found
 
 
 def _by_frequency(samples: Samples, constants: int) -> tuple[NDArray[np.int64], sp.csr_array]:

@@ -8,7 +8,7 @@ import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
-from superworkflow.sweeps.space import Space, build_space
+from superworkflow.sweeps.space import Dimension, Space, build_space
 from superworkflow.sweeps.study import distribution
 
 MODELS = load_superworkflow("node2vec").models()
@@ -95,3 +95,12 @@ def test_grid(tmp_path: Path) -> None:
 def test_bad_space_names_the_entry(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         _build(tmp_path, text, fixed=frozenset({"walk.q"}))
+
+
+def test_values_of_a_dimension() -> None:
+    reals = Dimension("embed.learning_rate", "float", low=0.01, high=0.2, log=True)
+    steps = Dimension("embed.block", "int", low=32, high=128, step=32)
+    choices = Dimension("train.model", "categorical", choices=("sage", "gcn"))
+    assert [reals.holds(value) for value in (0.01, 0.025, 1, "auto", None, True)] == [True, True, *[False] * 4]
+    assert [steps.holds(value) for value in (64, 65, 160)] == [True, False, False]
+    assert [choices.holds(value) for value in ("gcn", "gat")] == [True, False]

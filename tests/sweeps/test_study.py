@@ -277,3 +277,14 @@ def test_outage_of_the_database_is_waited_out(postgres: Postgres, name: str) -> 
     assert set(numbers) == set(range(8))
     trials = _study(postgres.url, name).trials()
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 8
+
+
+def test_the_first_trial_has_the_defaults(tmp_path: Path, name: str) -> None:
+    """The sampler draws what they leave open, and all of later trials; a grid has its own order."""
+    url = f"sqlite:///{tmp_path}/studies.db"
+    study = _study(url, name, defaults={"walk.p": 4.0})
+    claims = [study.claim(9) for _ in range(9)]
+    found = [claim.params["walk.p"] for claim in claims if claim is not None]
+    assert found[0] == 4.0
+    assert len(set(found)) > 1
+    assert len({claim.params["embed.learning_rate"] for claim in claims if claim is not None}) == 9

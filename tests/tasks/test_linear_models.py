@@ -160,6 +160,22 @@ def test_svm_that_is_far_from_the_best(tmp_path: Path) -> None:
         assert ("the coefficients are not the best ones" in str(values.stats)) == (name == "raw")
 
 
+def test_samples_that_are_doubted(tmp_path: Path) -> None:
+    """Labels that are rather numbers than classes, and features of unlike sizes; of digits neither."""
+    numbers, classes = {"labels": "numbers"}, {"labels": "classes"}
+    matrix, labels = load_digits(return_X_y=True)
+    cases = {
+        "digits": (matrix, labels, classes, []),
+        "pixels": (matrix, np.round(matrix @ np.arange(64.0)), classes, ["look like numbers"]),
+        "as numbers": (matrix, np.round(matrix @ np.arange(64.0)), numbers, []),
+        "raw": (*load_breast_cancer(return_X_y=True), classes, ["of unlike sizes"]),
+    }
+    for name, (features, targets, read, words) in cases.items():
+        samples = written(features[:400], targets[:400], tmp_path / f"{name}.svm")
+        stats = run_stage(GRAPH, read, {"samples": samples}, tmp_path / name, 1, io.StringIO()).stats
+        assert [word for word in ("look like numbers", "of unlike sizes") if word in str(stats)] == words
+
+
 def test_colours_of_features_and_threads(tmp_path: Path) -> None:
     """Features of one colour share no sample, however many threads there are, nothing changes; 5,000 rare features."""
     rng = np.random.default_rng(3)

@@ -93,7 +93,10 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trials", type=int, metavar="N", help="trials of the study in total; default 20, or the whole grid"
+        "--trials",
+        type=int,
+        metavar="N",
+        help="trials of the study in total, the first one with the defaults; default 20, or the whole grid",
     )
     parser.add_argument(
         "--parallel", type=int, default=1, metavar="N", help="concurrent trials in this process; default 1"

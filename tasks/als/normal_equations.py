@@ -13,7 +13,7 @@ _FEW = 32
 
 def add_ratings(
     scope: Any, gram: Any, right: Any, mean: float, scale: float, times: Any = None, slices: Any = None,
-    biased: Any = None,
+    sums: Any = None,
 ) -> None:  # fmt: skip
     """Add up products of the neighbours' factors, four by four, and the ratings times them.
 
@@ -25,21 +25,20 @@ def add_ratings(
         times: float64 [slices, factors], by whose row of the rating's slice the neighbour's factors are multiplied;
             None for none.
         slices: int32 [ratings]; [0] if all are of slice 0.
-        biased: not None if the neighbours' biases are subtracted from the ratings, and the last factor, for the
-            vertex's own bias, is 1.
+        sums: float64 [factors + 1], zeros; becomes the sums of factors and of ratings less the neighbours' biases,
+            which are subtracted from the ratings. None if there are no biases.
     """
     size = len(right)
-    near = np.ones((4, size))
-    own = size if biased is None else size - 1
+    near = np.empty((4, size))
     for first in range(0, scope.degree, 4):
         if first + 4 > scope.degree:
             near[:] = 0.0
         for i in range(first, min(first + 4, scope.degree)):
             other, rating = scope.neighbour(i).factor, (scope.weight(i) - mean) / scale
-            if biased is not None:
+            if sums is not None:
                 rating -= scope.neighbour(i).bias
-                near[i - first, own] = 1.0
-            for a in range(own):
+                sums[size] += rating
+            for a in range(size):
                 near[i - first, a] = other[a]
             if times is not None:
                 row = times[slices[i] if len(slices) else 0]
@@ -48,6 +47,9 @@ def add_ratings(
             for a in range(size):
                 right[a] += rating * near[i - first, a]
         add_products(gram, near)
+        if sums is not None:
+            for a in range(size):
+                sums[a] += near[0, a] + near[1, a] + near[2, a] + near[3, a]
 
 
 def add_products(gram: Any, near: Any) -> None:

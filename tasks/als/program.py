@@ -48,20 +48,31 @@ def init(scope: Any, params: Any) -> None:
 
 
 def update(scope: Any, params: Any) -> float:
-    """Solve the normal equations of the vertex's own ratings."""
+    """Solve the normal equations of the vertex's own ratings.
+
+    With b the bias, n (1 + λ) b = t - sᵀ f where s and t are sums of factors and ratings; that leaves those of f.
+    """
     factor, size = scope.factor, len(scope.factor)
     if scope.degree == 0:
         return 0.0
     scope.mean, scope.deviation = scope.ratings[0], scope.ratings[1]
-    gram, right = np.zeros((size + 1, size + 1)), np.zeros(size + 1)
-    add_ratings(scope, gram, right, scope.mean, scope.deviation, None, None, True)
-    for a in range(size + 1):
+    gram, right, sums = np.zeros((size, size)), np.zeros(size), np.zeros(size + 1)
+    add_ratings(scope, gram, right, scope.mean, scope.deviation, None, None, sums)
+    weight = scope.degree * (1.0 + params.regularization)
+    for a in range(size):
+        share = sums[a] / weight
+        for b in range(size):
+            gram[a, b] -= share * sums[b]
         gram[a, a] += params.regularization * scope.degree
+        right[a] -= share * sums[size]
     decompose(gram)
     solve_lower(gram, right)
     solve_upper(gram, right)
-    change: float = abs(right[size] - scope.bias)
-    scope.bias = right[size]
+    bias = sums[size] / weight
+    for a in range(size):
+        bias -= sums[a] / weight * right[a]
+    change: float = abs(bias - scope.bias)
+    scope.bias = bias
     for a in range(size - 1, -1, -1):
         change += abs(right[a] - factor[a])
         factor[a] = right[a]

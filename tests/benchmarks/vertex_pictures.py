@@ -75,9 +75,7 @@ def draw(setting: Setting, ratings: Path, path: Path) -> None:
     updates.set_title(f"updates of bp, {sum(trace['updates']) / SIDE**3:.2f} a vertex", fontsize=9)
     for execution, line in STYLES.items():
         errors.plot(range(1, 1 + len(curves[execution])), curves[execution], line, label=execution)
-    errors.set(yscale="log", xlabel="iteration")
-    errors.set_yticks(ticks := [0.6, 1, 2, 4, 8], [f"{tick:g}" for tick in ticks])
-    errors.minorticks_off()
+    errors.set(xlabel="iteration", ylim=(0, None))
     errors.set_title("RMSE of als on its ratings", fontsize=9)
     errors.legend(frameon=False, fontsize=8)
     for axes in (updates, errors):

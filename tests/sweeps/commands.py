@@ -12,7 +12,7 @@ from tests import warm
 from tests.flows.command_line import Answer
 
 SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "evaluate.shuffles=2"]
-SMALL += ["evaluate.projection_sample=0"]
+SMALL += ["evaluate.projection_sample=0", "evaluate.C=1"]  # by which trials of this graph differ
 
 
 @dataclass

@@ -101,7 +101,7 @@ def deploy(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_nights(deploy: Deploy) -> None:
     deployed = deploy(
-        "nightly", "--gate", "evaluate.macro_f1>=0.25", "--max-drift", "edges_added_share=0.5", *LABELS
+        "nightly", "--gate", "evaluate.macro_f1>=0.3", "--max-drift", "edges_added_share=0.5", *LABELS
     )  # fmt: skip
     first = deployed()
     assert first["state_name"] == "Completed", first["state"]
@@ -125,7 +125,7 @@ def test_nights(deploy: Deploy) -> None:
     assert "rejected" in bad["tags"]
     assert re.fullmatch(r"nightly \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", bad["name"])
     assert "(scored again on the same data)" in bad["state"]["message"]
-    assert "gate evaluate.macro_f1>=0.25: evaluate.macro_f1@0.5 is" in bad["state"]["message"]
+    assert "gate evaluate.macro_f1>=0.3: evaluate.macro_f1@0.5 is" in bad["state"]["message"]
     added = shared(noisy(0.5)) - shared(noisy(0.2))
     limit = f"limit of drift edges_added_share=0.5: edges_added_share is {len(added) / len(shared(noisy(0.2))):.4g}"
     assert limit in bad["state"]["message"]

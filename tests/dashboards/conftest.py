@@ -77,8 +77,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, 
     space.write_text("embed: {window: [2, 4], epochs: [1, 2]}\n")
     command.here(
         "sweep", "node2vec", "--edges", str(edges), "--labels", str(labels), "--set", "walk.num_walks=4",
-        "evaluate.C=1", "walk.walk_length=20", "embed.dimensions=16", "--space", str(space), "--sampler", "grid", "--study", STUDY,
-        "--objectives", "quality,cost", "--no-tracking",
+        "evaluate.C=1", "walk.walk_length=20", "embed.dimensions=16", "--space", str(space), "--sampler", "grid",
+        "--study", STUDY, "--objectives", "quality,cost", "--no-tracking",
     )  # fmt: skip
     return Recorded(command.store, prefect_api, deployment)
 

@@ -99,14 +99,16 @@ def set_up(request: Request, wishes: Wishes) -> SweepSetup:
         }
         for prefix in used
     }
-    usual = {each.name: getattr(request.params[each.prefix], each.field) for each in space.dimensions}
     spec = StudySpec(
         superworkflow=request.superworkflow.name,
         sources=_source_digests(request),
         params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
         sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
         shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd, steps=steps,
-        defaults={each.name: usual[each.name] for each in space.dimensions if each.holds(usual[each.name])},
+        defaults={
+            each.name: value for each in space.dimensions
+            if each.holds(value := getattr(request.params[each.prefix], each.field))
+        },
     )  # fmt: skip
     return SweepSetup(spec, request, trials, sampler, pruner)
 

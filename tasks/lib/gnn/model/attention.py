@@ -22,6 +22,7 @@ from torch.nn import functional
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, softmax
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.layers import LayerInputs, Mask, glorot_linear, split_among_sets
+from superworkflow.tasks.lib.gnn.model.linear import Linear
 from superworkflow.tasks.lib.gnn.relations import LayerSchema
 
 _SLOPE = 0.2
@@ -98,7 +99,7 @@ class Gatv2Layer(_OneSet):
 
     def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__(shape, number, level)
-        self.of_senders, self.of_receivers = (nn.Linear(self.width, self.out) for _ in range(2))
+        self.of_senders, self.of_receivers = (Linear(self.width, self.out) for _ in range(2))
         nn.init.xavier_uniform_(self.of_senders.weight)
         nn.init.xavier_uniform_(self.of_receivers.weight)
         self.scores = _scores(self.heads, self.out)

@@ -28,12 +28,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
 from superworkflow.tasks.lib.gnn.model.concat import ConstantPart, MeanPart, Part, SelfPart, concat_parts
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.gnn.model.linear import product
+from superworkflow.tasks.lib.gnn.model.linear import Linear, product
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.kernels.bfloat16 import FLOAT32
 
@@ -98,7 +97,7 @@ class SageLayer(nn.Module):
         self.rectified = shape.is_plain and number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
-        self.own = nn.ModuleDict({key: nn.Linear(widths[name], out) for name, key in self.sets.items()})
+        self.own = nn.ModuleDict({key: Linear(widths[name], out) for name, key in self.sets.items()})
         shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
         self.bases: nn.Parameter | None = None
         if shared:
@@ -110,12 +109,12 @@ class SageLayer(nn.Module):
             numbers = [each.number for each in level.relations]
             split_among_sets(level, dict(zip(numbers, self.parts.data.unbind(), strict=True)))
         else:
-            made = {each.number: nn.Linear(widths[each.senders], out, bias=False) for each in level.relations}
+            made = {each.number: Linear(widths[each.senders], out, bias=False) for each in level.relations}
             split_among_sets(level, {number: each.weight.data for number, each in made.items()})
             self.neighbours = nn.ModuleDict({str(number): each for number, each in made.items()})
         if self.pool:
             self.pools = nn.ModuleDict(
-                {str(each.number): nn.Linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+                {str(each.number): Linear(widths[each.senders], widths[each.senders]) for each in level.relations}
             )
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
@@ -151,7 +150,7 @@ class SageLayer(nn.Module):
         return found
 
     def _made(self, given: LayerInputs, name: str, rows: torch.Tensor) -> torch.Tensor:
-        own: nn.Linear = self.own[self.sets[name]]  # type: ignore[assignment]
+        own: Linear = self.own[self.sets[name]]  # type: ignore[assignment]
         places = {relation.number: place for place, relation in enumerate(self.level.relations)}
         side_by_side = self._joined(given, name)
         apart = [each for each in self.level.relations if each.receivers == name and each not in side_by_side]
@@ -199,14 +198,14 @@ class SageLayer(nn.Module):
 
     def _weight(self, place: int, relation: Relation) -> torch.Tensor:
         if self.bases is None:
-            own: nn.Linear = self.neighbours[str(relation.number)]  # type: ignore[assignment]
+            own: Linear = self.neighbours[str(relation.number)]  # type: ignore[assignment]
             return own.weight
         return torch.einsum("b,boi->oi", self.parts[place], self.bases)
 
     def _pooled(self, given: LayerInputs, relation: Relation, place: int) -> torch.Tensor:
         edges, values = given.edges[relation.number], given.senders[relation.senders]
         pooled = torch.relu(self.pools[str(relation.number)](values))
-        return functional.linear(edges.largest(pooled), self._weight(place, relation))
+        return product(edges.largest(pooled), self._weight(place, relation), None)
 
 
 class GcnLayer(nn.Module):
@@ -223,11 +222,11 @@ class GcnLayer(nn.Module):
         if relation.number in given.sums:
             own = torch.rsqrt(degrees + 1).unsqueeze(1)
             total = given.sums[relation.number] + given.row(name) * own
-            return {name: functional.linear(total * own, self.linear.weight, self.linear.bias)}
+            return {name: self.linear(total * own)}
         assert given.scales is not None
         edges = given.edges[relation.number]
         own = given.scales[: len(edges)].unsqueeze(1)
-        values = functional.linear(given.senders[name], self.linear.weight) * given.scales.unsqueeze(1)
+        values = product(given.senders[name], self.linear.weight, None) * given.scales.unsqueeze(1)
         drawn = (degrees / edges.counts.clamp(min=1)).unsqueeze(1)
         return {name: (edges.sum(values) * drawn + values[: len(edges)]) * own + self.linear.bias}
 
@@ -238,10 +237,10 @@ class GinLayer(nn.Module):
     def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__()
         self.relation = level.relations[0]
-        self.first = nn.Linear(shape.width_in(number, self.relation.senders), shape.hidden)
-        self.norm, self.second = nn.LayerNorm(shape.hidden), nn.Linear(shape.hidden, shape.width_out(number))
+        self.first = Linear(shape.width_in(number, self.relation.senders), shape.hidden)
+        self.norm, self.second = nn.LayerNorm(shape.hidden), Linear(shape.hidden, shape.width_out(number))
         values = shape.edge_width(self.relation.name)
-        self.of_edges = nn.Linear(values, shape.width_in(number, self.relation.senders)) if values else None
+        self.of_edges = Linear(values, shape.width_in(number, self.relation.senders)) if values else None
 
     def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         name, edges = self.relation.receivers, given.edges[self.relation.number]
@@ -249,13 +248,13 @@ class GinLayer(nn.Module):
         values, matrix = given.senders[name], self.first.weight
         narrows = len(matrix) < values.shape[1] and self.of_edges is None  # the sum commutes with the matrix
         if narrows:
-            values = functional.linear(values, matrix)
+            values = product(values, matrix, None)
         if self.of_edges is None:
             summed = edges.sum(values)
         else:
             summed = edges.sum_with(values, self.of_edges(given.edge_features[self.relation.number]))
         total = summed * drawn + values[: len(edges)]
-        hidden = total if narrows else functional.linear(total, matrix)
+        hidden = total if narrows else product(total, matrix, None)
         return {name: self.second(torch.relu(self.norm(hidden + self.first.bias)))}
 
 
@@ -270,9 +269,9 @@ def split_among_sets(level: LayerSchema, weights: Mapping[int, torch.Tensor]) ->
         weights[each.number].div_(counts[each.receivers] ** 0.5)
 
 
-def glorot_linear(width: int, out: int, bias: bool = True) -> nn.Linear:
+def glorot_linear(width: int, out: int, bias: bool = True) -> Linear:
     """A matrix by Glorot and Bengio (2010), and a bias of zeros."""
-    linear = nn.Linear(width, out, bias=bias)
+    linear = Linear(width, out, bias=bias)
     nn.init.xavier_uniform_(linear.weight)
     if bias:
         nn.init.zeros_(linear.bias)

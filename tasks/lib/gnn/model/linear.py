@@ -1,24 +1,38 @@
 """Products of rows with a layer's matrix by oneDNN if torch has it, with bias and ReLU in one pass.
 
-For float32 torch itself uses MKL, which on processors not made by Intel is less than half as fast.
+For float32 torch itself uses MKL, which multiplies without AVX-512 on processors not made by Intel: less than half as
+fast.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.binding  # type: ignore[import-untyped]
 import torch
+from torch import nn
 from torch.nn import functional
 
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.model.short_rows import numbers_of
 from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, FLOAT32
+from superworkflow.tasks.lib.kernels.cpu_features import has
 from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Without AVX-512 oneDNN has no products of bfloat16, and torch's own take ten times as long as those of float32, by
 which the same factors are multiplied there."""
+_SLOW_MKL: bool = _HAS_ONEDNN and has("avx512f") and llvmlite.binding.get_host_cpu_name().startswith("znver")
+_BLOCK = 2048
+"""Rows whose share of a gradient oneDNN makes at a time: it copies both factors, here to the second-level cache."""
+
+
+class Linear(nn.Linear):
+    """A linear layer by `product`."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return product(rows, self.weight, self.bias)
 
 
 def slow_products(precision: str, device: str) -> list[InputWarning]:
@@ -107,4 +121,14 @@ def _gradients(given: torch.Tensor, rows: torch.Tensor, has_bias: bool) -> tuple
     bias = given.sum(0, dtype=torch.float32) if has_bias else None
     if not _HAS_BFLOAT16:
         given, rows = given.float(), rows.float()
+    elif _SLOW_MKL and rows.dtype == torch.float32 and rows.numel() > 0:
+        return _by_blocks(given, rows), bias
     return (given.t() @ rows).float(), bias  # by oneDNN both would be copied first
+
+
+def _by_blocks(given: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """given [n, k] transposed times rows [n, d], by oneDNN."""
+    total = given.new_zeros((given.shape[1], rows.shape[1]))
+    for own, read in zip(given.split(_BLOCK), rows.split(_BLOCK), strict=True):
+        total += _linear(own.t(), read.t(), None, False)
+    return total

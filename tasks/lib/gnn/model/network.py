@@ -19,6 +19,7 @@ from superworkflow.tasks.lib.gnn.model.config import ATTENTION, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
 from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer, LayerInputs, SageLayer
+from superworkflow.tasks.lib.gnn.model.linear import Linear
 from superworkflow.tasks.lib.gnn.model.norms import BatchNorm, BatchPeers, norm_of
 from superworkflow.tasks.lib.gnn.model.own_module import OwnModule
 from superworkflow.tasks.lib.gnn.model.pair_decoder import decoder_of, first_factors
@@ -89,7 +90,7 @@ class Network(nn.Module):
             self.own = OwnModule(shape) if shape.code else None
             built = [] if shape.code else [_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels)]
             self.layers = nn.ModuleList(built)
-            self.head = nn.Linear(shape.joined_width, shape.head.width) if shape.joins else None
+            self.head = Linear(shape.joined_width, shape.head.width) if shape.joins else None
             hidden = [level for number, level in enumerate(levels) if shape.is_hidden(number)]
             self.norms, self.shortcuts = nn.ModuleList(), nn.ModuleList()
             for number, level in enumerate(hidden):
@@ -301,7 +302,7 @@ class Network(nn.Module):
 
 def _shortcut(width: int, out: int) -> nn.Module:
     """Projection of a residual; none between equal widths (He et al., CVPR 2016)."""
-    return nn.Identity() if width == out else nn.Linear(width, out, bias=False)
+    return nn.Identity() if width == out else Linear(width, out, bias=False)
 
 
 def _own_rows(given: LayerInputs, name: str, device: torch.device) -> torch.Tensor:

@@ -7,6 +7,7 @@ from torch import nn
 
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.model.config import MLP, Head
+from superworkflow.tasks.lib.gnn.model.linear import Linear
 
 NEGATIVE_SHARE = 8
 """One of this many of distmult's first factors is negative."""
@@ -22,7 +23,7 @@ class PairDecoder(nn.Module):
 
     def __init__(self, width: int, outputs: int):
         super().__init__()
-        self.hidden, self.out = nn.Linear(3 * width, width), nn.Linear(width, outputs)
+        self.hidden, self.out = Linear(3 * width, width), Linear(width, outputs)
 
     def forward(self, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Scores of the classes of pairs, or standardised numbers, [pairs, outputs], from rows [pairs, width]."""

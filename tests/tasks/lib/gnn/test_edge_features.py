@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.nn import functional
 from torch.nn.functional import leaky_relu, relu
 
 from superworkflow.infra.base.errors import UserError
@@ -28,6 +29,10 @@ from tests.tasks.test_new_nodes import check_answers, neighbours_of, published, 
 FAST = {"epochs": 2, "hidden": 8, "batch": 16, "fanouts": "3,2"}
 
 
+def linear(layer: Any, rows: torch.Tensor) -> torch.Tensor:
+    return functional.linear(rows, layer.weight, layer.bias)
+
+
 def attention(part: Any, rows: torch.Tensor, i: int, senders: list[int], values: torch.Tensor, loop: bool) -> Any:
     """A receiver's row by GAT or GATv2 with `edge_dim`: its own edge has the mean of its edges' features."""
     if loop:
@@ -35,16 +40,16 @@ def attention(part: Any, rows: torch.Tensor, i: int, senders: list[int], values:
         senders, values = [*senders, i], torch.cat([values, mean])
     if not senders:
         return torch.zeros(part.of_senders.numel())
-    of_edges = part.edges(values)
+    of_edges = linear(part.edges, values)
     if isinstance(part.of_senders, torch.nn.Linear):
         heads, width = part.scores.shape
-        near = part.of_senders(rows[senders]).view(-1, heads, width)
-        both = near + (part.of_receivers(rows[i]) + of_edges).view(-1, heads, width)
+        near = linear(part.of_senders, rows[senders]).view(-1, heads, width)
+        both = near + (linear(part.of_receivers, rows[i]) + of_edges).view(-1, heads, width)
         scores = (leaky_relu(both, 0.2) * part.scores).sum(-1)
     else:
         heads, width = part.of_senders.shape
-        near = part.linear(rows[senders]).view(-1, heads, width)
-        own = getattr(part, "receiving", part.linear)(rows[i]).view(heads, width)
+        near = linear(part.linear, rows[senders]).view(-1, heads, width)
+        own = linear(getattr(part, "receiving", part.linear), rows[i]).view(heads, width)
         scores = (near * part.of_senders).sum(-1) + (own * part.of_receivers).sum(-1)
         scores = leaky_relu(scores + (of_edges.view(-1, heads, width) * part.of_edges).sum(-1), 0.2)
     return (torch.softmax(scores, 0)[:, :, None] * near).sum(0).flatten()
@@ -60,14 +65,14 @@ def wanted_rows(network: Network, number: int, block: Block, rows: torch.Tensor,
             senders = hop.senders[drawn].tolist()
             values = torch.from_numpy(tables[edge_set][hop.positions[drawn]])
             if model == "gin":
-                message = relu(rows[senders] + layer.of_edges(values)).sum(0)
+                message = relu(rows[senders] + linear(layer.of_edges, values)).sum(0)
                 total = rows[i] + message * (int(hop.degrees[i]) / max(1, len(senders)))
-                parts.append(layer.second(relu(layer.norm(layer.first(total)))))
+                parts.append(linear(layer.second, relu(layer.norm(linear(layer.first, total)))))
             else:
                 part = layer.relations[str(edge_set)] if model == "rgat" else layer
                 parts.append(attention(part, rows, i, senders, values, model != "rgat"))
         made = torch.stack(parts).sum(0)
-        out.append(made + (layer.own["0"](rows[i]) if model == "rgat" else 0 if model == "gin" else layer.bias))
+        out.append(made + (linear(layer.own["0"], rows[i]) if model == "rgat" else 0 if model == "gin" else layer.bias))
     return torch.stack(out)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -30,6 +34,8 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.kernels.lanes import table_of
+from superworkflow.tasks.lib.kernels.rows_ahead import DISTANCE
+from superworkflow.tasks.lib.kernels.variants import VARIABLE
 
 GRAPHS = {"nodes": st.integers(1, 9), "most": st.sampled_from([0, 3, 40]), "seed": st.integers(0, 2**20)}
 
@@ -81,6 +87,33 @@ def test_gather(nodes, most, seed, width, precision):
     publish_rows(rows, np.empty(0, np.float32), 0, bare)
     plain = bare if precision == "float32" else (bare.astype(np.uint32) << 16).view(np.float32)
     assert (plain == (rows if precision == "float32" else bfloat16(rows))).all()
+
+
+GATHERED = """
+import hashlib
+import numpy as np
+from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.rows_ahead import DISTANCE
+rng = np.random.default_rng(3)
+table, senders = rng.normal(size=(40, 96)).astype(np.float32), rng.integers(0, 40, 300).astype(np.int32)
+starts = np.sort(np.append([0, 300], rng.integers(0, 301, 39)))
+scales, out = np.ones(40, np.float32), np.empty((40, 96), np.float32)
+gather_rows(read_only(table), read_only(starts), read_only(senders), scales, 0, out)
+print(DISTANCE.value, hashlib.sha256(out.tobytes()).hexdigest())
+"""
+
+
+def test_all_distances_give_the_same_bits():
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", GATHERED], env={**os.environ, VARIABLE: f"distance={ahead}"}, timeout=600,
+            capture_output=True, check=True, text=True,
+        ).stdout.split()
+        for ahead in DISTANCE.available
+    ]  # fmt: skip
+    assert [ahead for ahead, _ in found] == list(DISTANCE.available)
+    assert len({digest for _, digest in found}) == 1
 
 
 @given(**GRAPHS, width=st.sampled_from([1, 17]), half=st.booleans())

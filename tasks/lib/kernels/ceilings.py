@@ -10,6 +10,7 @@ from pathlib import Path
 
 from superworkflow.tasks.lib.kernels.prefetch import LEVEL
 from superworkflow.tasks.lib.kernels.products import PRODUCTS
+from superworkflow.tasks.lib.kernels.rows_ahead import DISTANCE
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def measure_machine() -> MachineFacts:
     """Measure all variants, in about a second."""
     choices = tuple(
         ChosenVariant(choice.name, choice.value, choice.forced is not None, choice.unit, choice.measured())
-        for choice in (LEVEL, PRODUCTS)
+        for choice in (LEVEL, PRODUCTS, DISTANCE)
     )
-    reads, products = (max(choice.rates.values()) for choice in choices)
+    reads, products, _ = (max(choice.rates.values()) for choice in choices)
     return MachineFacts(processor_name(), choices, products, reads)
 
 

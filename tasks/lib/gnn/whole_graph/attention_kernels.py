@@ -35,8 +35,9 @@ from superworkflow.tasks.lib.kernels.lanes import (
     zeros32,
     zeros64,
 )
-from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_far
+from superworkflow.tasks.lib.kernels.prefetch import prefetch_far
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.rows_ahead import rows_ahead
 
 SLOPE = np.float32(0.2)
 _AT_ONCE = 64
@@ -333,7 +334,7 @@ def attend(
                 _by_group(used, count, heads, lanes, groups, by_group)
                 _by_group(also_used, count, heads, lanes, groups, also_by_group)
                 used, also_used = by_group, also_by_group
-            arcs, factors = (ids, count, senders, begin + AHEAD), (used, also_used, stride, step)
+            arcs, factors = (ids, count, senders, begin + rows_ahead()), (used, also_used, stride, step)
             _add_rows(arcs, factors, flat, columns, (to, more), (i, i * training))
         for h in range(lanes):
             top[h] = _ONE / total[h]
@@ -407,7 +408,7 @@ def attend_back(
                 _by_group(used, count, heads, lanes, groups, by_group)
                 _by_group(also_used, count, heads, lanes, groups, also_by_group)
                 used, also_used = by_group, also_by_group
-            arcs, factors = (ids, count, receivers, begin + AHEAD), (used, also_used, stride, step)
+            arcs, factors = (ids, count, receivers, begin + rows_ahead()), (used, also_used, stride, step)
             _add_rows(arcs, factors, flat, columns, (to, more), (j, j))
 
 

@@ -18,6 +18,7 @@ from superworkflow.tasks.lib.kernels.float16 import value_of
 from superworkflow.tasks.lib.kernels.lanes import LEAST, bring_row, plus_row, put_row, zeros16, zeros32, zeros64
 from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_rows
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.rows_ahead import rows_ahead
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
@@ -44,8 +45,8 @@ def _gather(
     """Sum as many columns as `total` has, zeros that choose the type, and store them times the scale."""
     step, begin = np.uint64(width), np.uint64(column)
     for e in range(arcs[0], arcs[1]):
-        if e + AHEAD < len(senders):
-            bring_row(total, flat, step * np.uint64(senders[np.uint64(e + AHEAD)]) + begin)
+        if e + rows_ahead() < len(senders):
+            bring_row(total, flat, step * np.uint64(senders[np.uint64(e + rows_ahead())]) + begin)
         total = plus_row(total, flat, step * np.uint64(senders[np.uint64(e)]) + begin)
     put_row(plus_row(total, flat, step * np.uint64(node) + begin), scale, out, np.uint64(place))
 

@@ -19,7 +19,8 @@ from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.variants import KernelChoice
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
+"""Bytes of a cache line."""
 AHEAD = 16
 """Rows, or edges, by which loops prefetch ahead of the one that they read."""
 FIRST, SECOND = 3, 2
@@ -145,6 +146,6 @@ def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> A
 @nb.njit(inline="always")
 def prefetch_row(flat: Any, begin: Any, width: Any) -> Any:
     """`prefetch_far` of all of flat[begin:begin + width], which is not empty and may end beyond the array."""
-    for position in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
+    for position in range(begin, begin + width, max(1, LINE_BYTES // flat.itemsize)):
         prefetch_far(flat, position)
     prefetch_far(flat, begin + width - 1)

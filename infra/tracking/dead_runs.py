@@ -42,8 +42,10 @@ def _search(client: MlflowClient, experiment: str, which: str) -> list[Run]:
 
 
 def _close(client: MlflowClient, run: Run, last: float | None = None) -> None:
+    from superworkflow.infra.tracking.concurrent_writes import among_rivals  # imports MLflow
+
     when = last_sign(run.data.tags) or last
-    client.set_tag(run.info.run_id, ERROR_TAG, DIED)
+    among_rivals(lambda: client.set_tag(run.info.run_id, ERROR_TAG, DIED))
     # Signs are in whole seconds: the first of a run that died at once is older than its start.
     end = None if when is None else max(int(when * 1000), run.info.start_time)
     client.set_terminated(run.info.run_id, status="FAILED", end_time=end)

@@ -249,6 +249,8 @@ def test_stages_and_runs_at_once(uri: str) -> None:
 def test_a_run_that_was_closed_as_dead_takes_its_record_back(uri: str) -> None:
     tracker, client = _opened(uri), MlflowClient(uri)
     run_id = tracker.begin("lives", "toy", {}, {})
+    assert tracker._heart is not None
+    tracker._heart.stop()  # so that it does not close the run first
     client.set_tag(run_id, BEAT, "1000")
     client.set_tag(run_id, "superworkflow.owner", "elsewhere/1/2/3")
     assert close_dead_runs(client, "1") == [run_id]

@@ -159,7 +159,11 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
 
 @pytest.mark.parametrize(
     ("model", "servers", "parameters", "updates"),
-    [("gcn", 2, 1, "epoch"), ("gcn", 3, 2, "interval"), ("gat", 1, 2, "epoch")],
+    [
+        ("gcn", 2, 1, "epoch"),
+        ("gcn", 3, 2, "interval"),
+        pytest.param("gat", 1, 2, "epoch", marks=pytest.mark.slow),
+    ],
 )
 def test_parameter_servers_change_no_bit(symmetric, tmp_path, model, servers, parameters, updates):
     """Gradients of each interval go to one, which passes them on; weights come back once for each graph server.
@@ -278,7 +282,12 @@ def train_with_tensors(worker: Worker, mark: str, killed: str, *given: Any) -> d
 
 @pytest.mark.parametrize(
     ("model", "servers", "tensors", "killed"),
-    [("gcn", 2, 3, ""), ("gat", 3, 3, ""), ("gcn", 2, 2, "tensor"), ("gcn", 2, 2, "graph")],
+    [
+        ("gcn", 2, 3, ""),
+        pytest.param("gat", 3, 3, "", marks=pytest.mark.slow),
+        pytest.param("gcn", 2, 2, "tensor", marks=pytest.mark.slow),
+        ("gcn", 2, 2, "graph"),
+    ],
 )
 def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, tensors, killed):
     """Each server has workers of its own, as far as there are enough; none changes a bit."""
@@ -315,7 +324,7 @@ def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, 
     assert not members_of(os.getpid())
 
 
-@pytest.mark.parametrize("parameters", [0, 1])
+@pytest.mark.parametrize("parameters", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_graph_servers_share_an_endpoint(symmetric, tmp_path, monkeypatch, parameters):
     """Their calls change no bit, and are in the bill."""
     alone, _ = trained(symmetric, tmp_path / "alone", 0)

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
+import numpy as np
 
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_list
 
 load_kernels_fast()
 
@@ -51,6 +53,8 @@ def peel(indptr: Any, indices: Any, in_indptr: Any, in_indices: Any, core: Any, 
             place += 1
             for side in range(2 if len(in_indptr) else 1):
                 starts, ends = (indptr, indices) if side == 0 else (in_indptr, in_indices)
+                if place + 2 * AHEAD < end:
+                    prefetch_list(starts, ends, np.int64(queue[place + AHEAD]), np.int64(queue[place + 2 * AHEAD]))
                 for arc in range(starts[vertex], starts[vertex + 1]):
                     other = ends[arc]
                     degree = core[other]

@@ -19,8 +19,7 @@ from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.variants import KernelChoice
 
-LINE_BYTES = 64
-"""Bytes of a cache line."""
+_LINE_BYTES = 64
 AHEAD = 16
 """Rows, or edges, by which loops prefetch ahead of the one that they read."""
 FIRST, SECOND = 3, 2
@@ -136,6 +135,21 @@ prefetch: Any = LEVEL.marks(_into(None))
 
 
 @nb.njit(inline="always")
+def prefetch_list(indptr: Any, values: Any, vertex: Any, later: Any) -> Any:
+    """Hints for the values of one vertex's list, and for where that of a later one begins.
+
+    Args:
+        indptr: [vertices + 1], where each list begins.
+        values: of all lists, one after the other.
+        vertex: whose list is read `AHEAD` vertices from now.
+        later: the one `AHEAD` further.
+    """
+    prefetch(indptr, later)
+    for place in range(indptr[vertex], indptr[vertex + 1], max(1, _LINE_BYTES // values.itemsize)):
+        prefetch(values, place)
+
+
+@nb.njit(inline="always")
 def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> Any:
     """`prefetch_row` of the rows [first, first + count) of a list, unless the list ends before."""
     if first + count <= len(rows):
@@ -146,6 +160,6 @@ def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> A
 @nb.njit(inline="always")
 def prefetch_row(flat: Any, begin: Any, width: Any) -> Any:
     """`prefetch_far` of all of flat[begin:begin + width], which is not empty and may end beyond the array."""
-    for position in range(begin, begin + width, max(1, LINE_BYTES // flat.itemsize)):
+    for position in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
         prefetch_far(flat, position)
     prefetch_far(flat, begin + width - 1)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.kernels.prefetch import AHEAD, LINE_BYTES, prefetch
+from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_list
 
 load_kernels_fast()
 
@@ -66,10 +66,7 @@ def _rows(indptr: Any, values: Any, numbers: Any, places: Any, new_indptr: Any, 
     end = 0
     for place in range(len(numbers)):
         if place + 2 * AHEAD < len(numbers):
-            prefetch(indptr, np.int64(numbers[place + 2 * AHEAD]))
-            later = np.int64(numbers[place + AHEAD])
-            for arc in range(indptr[later], indptr[later + 1], max(1, LINE_BYTES // values.itemsize)):
-                prefetch(values, arc)
+            prefetch_list(indptr, values, np.int64(numbers[place + AHEAD]), np.int64(numbers[place + 2 * AHEAD]))
         new_indptr[place] = end
         for arc in range(indptr[numbers[place]], indptr[numbers[place] + 1]):
             new_values[end] = values[arc] if places is None else places[values[arc]]

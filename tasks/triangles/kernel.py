@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
+import numpy as np
 
 from superworkflow.tasks.lib.kernels.atomic import fetch_add
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.kernels.prefetch import prefetch_list
 
 load_kernels_fast()
 
 BLOCK = 1 << 10
 """Vertices that a thread takes at a time."""
+_AHEAD = 8
+"""Neighbours by which their rows are prefetched; with 16 a tenth is lost."""
 
 
 @nb.njit(nogil=True, cache=True)
@@ -67,6 +71,8 @@ def count_triangles(starts: Any, lower: Any, claims: Any, marks: Any, counts: An
             found = 0
             for arc in range(first + 1, last):
                 other = lower[arc]
+                if arc + 2 * _AHEAD < len(lower):
+                    prefetch_list(starts, lower, np.int64(lower[arc + _AHEAD]), np.int64(lower[arc + 2 * _AHEAD]))
                 closed = 0
                 for further in range(starts[other], starts[other + 1]):
                     third = lower[further]

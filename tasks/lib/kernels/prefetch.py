@@ -141,8 +141,8 @@ def prefetch_list(indptr: Any, values: Any, vertex: Any, later: Any) -> Any:
     Args:
         indptr: [vertices + 1], where each list begins.
         values: of all lists, one after the other.
-        vertex: whose list is read `AHEAD` vertices from now.
-        later: the one `AHEAD` further.
+        vertex: whose list is read soon.
+        later: one whose list is read as much later again.
     """
     prefetch(indptr, later)
     for place in range(indptr[vertex], indptr[vertex + 1], max(1, _LINE_BYTES // values.itemsize)):

@@ -16,7 +16,7 @@ _LEAST_CYCLES = 16
 
 
 def two_sides(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.int8]:
-    """Side of each node, 1 or 2, or 0 of a node without edges; empty if there are none, or too few cycles to tell.
+    """Side of each node, 1 or 2, or 0 of a node without edges; empty if there are none, or too few cycles.
 
     In each component the side with more nodes is 1.
 

@@ -121,14 +121,15 @@ def values_of_columns(
     return found
 
 
-class TextValues(NamedTuple):
+@dataclass(frozen=True)
+class TextValues:
     """Numbers of a column of texts, computed where they are read."""
 
     column: NodeColumn
     texts: pa.Array
     where: str
 
-    def __getitem__(self, nodes: slice) -> NDArray[np.float32]:  # type: ignore[override]
+    def __getitem__(self, nodes: slice) -> NDArray[np.float32]:
         part = self.texts[nodes]
         return column_numbers(self.column, part, TableBatch(self.where, (nodes.start or 0) + 1, [part], True))
 
@@ -199,7 +200,7 @@ def _doubt(graph: HeteroGraph, node_set: str, feature: Feature) -> ColumnDoubt |
     if feature.width > 1 or feature.dtype == "bool":
         return None
     given = graph.node_feature(node_set, feature.name)
-    values = _texts(given) if feature.dtype == STRING else np.array(given).reshape(-1)
+    values: Any = _texts(given) if feature.dtype == STRING else np.array(given).reshape(-1)
     sample = values[:: -(-len(values) // SAMPLE) or 1]
     doubt = doubt_of(feature.name, _plain(sample))
     return doubt_of(feature.name, _plain(values)) if doubt is not None and doubt.by_difference else doubt

@@ -30,7 +30,8 @@ def features_of(
     warnings: list[InputWarning] = []
     for column, values in zip(columns, values_of_columns(graph, node_set, columns), strict=True):
         if column.width > 1 and column.kind != CATEGORIES:
-            found.append(values[:] if values[:].dtype in (np.float32, np.float64) else values[:].astype(np.float32))
+            vectors = values[:]
+            found.append(vectors if vectors.dtype in (np.float32, np.float64) else vectors.astype(np.float32))
             continue
         single = np.array(values[:], np.float32)
         absent = np.isnan(single).sum(axis=0)

@@ -291,7 +291,8 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
 def print_explanations(explanations: Sequence[Explanation]) -> None:
     """Print one line for each stage on standard output."""
     out = Console(highlight=False)
+    width = max((len(explanation.name) for explanation in explanations), default=0)
     for explanation in explanations:
         colour = "cyan" if explanation.cached else "yellow"
         text = escape(str(explanation))
-        out.print(f"[bold]{explanation.name:<16}[/bold] [{colour}]{text}[/{colour}]", soft_wrap=True)
+        out.print(f"[bold]{explanation.name:<{width}}[/bold] [{colour}]{text}[/{colour}]", soft_wrap=True)

@@ -127,9 +127,12 @@ class Pruner:
         found = Pruning(inventory(self._store), references)
         used = references.digests | {name.rsplit("/", 1)[-1] for name in held} | self._of_deployments()
         old = time.time() - self._recent_s
-        for each in found.inventory.datasets.values():
-            if each.digest not in used and each.written_s < old:
+        unused = [each for each in found.inventory.datasets.values() if each.digest not in used]
+        for each in unused:
+            if each.written_s < old:
                 (found.datasets if each.complete else found.attempts).append(each)
+        if young := len(unused) - len(found.datasets) - len(found.attempts):
+            found.notes.append(f"{young} datasets that nothing refers to, since they were written within the last hour")
         for each in found.inventory.sources.values():
             is_code = all(path.endswith(".py") for path in each.files)  # a deployment may name it anywhere
             if each.name[:SOURCE_PREFIX] not in used and each.written_s < old and not is_code:

@@ -78,7 +78,7 @@ def check_experiment(found: Experiment | SimpleNamespace, uri: str) -> None:
     if wanted.exists() and kept.exists() and kept.samefile(wanted):
         return
     raise UserError(
-        f"the store was moved or copied: MLflow would write to {kept}", where=uri, value=str(kept),
+        f"the store was moved or copied, and its records name files in {kept}", where=uri, value=str(kept),
         remedy=f"Correct the addresses in the database: {_correction(path, found.artifact_location, wanted.as_uri())}",
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.tracking.database_checks import check_experiment
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import CURRENT, Version
@@ -99,7 +100,7 @@ class RecordPruner:
         uri: tracking URI.
 
     Raises:
-        UserError: it cannot be reached.
+        UserError: it cannot be reached, or belongs to a copied or moved store.
     """
 
     def __init__(self, uri: str):
@@ -111,7 +112,9 @@ class RecordPruner:
             return  # nothing is recorded yet
         self._client = open_client(uri)
         found = self._client.get_experiment_by_name(EXPERIMENT)
-        self._experiment = found.experiment_id if found is not None else ""
+        if found is not None:
+            check_experiment(found, uri)  # records of a copied store name the artifacts of the original
+            self._experiment = found.experiment_id
 
     def references(self, keep: Keep, now: float | None = None) -> References:
         """Decide on all records.

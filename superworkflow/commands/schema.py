@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
 from superworkflow.tasks.lib.importers.ogb import convert_ogb
 from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
@@ -53,12 +55,16 @@ def run(options: argparse.Namespace) -> int:
                             remedy="Write SOURCE,NAME,TARGET=TABLE")  # fmt: skip
         tables.append(EdgeTable(ends[0], ends[1], ends[2], file))
     schema = plain_schema(
-        options.out, nodes, tables, dict(_pair(text, "--reverse NAME=SET") for text in options.reverse)
+        options.out, nodes, tables, dict(_pair(text, "--reverse NAME=SET") for text in options.reverse), _warn
     )
     file = options.out / SCHEMA_FILE
     file.write_text(schema_text(schema))
     print(file)
     return 0
+
+
+def _warn(warning: InputWarning) -> None:
+    print(f"warning: {warning}", file=sys.stderr)
 
 
 def _pair(text: str, form: str) -> tuple[str, str]:

@@ -198,7 +198,7 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
         print(f"\nStopped early: {found.note.rstrip('.')}.\nTo resume:\n    {resume}", file=sys.stderr)
     if options.json:
         print(json.dumps(found.document(), indent=1))
-    return 1 if found.note else 0
+    return 1 if found.note or not found.best else 0
 
 
 def carry_out(

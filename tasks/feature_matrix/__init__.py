@@ -1,9 +1,11 @@
 """Stage `feature_matrix`: the columns of a schema's node tables that a network reads, as one scaled matrix a node set.
 
-Read are numbers and truth values of a fixed shape, single ones too. Never read are the label, the feature `split`, the
-masks `train_mask`, `val_mask` and `test_mask`, and, unless `heterograph.take` names them, single values that seem to be
-ids or times (`heterograph.column_doubts`), with a warning. Where a network is given, its columns are read, and its
-scaling is applied; else features are scaled as those of an edge list are (`heterograph.scaling`).
+Read are numbers and truth values of a fixed shape, single ones too, and single texts by the rules for the features of
+an edge list (`heterograph.feature_columns`). A missing value is the mean of its column, with a warning. Never read are
+the label, the feature `split`, the masks `train_mask`, `val_mask` and `test_mask`, and, unless `heterograph.take` names
+them, single values that seem to be ids or times (`heterograph.column_doubts`), with a warning. Where a network is
+given, its columns are read, and its scaling and categories are applied; else features are scaled as those of an edge
+list are (`heterograph.scaling`).
 
 The graph is that of stage heterograph. Its other features of nodes stay as they are, for labels and splits; the matrix
 is the feature `features`, float or half [nodes, values], and `columns.json` and `scaling.json` have, by node set, the
@@ -50,7 +52,7 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
 
 STAGE = Stage(
     name="feature_matrix",
-    version="1",
+    version="2",
     params=FeatureMatrixParams,
     params_of=("heterograph", "train"),
     inputs={

@@ -1,14 +1,31 @@
-"""Choice of the features of nodes that a network reads."""
+"""Choice of the features of nodes that a network reads, and their values as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
+from superworkflow.tasks.heterograph.feature_columns import (
+    CATEGORIES,
+    NONE,
+    NUMBERS,
+    TRUTH,
+    NodeColumn,
+    Survey,
+    column_numbers,
+    left_out,
+)
+from superworkflow.tasks.heterograph.tables import BATCH_ROWS, TableBatch
+from superworkflow.tasks.heterograph.values import known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.gnn.features import check_finite
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.dtypes import STRING
 from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
@@ -18,21 +35,33 @@ NO_FEATURES = frozenset({"split", "train_mask", "val_mask", "test_mask"})
 
 @dataclass(frozen=True)
 class ChosenColumns:
-    """Features of each node set that its matrix is made of, by name, and warnings about others."""
+    """Columns of each node set that are its features, by name, and warnings about others."""
 
-    features: Mapping[str, tuple[Feature, ...]]
+    columns: Mapping[str, tuple[NodeColumn, ...]]
     warnings: tuple[InputWarning, ...]
 
 
 def learned_columns(graph: HeteroGraph, network: NetworkConfig) -> ChosenColumns:
-    """The columns of a network, as far as the graph has them."""
-    names = {name: {column for column, _ in network.columns.get(name, ())} for name in graph.node_sets}
-    return ChosenColumns({
-        name: tuple(each for each in _candidates(graph, name) if each.name in names[name]) for name in graph.node_sets
-    }, ())  # fmt: skip
+    """The columns of a network, as far as the graph has them, with the network's categories."""
+    found: dict[str, tuple[NodeColumn, ...]] = {}
+    for name in graph.node_sets:
+        learned = {column for column, _ in network.columns.get(name, ())}
+        categories = network.scaling.get(name, {}).get("categories", {})
+        features = [each for each in _candidates(graph, name) if each.name in learned]
+        dates = {each.name for each in features if (doubt := _doubt(graph, name, each)) and doubt.dates}
+        surveyed, _ = _surveyed(graph, name, features, dates)
+        found[name] = tuple(
+            NodeColumn(each.name, CATEGORIES, len(values), tuple(values)) if (values := categories.get(each.name))
+            else each
+            for each in surveyed
+        )  # fmt: skip
+    return ChosenColumns(found, ())
 
 
-def features_among_columns(graph: HeteroGraph, label: str, take: str, leave_out: str) -> ChosenColumns:
+def features_among_columns(
+    graph: HeteroGraph, label: str, take: str, leave_out: str, stage: str = "heterograph",
+    node_sets: Collection[str] | None = None,
+) -> ChosenColumns:  # fmt: skip
     """The columns that are features.
 
     Args:
@@ -40,39 +69,142 @@ def features_among_columns(graph: HeteroGraph, label: str, take: str, leave_out:
         label: SET.FEATURE of the label; empty for none.
         take: names of columns that are taken whatever they look like, as SET.FEATURE, with commas between them.
         leave_out: names of columns that are no features, in the same way.
+        stage: whose parameters `take` and `leave_out` are.
+        node_sets: whose columns are wanted; None for all.
 
     Raises:
         UserError: there is no column that a parameter names.
     """
     names = [f"{name}.{each.name}" for name in graph.node_sets for each in _candidates(graph, name)]
-    taken = chosen_columns(take, names, "heterograph.take")
-    left = chosen_columns(leave_out, names, "heterograph.leave_out") | {label}
-    found: dict[str, tuple[Feature, ...]] = {}
+    taken = chosen_columns(take, names, f"{stage}.take")
+    left = chosen_columns(leave_out, names, f"{stage}.leave_out") | {label}
+    found: dict[str, tuple[NodeColumn, ...]] = {}
     warnings: list[InputWarning] = []
-    for node_set in graph.node_sets:
-        kept = []
+    for node_set in graph.node_sets if node_sets is None else sorted(node_sets):
+        kept: list[Feature] = []
+        dates: set[str] = set()
         for feature in _candidates(graph, node_set):
             name = f"{node_set}.{feature.name}"
             if name in left or (feature.name in NO_FEATURES and name not in taken):
                 continue
-            doubt = None if name in taken else _doubt(graph, node_set, feature)
-            if doubt is not None:
-                warnings.append(doubt.warning(name, "schema"))
-            if doubt is None or doubt.is_read:
+            doubt = _doubt(graph, node_set, feature)
+            if doubt is not None and name not in taken:
+                warnings.append(doubt.warning(name, "schema", stage))
+            if doubt is None or doubt.is_read or name in taken:
                 kept.append(feature)
-        found[node_set] = tuple(kept)
+            if doubt is not None and doubt.dates:
+                dates.add(feature.name)
+        columns, others = _surveyed(graph, node_set, kept, dates)
+        found[node_set] = columns
+        warnings += others
     return ChosenColumns(found, tuple(warnings))
 
 
+def values_of_columns(
+    graph: HeteroGraph, node_set: str, columns: Sequence[NodeColumn]
+) -> list[NDArray[Any] | TextValues]:
+    """Values of columns, each of which is indexed by slices of nodes: numbers [nodes, width], NaN where missing.
+
+    Raises:
+        UserError: a value is infinite; names the node.
+    """
+    found: list[NDArray[Any] | TextValues] = []
+    for column in columns:
+        values = graph.node_feature(node_set, column.name)
+        if not isinstance(values, np.ndarray):
+            found.append(TextValues(column, _texts(values), f"schema, {node_set}"))
+            continue
+        flat = values.reshape(len(values), column.width)
+        if flat.dtype.kind == "f":
+            check_finite(graph, node_set, column.name, flat, may_be_nan=column.width == 1)
+        found.append(flat)
+    return found
+
+
+@dataclass(frozen=True)
+class TextValues:
+    """Numbers of a column of texts, computed where they are read."""
+
+    column: NodeColumn
+    texts: pa.Array
+    where: str
+
+    def __getitem__(self, nodes: slice) -> NDArray[np.float32]:
+        part = self.texts[nodes]
+        return column_numbers(self.column, part, TableBatch(self.where, (nodes.start or 0) + 1, [part], True))
+
+
+class _TextColumns(NamedTuple):
+    """Columns of texts of a node set, read in batches."""
+
+    where: str
+    columns: Mapping[str, pa.Array]
+
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[TableBatch]:
+        rows = max(map(len, self.columns.values()), default=0)
+        for first in range(0, rows, BATCH_ROWS):
+            parts = [self.columns[name].slice(first, BATCH_ROWS) for name in names]
+            yield TableBatch(self.where, first + 1, parts, True)
+
+
+def _surveyed(
+    graph: HeteroGraph, node_set: str, features: Sequence[Feature], dates: set[str]
+) -> tuple[tuple[NodeColumn, ...], list[InputWarning]]:
+    """Columns of features, and warnings of those of texts that are left out."""
+    where = f"schema, {node_set}"
+    texts = {each.name: _texts(graph.node_feature(node_set, each.name)) for each in features if each.dtype == STRING}
+    columns = _TextColumns(where, texts)
+    survey = Survey(list(texts), list(texts.values()), where, dates)
+    for batch in columns.batches(survey.texts):
+        survey.add(batch.columns)
+    of_texts = {each.name: _checked(each, texts[each.name]) for each in survey.columns(columns, ())}
+    found = [
+        of_texts.get(each.name) or NodeColumn(each.name, TRUTH if each.dtype == "bool" else NUMBERS, each.width)
+        for each in features
+    ]
+    return tuple(each for each in found if each.kind != NONE), left_out(found, where, is_schema=True)
+
+
+def _checked(column: NodeColumn, texts: pa.Array) -> NodeColumn:
+    """The column; one of numbers with other texts among them is no feature."""
+    if column.kind == NUMBERS:
+        try:
+            known(texts).cast(pa.float32())
+        except pa.ArrowInvalid:
+            shown = pc.unique(known(texts).drop_null())[:2].to_pylist()
+            return NodeColumn(column.name, NONE, 0, (*(each[:20] for each in shown), "…"))
+    return column
+
+
 def _candidates(graph: HeteroGraph, node_set: str) -> Iterator[Feature]:
-    features = graph.node_sets[node_set].features
-    return (each for each in features if each.dtype != STRING and not each.is_ragged and each.width)
+    """Numbers and truth values of a fixed shape, and single texts."""
+    for each in graph.node_sets[node_set].features:
+        if each.dtype == STRING:
+            if not each.shape and _texts(graph.node_feature(node_set, each.name)) is not None:
+                yield each
+        elif not each.is_ragged and each.width:
+            yield each
+
+
+def _texts(values: Any) -> pa.Array | None:
+    """Texts of a feature of bytes; None if they are not UTF-8."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return None
 
 
 def _doubt(graph: HeteroGraph, node_set: str, feature: Feature) -> ColumnDoubt | None:
     """The doubt about a single value: by a sample, and by all values where these decide."""
     if feature.width > 1 or feature.dtype == "bool":
         return None
-    values = np.array(graph.node_feature(node_set, feature.name)).reshape(-1)
-    doubt = doubt_of(feature.name, values[:: -(-len(values) // SAMPLE) or 1])
-    return doubt_of(feature.name, values) if doubt is not None and doubt.by_difference else doubt
+    given = graph.node_feature(node_set, feature.name)
+    values: Any = _texts(given) if feature.dtype == STRING else np.array(given).reshape(-1)
+    sample = values[:: -(-len(values) // SAMPLE) or 1]
+    doubt = doubt_of(feature.name, _plain(sample))
+    return doubt_of(feature.name, _plain(values)) if doubt is not None and doubt.by_difference else doubt
+
+
+def _plain(values: Any) -> Any:
+    return values if isinstance(values, np.ndarray) else known(values).drop_null()

@@ -13,13 +13,12 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.feature_matrix import FeatureMatrixParams
-from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns
-from superworkflow.tasks.heterograph.feature_columns import NUMBERS, TRUTH, NodeColumn
+from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns, values_of_columns
+from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
 from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit, rows_of_pieces
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
-from superworkflow.tasks.lib.gnn.features import check_finite
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.dtypes import FEATURES
 from superworkflow.tasks.lib.graph.heterograph import (
@@ -28,6 +27,7 @@ from superworkflow.tasks.lib.graph.heterograph import (
     SCALING_FILE,
     Feature,
     HeteroGraph,
+    NodeSet,
     feature_stem,
 )
 from superworkflow.tasks.lib.graph.heterograph_writer import by_name, stat_name, stats_of, write_graph_file
@@ -59,25 +59,26 @@ def run(job: StageRun[FeatureMatrixParams]) -> Output:
     scalings: dict[str, dict[str, Any]] = {}
     node_sets, warnings = [], list(chosen.warnings)
     for number, (name, nodes) in enumerate(graph.node_sets.items()):
-        read = chosen.features[name]
-        kept = [each for each in nodes.features if each not in read and each.name != FEATURES]
+        read = chosen.columns[name]
+        names = {each.name for each in read} | {FEATURES}
+        kept = [each for each in nodes.features if each.name not in names]
         if label is not None and label[0] == name and label[1] not in kept:
             raise UserError("the label's name is that of the matrix of features", where="train.label",
                             value=f"{name}.{FEATURES}", remedy="Give the column another name")  # fmt: skip
-        matrix = _matrix_of(read) if read and nodes.count else None
+        matrix = _matrix_of(nodes, read) if read and nodes.count else None
         features = by_name([*kept, matrix] if matrix else kept)
         for place, feature in enumerate(features):
             if feature is not matrix:
                 _copy_feature(job, graph, number, nodes.features.index(feature), place)
         if matrix is not None:
             file = f"{feature_stem('nodes', number, features.index(matrix))}.npy"
-            scaling, values = _write_matrix(job, graph, name, read, matrix, file, network)
-            found = [NodeColumn(each.name, TRUTH if each.dtype == "bool" else NUMBERS, each.width) for each in read]
+            scaling, values, lacking = _write_matrix(job, graph, name, read, matrix, file, network)
+            warnings += lacking
             columns[name] = [[each.name, each.width] for each in read]
-            scalings[name] = scaling.document([each._asdict() for each in found])
+            scalings[name] = scaling.document([each._asdict() for each in read])
             job.progress.log(f"{name}: {matrix.width} values of {_shown(read)}; scaling: {scaling.kind}")
             if label is not None and label[0] == name:
-                warnings += _leaks(graph, label, values, scaling, found)
+                warnings += _leaks(graph, label, values, scaling, read)
         node_sets.append(nodes._replace(features=tuple(features)))
         job.progress.update(number + 1, len(graph.node_sets), "node sets")
     log_warnings(job.progress, warnings)
@@ -108,30 +109,33 @@ def _label_of(graph: HeteroGraph, label: str) -> tuple[str, Feature] | None:
     return features[name] if name in features else label_feature(graph, label, "train.label") if label else None
 
 
-def _matrix_of(read: Sequence[Feature]) -> Feature:
-    half = all(each.dtype == "half" for each in read)
+def _matrix_of(nodes: NodeSet, read: Sequence[NodeColumn]) -> Feature:
+    types = {each.name: each.dtype for each in nodes.features}
+    half = all(types[each.name] == "half" for each in read)
     return Feature(FEATURES, "half" if half else "float", (sum(each.width for each in read),))
 
 
 def _write_matrix(
-    job: StageRun[FeatureMatrixParams], graph: HeteroGraph, name: str, read: Sequence[Feature], matrix: Feature,
+    job: StageRun[FeatureMatrixParams], graph: HeteroGraph, name: str, read: Sequence[NodeColumn], matrix: Feature,
     file: str, network: NetworkConfig | None,
-) -> tuple[Scaling, NDArray[Any]]:  # fmt: skip
+) -> tuple[Scaling, NDArray[Any], list[InputWarning]]:  # fmt: skip
+    where, shape = f"{graph.dataset.uri}, {name}", (graph.node_sets[name].count, matrix.width)
+    warnings: list[InputWarning] = []
+
     def fill(filled: NDArray[np.float32]) -> Scaling:
-        column = 0
+        column, absent = 0, np.zeros(matrix.width, np.int64)
         for some in (read[first : first + _OPEN_FILES] for first in range(0, len(read), _OPEN_FILES)):
-            parts = [graph.node_feature(name, each.name).reshape(len(filled), each.width) for each in some]
-            for feature, part in zip(some, parts, strict=True):
-                if part.dtype.kind == "f":
-                    check_finite(graph, name, feature.name, part)
-            width = sum(each.width for each in some)
+            parts = values_of_columns(graph, name, some)
+            place = slice(column, column + sum(each.width for each in some))
             for rows in rows_of_pieces(filled):
-                filled[rows, column : column + width] = np.concatenate([part[rows] for part in parts], axis=1)
-            column += width
+                filled[rows, place] = np.concatenate([part[rows] for part in parts], axis=1)
+                absent[place] += np.isnan(filled[rows, place]).sum(axis=0)
+            column = place.stop
+        warnings.extend(fill_missing(filled, absent, read, f"schema, {name}"))
         return _learned_scaling(network, name, matrix.width) or fit(filled, job.params.scaling)
 
-    where, shape = f"{graph.dataset.uri}, {name}", (graph.node_sets[name].count, matrix.width)
-    return write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
+    written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
+    return *written, warnings
 
 
 def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Scaling | None:
@@ -145,7 +149,11 @@ def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Sc
 
 
 def _leaks(
-    graph: HeteroGraph, label: tuple[str, Feature], values: NDArray[Any], scaling: Scaling, columns: list[NodeColumn]
+    graph: HeteroGraph,
+    label: tuple[str, Feature],
+    values: NDArray[Any],
+    scaling: Scaling,
+    columns: Sequence[NodeColumn],
 ) -> list[InputWarning]:
     """Warnings of features that give away the label, one for each node."""
     node_set, feature = label
@@ -181,6 +189,6 @@ def _copy(job: StageRun[FeatureMatrixParams], graph: HeteroGraph, old: str, new:
         shutil.copyfile(graph.dataset.local(old), path)
 
 
-def _shown(read: Sequence[Feature]) -> str:
+def _shown(read: Sequence[NodeColumn]) -> str:
     names = ", ".join(each.name for each in read[:_SHOWN])
     return f"{names}, …" if len(read) > _SHOWN else names

@@ -60,13 +60,13 @@ class ColumnDoubt(NamedTuple):
         """True for what becomes days since 1970 if it is a feature."""
         return self.what == DATES
 
-    def warning(self, name: str, where: str) -> InputWarning:
-        """The warning, whether the column is a feature or not."""
+    def warning(self, name: str, where: str, stage: str = "heterograph") -> InputWarning:
+        """The warning, whether the column is a feature or not, which names a parameter of a stage."""
         outcome, other, choice = "is left out of the features", "have it read as a feature", "take"
         if self.is_read:
             outcome, other, choice = "is read as a feature", "have it left out if they are ids", "leave_out"
         return InputWarning(f"a column of {self.what} {outcome}", f"{where}, column {name}", self.found,
-                            f"Set heterograph.{choice}={name} to {other}")  # fmt: skip
+                            f"Set {stage}.{choice}={name} to {other}")  # fmt: skip
 
 
 def doubt_of(name: str, column: Any) -> ColumnDoubt | None:

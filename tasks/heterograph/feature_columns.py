@@ -9,8 +9,8 @@ where it is null, NaN, or one of `MISSING` in upper or lower case.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.column_doubts import days_of
-from superworkflow.tasks.heterograph.tables import Table, TableBatch
-from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, values_of
+from superworkflow.tasks.heterograph.scaling import rows_of_pieces
+from superworkflow.tasks.heterograph.tables import TableBatch
+from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, known, values_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.heterograph import Feature
 
@@ -31,7 +32,7 @@ VALUE_NAMES = ("value", "val", "count", "weight")
 ZIP = b"PK\x03\x04"
 """First bytes of a matrix that SciPy has saved."""
 MOST_CATEGORIES = 100
-MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>", "\\n")
+_SHOWN = 3
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 _NO_FEATURE = ("a column without values", f"a column of text of more than {MOST_CATEGORIES} different values")
 _NUMBERS = "numbers instead, such as an embedding of a text"
@@ -58,6 +59,14 @@ class NodeColumn(NamedTuple):
     kind: Kind
     width: int
     values: tuple[str, ...] = ()
+
+
+class Batches(Protocol):
+    """Columns that are read in batches of rows, as those of a `Table` are."""
+
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[TableBatch]:
+        """Columns of all rows; see `Table.batches`."""
+        ...
 
 
 class Survey:
@@ -98,7 +107,7 @@ class Survey:
                 in_set = pc.is_in(texts, value_set=pa.array(TRUTH_VALUES, texts.type), skip_nulls=True)
                 self._truth[number] += pc.sum(in_set).as_py() or 0
 
-    def columns(self, table: Table, needed: Collection[str]) -> list[NodeColumn]:
+    def columns(self, table: Batches, needed: Collection[str]) -> list[NodeColumn]:
         """The columns; those of categories are read once more.
 
         Args:
@@ -132,21 +141,57 @@ class Survey:
         return found
 
 
-def left_out(columns: Sequence[NodeColumn], where: str) -> list[InputWarning]:
+def left_out(columns: Sequence[NodeColumn], where: str, is_schema: bool = False) -> list[InputWarning]:
     """Warnings of columns that cannot be features.
 
     Args:
         columns: with them.
         where: the file, for people.
+        is_schema: a schema says which column names the nodes.
     """
     found = []
     for each in columns:
         if each.kind == NONE:
             what = f"{_NO_FEATURE[bool(each.values)]} is left out of the features"
-            settle = f"Call it node if it names the nodes, or give {_NUMBERS}"
+            settle = f"Give {_NUMBERS}" if is_schema else f"Call it node if it names the nodes, or give {_NUMBERS}"
             shown = ", ".join(each.values) or "nothing"
             found.append(InputWarning(what, f"{where}, column {each.name}", shown, settle))
     return found
+
+
+def fill_missing(
+    filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str
+) -> list[InputWarning]:
+    """Replace missing values by the mean of their column; the warning that names them.
+
+    Args:
+        filled: numbers of all columns, NaN where they are missing, [rows, numbers].
+        absent: number of missing values of each number [numbers].
+        columns: the columns.
+        where: the file or graph, for people.
+
+    Raises:
+        UserError: a column has no values; names it.
+    """
+    ends = np.cumsum([each.width for each in columns]).tolist()
+    counts = {each.name: int(absent[end - each.width : end].max()) for each, end in zip(columns, ends, strict=True)}
+    lacking = {name: count for name, count in counts.items() if count}
+    if not lacking:
+        return []
+    if empty := [name for name, count in lacking.items() if count == len(filled)]:
+        raise UserError("a column of features has no values", where=where, value=empty[0],
+                        remedy="Leave the column out")  # fmt: skip
+    total = np.zeros(filled.shape[1])
+    for rows in rows_of_pieces(filled):
+        total += np.nansum(filled[rows], axis=0, dtype=np.float64)
+    mean = (total / np.maximum(len(filled) - absent, 1)).astype(np.float32)
+    for rows in rows_of_pieces(filled):
+        filled[rows] = np.where(np.isnan(filled[rows]), mean, filled[rows])
+    shown = ", ".join(f"{name}: {count}" for name, count in list(lacking.items())[:_SHOWN])
+    return [InputWarning(
+        f"{sum(lacking.values())} values of features are missing; they are the means of their columns", where,
+        shown + (", …" if len(lacking) > _SHOWN else ""), "Fill them in the file where a mean is no good value",
+    )]  # fmt: skip
 
 
 def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:
@@ -196,14 +241,6 @@ def sparse_columns(names: list[str]) -> tuple[str, str, str] | None:
     return (found[0], found[1], found[2]) if len(names) == 3 and all(found) else None
 
 
-def known(texts: Any) -> Any:
-    """Texts without blanks around them, in Arrow's strings; null where a value is missing."""
-    array = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
-    trimmed = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
-    absent = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, pa.large_string()), skip_nulls=True)
-    return pc.if_else(absent, pa.scalar(None, pa.large_string()), trimmed)
-
-
 def _count_numbers(texts: Any) -> int:
     try:
         texts.cast(pa.float32())
@@ -212,7 +249,7 @@ def _count_numbers(texts: Any) -> int:
         return int(pc.sum(pc.match_substring_regex(texts, _NUMBER)).as_py() or 0)
 
 
-def _different(table: Table, names: Sequence[str]) -> dict[str, set[str]]:
+def _different(table: Batches, names: Sequence[str]) -> dict[str, set[str]]:
     """The different values of columns, of columns with many of them not all."""
     found: dict[str, set[str]] = {name: set() for name in names}
     for batch in table.batches(names):

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import open_unpacked
-from superworkflow.tasks.heterograph.feature_columns import MOST_CATEGORIES, NODE_COLUMNS, ZIP, known, sparse_columns
+from superworkflow.tasks.heterograph.feature_columns import MOST_CATEGORIES, NODE_COLUMNS, ZIP, sparse_columns
 from superworkflow.tasks.heterograph.file_sample import table_stats
-from superworkflow.tasks.heterograph.values import TRUTH_VALUES, is_list, is_text
+from superworkflow.tasks.heterograph.values import TRUTH_VALUES, is_list, is_text, known
 from superworkflow.tasks.lib.formats.text_header import separator_of
 
 _TEXT_BYTES, _ROWS = 1 << 20, 4096

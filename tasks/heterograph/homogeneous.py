@@ -48,9 +48,10 @@ from superworkflow.tasks.heterograph.edge_rows import UnmergedRows, write_edge_s
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.sparse_features import features_file
+from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import Indexed, index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.bipartite import source_count
-from superworkflow.tasks.lib.edge_list.diagnose import no_edges
+from superworkflow.tasks.lib.edge_list.diagnose import WeightFault, no_edges
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.edge_files import edge_files
 from superworkflow.tasks.lib.edge_list.edge_times import NO_TIME, whole_times
@@ -166,31 +167,35 @@ def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _c
                 of_weights.write(moved.data)
 
 
-def _edges(
-    job: StageRun[HeterographParams],
-) -> tuple[Indexed | UnmergedRows, Dialect]:
-    """The edge list as `index` reads it, and how, with warnings that fit this stage."""
-    source, params = job.sources["edges"], job.params
-    given = index_params(params)
-    reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
+def _edges(job: StageRun[HeterographParams]) -> tuple[Indexed | UnmergedRows, Dialect]:
+    """The edge list as `index` reads it, and how, with warnings that fit this stage; negative weights are not read."""
+    given = index_params(job.params)
     try:
-        files = unpacked_parquet(edge_files(source, given, job.scratch), job.scratch)
+        try:
+            return _read_edges(job, given)
+        except WeightFault as fault:
+            if not str(fault.value).strip().startswith("-"):
+                raise
+            return _read_edges(job, given.model_copy(update={"weighted": False}))
     except UserError as error:
         raise without_parameters(error) from None
+
+
+def _read_edges(job: StageRun[HeterographParams], given: IndexParams) -> tuple[Indexed | UnmergedRows, Dialect]:
+    source, params = job.sources["edges"], job.params
+    reading = replace(job, params=given)  # type: ignore[arg-type]  # it is index that reads
+    files = unpacked_parquet(edge_files(source, given, job.scratch), job.scratch)
     if params.time is not None:
         files = [file._replace(dialect=file.dialect.with_times()) for file in files]
     dialect = files[0].dialect
     dialect = replace(dialect, warnings=own_warnings(dialect.warnings, params))
     job.progress.log(dialect.describe())
     log_warnings(job.progress, dialect.warnings)
-    try:
-        graph: Indexed | UnmergedRows = (
-            index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
-            if params.time is None and not params.edge_features
-            else UnmergedRows(job, files, source.uri)
-        )
-    except UserError as error:
-        raise without_parameters(error) from None
+    graph: Indexed | UnmergedRows = (
+        index_compiled(reading, files, source.uri)  # type: ignore[arg-type]
+        if params.time is None and not params.edge_features
+        else UnmergedRows(job, files, source.uri)
+    )
     if graph.dropped:
         job.progress.log(f"{graph.dropped} rows without an id are left out")
     if not len(graph.edges):

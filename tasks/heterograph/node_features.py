@@ -17,18 +17,24 @@ from superworkflow.infra.storage.part_files import differ, part_files, part_uri,
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
-from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS, NONE, Survey, column_numbers, known, left_out
+from superworkflow.tasks.heterograph.feature_columns import (
+    NODE_COLUMNS,
+    NONE,
+    Survey,
+    column_numbers,
+    fill_missing,
+    left_out,
+)
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, release, rows_of_pieces
+from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, release
 from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
-from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text
+from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text, known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 
-_SHOWN = 3
 _HELD_BYTES = 64 << 20
 """Bytes of pages that stay mapped of the file while it is filled."""
 
@@ -126,7 +132,8 @@ class NodeFeatures:
 
         def fill(filled: NDArray[np.float32]) -> Scaling:
             self._fill(filled, rank, absent)
-            self._fill_missing(filled, absent)
+            self._doubts += fill_missing(filled, absent, self.found, self.source.uri)
+            log_warnings(self.job.progress, self._doubts)
             return self._scaling_of_model() or fit(filled, self.job.params.scaling)
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
@@ -136,7 +143,7 @@ class NodeFeatures:
         columns = [each._asdict() for each in self.found]
         self.job.output.json(COLUMNS_FILE, {NODE_SET: [[each.name, each.width] for each in self.found]})
         self.job.output.json(SCALING_FILE, {NODE_SET: scaling.document(columns)})
-        return scaling.kind, self._warnings(absent)
+        return scaling.kind, self._doubts
 
     def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
         """Warning of features that give away the label; see `label_leaks`. Called after `write`.
@@ -169,40 +176,6 @@ class NodeFeatures:
                 release(filled)
                 put = 0
         self.table.close()
-
-    def _fill_missing(self, filled: NDArray[np.float32], absent: NDArray[np.int64]) -> None:
-        """Give missing values the mean of their columns."""
-        if not absent.any():
-            return
-        if (absent == len(filled)).any():
-            column = self._of_column(absent).index(len(filled))
-            raise UserError("a column of features has no values", where=self.source.uri,
-                            value=self.found[column].name, remedy="Leave the column out")  # fmt: skip
-        total = np.zeros(self.width)
-        for rows in rows_of_pieces(filled):
-            total += np.nansum(filled[rows], axis=0, dtype=np.float64)
-        mean = total / np.maximum(len(filled) - absent, 1)
-        for rows in rows_of_pieces(filled):
-            piece = filled[rows]
-            filled[rows] = np.where(np.isnan(piece), mean.astype(np.float32), piece)
-
-    def _of_column(self, absent: NDArray[np.int64]) -> list[int]:
-        """The largest count of each column's numbers."""
-        ends = np.cumsum([each.width for each in self.found]).tolist()
-        return [int(absent[end - each.width : end].max()) for each, end in zip(self.found, ends, strict=True)]
-
-    def _warnings(self, absent: NDArray[np.int64]) -> list[InputWarning]:
-        counts = self._of_column(absent)
-        missing = [f"{each.name}: {count}" for each, count in zip(self.found, counts, strict=True) if count]
-        found = list(self._doubts)
-        if missing:
-            shown = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
-            found.append(InputWarning(
-                f"{sum(counts)} values of features are missing; they are the means of their columns", self.source.uri,
-                shown, "Fill them in the file where a mean is no good value",
-            ))  # fmt: skip
-        log_warnings(self.job.progress, found)
-        return found
 
     def _values(self, batch: TableBatch) -> NDArray[np.float32]:
         given = zip(self.found, batch.columns, strict=True)

@@ -155,7 +155,9 @@ class _Maker:
     def _edge_set(self, number: int, edges: EdgeSetSchema) -> None:
         table, output = self._table(self.layout.table(edges)), self.job.output
         sources, targets = self.ids[edges.source].count, self.ids[edges.target].count
+        dropped = self.dropped
         packed, rows, read = self._ends(edges, table)
+        dropped = self.dropped - dropped
         ordered = order_edges(packed, rows, sources, targets, self.job.threads)
         del packed, rows
         if self.job.params.parallel_edges == "first":
@@ -170,7 +172,9 @@ class _Maker:
             write_features(output, FeatureOwner("edges", number, count), features, table, place)
         table.close()
         self.edge_sets[edges.name] = EdgeSet(edges.name, edges.source, edges.target, count, None, features)
-        self.job.progress.log(f"{edges.name}: {count} edges")
+        self.job.progress.log(
+            f"{edges.name}: {count} edges" + (f", {dropped} dropped whose ends are no nodes" if dropped else "")
+        )
         self._reversed_sets(edges, ordered, sources, targets)
 
     def _reversed_sets(self, edges: EdgeSetSchema, ordered: Ordered, sources: int, targets: int) -> None:

@@ -1,15 +1,16 @@
-"""Sparse features of the nodes of an edge list: rows node, column, value, or a matrix that SciPy has saved.
+"""Sparse features of the nodes of an edge list: rows node, column, value, or a saved matrix.
 
 Columns are named by their texts, whole numbers in their order and others by their bytes. A value without a row is zero,
 and so are all values of a node that has none. For a network the columns are the network's; rows of others are left out,
 with a warning. In memory is what is not zero; `scaling` reads the matrix from its file.
 
-The matrix in SciPy's `.npz` (`scipy.sparse.save_npz`) has a row for each node; nodes and columns are named by their
-numbers from 0 on.
+The matrix in SciPy's `.npz` (`scipy.sparse.save_npz`) or in the svmlight format has a row for each node; nodes and
+columns are named by their numbers from 0 on. Labels in the svmlight format are not read.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import part_files
 from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import chosen_columns
 from superworkflow.tasks.heterograph.feature_columns import NUMBERS, ZIP, NodeColumn, column_numbers, sparse_columns
@@ -28,9 +30,12 @@ from superworkflow.tasks.heterograph.node_features import NodeFeatures, column_n
 from superworkflow.tasks.heterograph.scaling import rows_of_pieces
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.formats.svmlight import read_samples
 
 MOST_COLUMNS = 1 << 20
 _SHOWN = 3
+_SAMPLE = re.compile(rb"[-+0-9.eE]+(\s+qid:\d+)?(\s+\d+:[-+0-9.eE]+)+\s*(#.*)?", re.DOTALL)
+"""A line in the svmlight format."""
 
 
 def features_file(job: StageRun[HeterographParams], source: Source, ids: Ids) -> NodeFeatures:
@@ -44,6 +49,9 @@ def features_file(job: StageRun[HeterographParams], source: Source, ids: Ids) ->
         with source.local(job.scratch, files[0]).open("rb") as stream:
             if stream.read(len(ZIP)) == ZIP:
                 return SavedMatrix(job, source, ids)
+        with open_unpacked(source.local(job.scratch, files[0]), source.uri) as text:
+            if _SAMPLE.fullmatch(text.readline(LINE_BYTES)):
+                return SvmlightMatrix(job, source, ids)
     sparse = job.params.sparse
     if sparse == "auto":
         sparse = sparse_columns(column_names(source, files, job)) is not None
@@ -147,17 +155,34 @@ class SavedMatrix(SparseFeatures):
 
     lists_nodes: ClassVar[bool] = True
 
-    def _read(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], list[str]]:
+    def _matrix(self) -> Any:
         from scipy import sparse
 
         try:
-            matrix: Any = sparse.load_npz(self.source.local(self.job.scratch, self.source.location.name)).tocoo()
+            return sparse.load_npz(self.source.local(self.job.scratch, self.source.location.name))
         except (ValueError, OSError, KeyError) as error:
             raise UserError(f"no sparse matrix can be read: {error}", where=self.source.uri,
                             remedy="Save it with scipy.sparse.save_npz") from None  # fmt: skip
+
+    def _read(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], list[str]]:
+        matrix = self._matrix().tocoo()
         values = matrix.data.astype(np.float32)
         if not np.isfinite(values).all():
             raise UserError("a feature is not a finite number", where=self.source.uri,
                             remedy="Give each entry a number")  # fmt: skip
         nodes = self.ids.add(pa.array(np.arange(matrix.shape[0])).cast(pa.string()))
         return nodes[matrix.row], matrix.col.astype(np.int32), values, list(map(str, range(matrix.shape[1])))
+
+
+class SvmlightMatrix(SavedMatrix):
+    """Samples in the svmlight format, whose labels are not read."""
+
+    def _matrix(self) -> Any:
+        samples = read_samples(self.source.local(self.job.scratch, self.source.location.name), self.source.uri)
+        if len(different := np.unique(samples.labels)) > 1:
+            self._doubts.append(InputWarning(
+                "features are read from a file in the svmlight format, and its labels are not", self.source.uri,
+                f"{len(different)} different ones, from {different[0]:g} to {different[-1]:g}",
+                "Give labels in rows node,label, where the first line of the file is node 0",
+            ))  # fmt: skip
+        return samples.matrix

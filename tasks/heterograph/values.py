@@ -1,7 +1,8 @@
 """Columns of tables as values of features, whatever form the table gives them.
 
 Parquet and TFRecord have values and lists of them. A field of a CSV file is a value, or several numbers with blanks,
-commas or semicolons between them, in brackets or not; several strings are a JSON list.
+commas or semicolons between them, in brackets or not; several strings are a JSON list. A single floating-point number
+that is null, or in CSV one of `MISSING` in upper or lower case, is NaN; a single string that is null is empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, FLOATS, MISSING, STRING
 from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, Values, string_type
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -76,7 +77,7 @@ def values_of(column: pa.Array, feature: Feature, text: bool = False) -> Values:
     if text:
         array = _fields(array, feature)
     if not feature.shape:
-        single = _single(array, "value")
+        single = _single(array, "value", feature.dtype in (*FLOATS, STRING))
         return _strings(single) if feature.dtype == STRING else _numbers(single, feature.dtype, None)
     values, starts = _flat(array, feature)
     lengths, width = np.diff(starts), feature.width
@@ -101,7 +102,7 @@ def _plain(column: Any) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _single(array: pa.Array, what: str) -> pa.Array:
+def _single(array: pa.Array, what: str, may_be_null: bool = False) -> pa.Array:
     """The one value of each row."""
     if is_list(array.type):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
@@ -110,7 +111,8 @@ def _single(array: pa.Array, what: str) -> pa.Array:
             row = pc.index(wrong, True).as_py()
             raise BadValue(row, f"one {what} expected", f"{lengths[row].as_py()} values")
         array = array.flatten()
-    _refuse_nulls(array, what)
+    if not may_be_null:
+        _refuse_nulls(array, what)
     return array
 
 
@@ -145,11 +147,16 @@ def _numbers(array: pa.Array, dtype: str, starts: NDArray[np.int64] | None) -> N
     wanted = np.dtype(DTYPES[dtype])
     if not len(array):
         return np.empty(0, wanted)
-    _refuse_nulls(array, "value", starts)
+    if pa.types.is_null(array.type):
+        array = array.cast(pa.float64())
+    if wanted.kind != "f" or starts is not None:
+        _refuse_nulls(array, "value", starts)
     if is_text(array.type):
         raise BadValue(0, f"values are of type {array.type}, by the schema they are {dtype}", array[0].as_py())
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64())
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         raise BadValue(0, f"values are of type {array.type}, by the schema they are {dtype}", str(array[0].as_py()))
     values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
@@ -166,8 +173,8 @@ def _numbers(array: pa.Array, dtype: str, starts: NDArray[np.int64] | None) -> N
 
 def _strings(array: pa.Array) -> pa.Array:
     if pa.types.is_null(array.type):
-        return pa.array([], pa.large_binary())
-    if pa.types.is_integer(array.type):
+        array = array.cast(pa.large_binary())
+    if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         array = array.cast(pa.large_string())
     if not is_text(array.type):
         raise BadValue(0, f"values are of type {array.type}, by the schema they are string", str(array[0].as_py()))
@@ -181,7 +188,8 @@ def _fields(array: pa.Array, feature: Feature) -> pa.Array:
         return pa.array([_json_list(row, text.as_py()) for row, text in enumerate(array)]) if feature.shape else array
     kind = pa.from_numpy_dtype(np.dtype(DTYPES[feature.dtype]))
     if not feature.shape:
-        return _parsed(pc.ascii_trim_whitespace(array), kind, None)
+        single = known(array) if feature.dtype in FLOATS else pc.ascii_trim_whitespace(array)
+        return _parsed(single, kind, None)
     separated = pc.ascii_trim_whitespace(pc.replace_substring_regex(array, r"[\[\](),;\s]+", " "))
     parts = pc.split_pattern(separated, " ")
     lengths = pc.list_value_length(parts).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -231,6 +239,14 @@ def _json_list(row: int, text: str) -> list[str]:
 
 def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:
     return place if starts is None else int(np.searchsorted(starts, place, "right")) - 1
+
+
+def known(texts: Any) -> Any:
+    """Texts without blanks around them, in Arrow's strings; null where a value is missing."""
+    array = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+    trimmed = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
+    absent = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, pa.large_string()), skip_nulls=True)
+    return pc.if_else(absent, pa.scalar(None, pa.large_string()), trimmed)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -84,7 +84,7 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="holdout",
-    version="2",
+    version="3",
     params=HoldoutParams,
     inputs={"graph": Input("index dataset")},
     run="superworkflow.tasks.holdout.run:run",

@@ -3,7 +3,9 @@
 A link joins two nodes by an edge of one edge set (`edges`). Within one node set it has no direction. Hiding it takes
 all edges between the two out of the graph, in this set and in those that reverse it, so that none passes messages.
 Links are drawn uniformly, or are the latest ones (`by`), and as many pairs of nodes that no edge of the set joins are
-drawn uniformly. In the graph of a bipartite edge list these pairs are of different sides.
+drawn uniformly. In the graph of a bipartite edge list these pairs are of different sides. So they are where all edges
+of an edge list join one of two sets of nodes with the other (`tasks.lib.graph.two_sides`); `link-sides.npy`, int8
+[nodes], has the side of each node then, which training and ranking read.
 
 Files: those of a heterograph dataset (see `tasks.lib.graph.heterograph`) with the same nodes, without the hidden edges;
 `links.json`, which edge set; `links-validation.npy`, `links-test.npy`, `non-links-validation.npy` and
@@ -110,7 +112,7 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
 
 STAGE = Stage(
     name="holdout_links",
-    version="1",
+    version="2",
     params=HoldoutLinksParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),

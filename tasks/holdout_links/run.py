@@ -14,12 +14,12 @@ from superworkflow.tasks.holdout.split import non_edges
 from superworkflow.tasks.holdout_links import ALL, HoldoutLinksParams
 from superworkflow.tasks.holdout_links.given_links import read_given
 from superworkflow.tasks.holdout_links.triples import hold_out
-from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
+    SIDES_FILE,
     HeldOut,
     Pairs,
     Places,
@@ -29,6 +29,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     link_times,
     links_of,
     packed_pairs,
+    sides_of_nodes,
 )
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.gnn.sampler.time_draws import edge_times
@@ -37,6 +38,7 @@ from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.graph.stat_names import is_single
+from superworkflow.tasks.lib.graph.two_sides import two_sides
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -64,10 +66,18 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     directed = links_are_directed(graph, edges, params.directed)
     links = links_of(graph.rows(edges.name), edges.source == edges.target)
     warnings: list[InputWarning] = []
+    sides = sides_of_nodes(graph, edges)
     if "links" in job.sources:
         held_out, warnings = _given(job, graph, edges, links, directed)
     else:
-        held_out = _drawn(params, graph, edges, links, directed)
+        if not len(sides) and edges.source == edges.target and not directed:
+            sides = two_sides(*graph.rows(edges.name)[:2])
+            if len(sides):
+                job.output.array(SIDES_FILE, sides)
+                counts = " and ".join(str(np.count_nonzero(sides == side)) for side in (1, 2))
+                job.progress.log(f"all edges join one of two sets of nodes with the other ({counts} nodes): pairs "
+                                 "without a link are drawn across them")  # fmt: skip
+        held_out = _drawn(params, graph, edges, links, directed, sides)
     if _has_times(edges, params):
         held_out = replace(held_out, times={
             split: _times(params, graph, edges, each, not directed) for split, each in held_out.links.items()
@@ -88,7 +98,10 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     })  # fmt: skip
 
 
-def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs, directed: bool) -> HeldOut:
+def _drawn(
+    params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links: Pairs, directed: bool,
+    sides: NDArray[np.int8],
+) -> HeldOut:  # fmt: skip
     """Hold links out at random, or the latest ones."""
     sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
     keys = np.empty(len(links), np.uint64)
@@ -108,7 +121,7 @@ def _drawn(params: HoldoutLinksParams, graph: HeteroGraph, edges: EdgeSet, links
     if directed:
         every = directed_links_of(graph.rows(edges.name))
         parts = [each[~is_one_way(each[:, ::-1], every)] for each in map(_both_ways, parts)]
-    others = _others(graph, edges, sum(map(len, parts)), params.seed)
+    others = _others(graph, edges, sum(map(len, parts)), params.seed, sides)
     if directed:
         coins, state = np.empty(len(others), np.uint64), random_streams.state(params.seed, random_streams.NON_LINK, 1)
         keys_of(np.arange(len(others)), np.uint64(state), coins)
@@ -138,7 +151,8 @@ def _given(
         raise UserError("no link is left to train on", where=where, value=f"{len(hidden)} of {len(links)} links",
                         remedy="Give an edge list with links that are neither validated on nor tested")  # fmt: skip
     warnings: list[InputWarning] = []
-    drawn = _others(graph, edges, len(hidden) + int((~np.isin(gone, there)).sum()), job.params.seed)
+    drawn = _others(graph, edges, len(hidden) + int((~np.isin(gone, there)).sum()), job.params.seed,
+                    sides_of_nodes(graph, edges))  # fmt: skip
     drawn = drawn[~np.isin(packed_pairs(drawn, one_set), gone)]
     others = dict(zip(HELD_OUT, np.split(drawn[: len(hidden)], [len(given.links["validation"])]), strict=True))
     for split, pairs in given.candidates.items():
@@ -204,14 +218,14 @@ def _sizes(params: HoldoutLinksParams, links: int, where: str) -> tuple[int, int
     return sizes
 
 
-def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int) -> Pairs:
+def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int, sides: NDArray[np.int8]) -> Pairs:
     rows, one_set = graph.rows(edges.name), edges.source == edges.target
     state = np.uint64(random_streams.state(seed, random_streams.NON_LINK))
     out = np.empty((count, 2), np.int64)
-    if one_set and graph.dataset.stats.get("bipartite"):  # each edge is in both its rows
-        sides = side_vertices(graph.ids(edges.source), graph.dataset.stats)
-        found = min(count, len(sides[0]) * len(sides[1]) - len(rows.indices) // 2)
-        out[:found] = non_edges(rows.indptr, rows.indices, False, found, state, sides)
+    if len(sides):  # each edge is in both its rows
+        both = np.flatnonzero(sides == 1).astype(np.int32), np.flatnonzero(sides == 2).astype(np.int32)
+        found = min(count, len(both[0]) * len(both[1]) - len(rows.indices) // 2)
+        out[:found] = non_edges(rows.indptr, rows.indices, False, found, state, both)
     else:
         targets = graph.node_sets[edges.target].count
         found = draw_non_links(read_only(rows.indptr), read_only(rows.indices), one_set, targets, state, out)

@@ -42,7 +42,8 @@ _LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 
 
 def class_warnings(
-    own: Figures, simple: Figures, counts: Mapping[str, int], figure: str, trained_by: str
+    own: Figures, simple: Figures, counts: Mapping[str, int], figure: str, trained_by: str,
+    methods: Mapping[str, tuple[str, str]] = _CLASS_METHODS,
 ) -> list[InputWarning]:  # fmt: skip
     """Warnings by a figure on the test nodes, or on those to validate on if none are tested.
 
@@ -54,13 +55,14 @@ def class_warnings(
         counts: judged nodes by split.
         figure: `accuracy` or `micro_f1`.
         trained_by: stage whose parameters the warnings name.
+        methods: doubt and remedy by method.
     """
     split = "test" if "test" in counts else "validation"
     name = f"{figure}@{split}"
     value = own[name]
     error = math.sqrt(max(0.0, value * (1 - value)) / max(1, counts[split]))
     found = []
-    for method, (what, settle) in _CLASS_METHODS.items():
+    for method, (what, settle) in methods.items():
         other = simple.get(f"{method}_{name}")
         if other is not None and (value <= other if method == "majority" else value + error < other):
             found.append(InputWarning(what, name, f"{value:.4f}, {_text(method, other)}", _by(trained_by, settle)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -55,7 +56,9 @@ def _schema(nodes: Mapping[str, str], edges: Mapping[Triple, str], folder: Path)
         EdgeTable(source, name if shared[name] == 1 else f"{source}_{name}_{target}", target, file)
         for (source, name, target), file in edges.items()
     ]
-    return SCHEMA_FILE, schema_text(plain_schema(folder, nodes, tables, {}))
+    return SCHEMA_FILE, schema_text(
+        plain_schema(folder, nodes, tables, {}, lambda warning: warnings.warn(str(warning), stacklevel=2))
+    )
 
 
 def _of_heterodata(data: Any) -> dict[Any, pa.Table]:

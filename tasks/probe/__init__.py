@@ -2,9 +2,13 @@
 
 Features of nodes are carried as means along the sampled edges to the seed, as the simplified graph convolution does (Wu
 et al., ICML 2019): a block of features for each path of ops in the spec, the seed's own first. A logistic regression
-learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are those of
-floating-point type and fixed shape; means of 16 values and more are brought to length 1, those without negative values
-after taking their square roots. A seed has no label by the rule of `tasks.lib.graph.missing_labels`.
+learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are the columns
+that `feature_matrix` chooses; single numbers are brought to mean 0 and deviation 1, means of 16 values and more to
+length 1, those without negative values after taking their square roots. A seed has no label by the rule of
+`tasks.lib.graph.missing_labels`.
+
+Baselines are the most frequent label (`majority_accuracy@test`, …) and the same classifier of the seeds' own features
+(`features_…`); a warning says if one is better.
 
 Files: `metrics.json`, and `predictions.parquet` with columns `split`, `sample_id`, `label`, `predicted`.
 """
@@ -36,6 +40,14 @@ class ProbeParams(StageParams):
         default="",
         description="The seeds' label as SET.FEATURE: a feature of whole numbers or text of the node set that is "
         "sampled from. It is never among the features.",
+    )
+    take: str = Field(
+        default="",
+        description="Columns that are features although they look like ids or times, as SET.FEATURE with commas "
+        "between them.",
+    )
+    leave_out: str = Field(
+        default="", description="Columns that are no features, as SET.FEATURE with commas between them."
     )
     C: float = Field(
         default=10.0, ge=0.01, le=1000, description="Inverse strength of the classifier's L2 penalty; 0.01 to 1000.",
@@ -84,7 +96,7 @@ def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="probe",
-    version="2",
+    version="3",
     params=ProbeParams,
     inputs={
         "graph": Input("heterograph dataset: the graph that was sampled"),

@@ -9,22 +9,35 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.feature_matrix.columns import values_of_columns
+from superworkflow.tasks.heterograph.feature_columns import CATEGORIES, NodeColumn, fill_missing
+from superworkflow.tasks.heterograph.scaling import STANDARD, fit
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.lib.subgraphs.spec_paths import Path
 
 
-def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:
-    """The features of a node set that are floating-point numbers of a fixed shape, [nodes, values] each."""
-    found = []
-    for feature in graph.node_sets[node_set].features:
-        if feature.dtype in FLOATS and not feature.is_ragged:
-            values = graph.node_feature(node_set, feature.name)
-            flat = values.reshape(len(values), -1)
-            found.append(flat.astype(np.float32) if feature.dtype == "half" else flat)
-    return found
+def features_of(
+    graph: HeteroGraph, node_set: str, columns: Sequence[NodeColumn]
+) -> tuple[list[NDArray[Any]], list[InputWarning]]:
+    """Features of a node set, [nodes, values] each, and warnings of missing values.
+
+    Single numbers have mean 0 and deviation 1, categories are columns of 0 and 1.
+    """
+    found: list[NDArray[Any]] = []
+    warnings: list[InputWarning] = []
+    for column, values in zip(columns, values_of_columns(graph, node_set, columns), strict=True):
+        if column.width > 1 and column.kind != CATEGORIES:
+            vectors = values[:]
+            found.append(vectors if vectors.dtype in (np.float32, np.float64) else vectors.astype(np.float32))
+            continue
+        single = np.array(values[:], np.float32)
+        absent = np.isnan(single).sum(axis=0)
+        warnings += fill_missing(single, absent, [column], f"schema, {node_set}")
+        found.append(single if column.kind == CATEGORIES else fit(single, STANDARD).apply(single))
+    return found, warnings
 
 
 def end_of(graph: HeteroGraph, path: Path, seed_set: str) -> str:

@@ -17,6 +17,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.feature_matrix.columns import features_among_columns
+from superworkflow.tasks.lib.baseline_warnings import class_warnings
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.f1 import f1_scores
@@ -37,6 +40,19 @@ from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
 
 load_kernels_fast()
 
+Tables = dict[str, tuple[pa.Array, NDArray[Any], list[NDArray[np.float32]]]]
+"""Ids, labels and means of subgraphs by split."""
+_METHODS = {
+    "majority": (
+        "the sample classifies no better than the most frequent label",
+        "Give the graph features, or a spec that reaches nodes with features",
+    ),
+    "features": (
+        "the seeds' own features classify better than the sample",
+        "Sample along other edge sets, or less; or set probe.C lower",
+    ),
+}
+
 
 def run(job: StageRun[ProbeParams]) -> Output:
     """Judge sampled subgraphs; see `tasks.probe`.
@@ -56,10 +72,16 @@ def run(job: StageRun[ProbeParams]) -> Output:
     seed_set = spec["seed_op"]["node_set_name"]
     label = label_of(graph, params.label, seed_set)
     paths = paths_in(spec)
-    features = {end: features_of(graph, end) for end in {end_of(graph, path, seed_set) for path in paths}}
+    ends = {end_of(graph, path, seed_set) for path in paths}
+    columns = features_among_columns(graph, f"{seed_set}.{label.name}", params.take, params.leave_out, "probe", ends)
+    warnings = list(columns.warnings)
+    features: dict[str, list[NDArray[Any]]] = {}
+    for end in sorted(ends):
+        features[end], lacking = features_of(graph, end, columns.columns[end])
+        warnings += lacking
     if not any(features.values()):
-        raise UserError("no node that is sampled has features of floating-point numbers", where=subgraphs.uri,
-                        value=", ".join(sorted(features)), remedy="Give the graph features")  # fmt: skip
+        raise UserError("no node that is sampled has features", where=subgraphs.uri, value=", ".join(features),
+                        remedy="Give the graph features")  # fmt: skip
 
     limits = dict(zip(SPLITS, (params.train_subgraphs, params.test_subgraphs, params.test_subgraphs), strict=True))
     tables: dict[str, tuple[pa.Array, NDArray[Any], list[NDArray[np.float32]]]] = {}
@@ -76,12 +98,11 @@ def run(job: StageRun[ProbeParams]) -> Output:
         if ids and sum(map(len, ids)):
             means = [np.concatenate(each) for each in zip(*parts, strict=True)]
             tables[split] = (pa.concat_arrays(ids), np.concatenate(labels), means)
-    return _judge(job, tables)
+    return _judge(job, tables, len(features[seed_set]), warnings)
 
 
-def _judge(
-    job: StageRun[ProbeParams], tables: dict[str, tuple[pa.Array, NDArray[Any], list[NDArray[np.float32]]]]
-) -> Output:
+def _judge(job: StageRun[ProbeParams], tables: Tables, own: int, warnings: list[InputWarning]) -> Output:
+    """Train on the means of the first split, and judge by those of the others; `own` is how many are the seeds' own."""
     where = job.inputs["subgraphs"].uri
     kinds = np.unique(tables["train"][1]) if "train" in tables else np.array([])
     judged = [split for split in SPLITS[1:] if split in tables]
@@ -91,43 +112,59 @@ def _judge(
             value={split: len(table[1]) for split, table in tables.items()},
             remedy="Give seeds with a split, or more of them",
         )  # fmt: skip
-    scales = scales_of(tables["train"][2])
-    inputs = {split: scaled(means, scales) for split, (_, _, means) in tables.items()}
-    wide = inputs["train"].shape[1]
-    job.progress.log(f"{len(inputs['train'])} subgraphs to train on, {wide} features")
-    inputs = dict(
-        zip(["train", *judged], in_row_space(inputs["train"], [inputs[each] for each in judged]), strict=True)
-    )
-    train = inputs["train"]
+    wide = sum(block.shape[1] for block in tables["train"][2])
+    job.progress.log(f"{len(tables['train'][1])} subgraphs to train on, {wide} features")
+    found = _predicted(job, tables, kinds, slice(None))
+    simple = {"majority": {split: _most_frequent(tables["train"][1], len(tables[split][1])) for split in judged}}
+    if 0 < own < len(tables["train"][2]):
+        simple["features"] = _predicted(job, tables, kinds, slice(own))
+    metrics: dict[str, float] = {}
+    rows = []
+    for split in judged:
+        ids, labels, _ = tables[split]
+        for method, predicted in (("", found[split]), *((f"{each}_", simple[each][split]) for each in simple)):
+            metrics[f"{method}accuracy@{split}"] = float((predicted == labels).mean())
+            every = np.unique(np.concatenate([labels, predicted]))
+            metrics[f"{method}macro_f1@{split}"] = f1_scores(labels[:, None] == every, predicted[:, None] == every)[1]
+        rows.append(pa.table({
+            "split": pa.array([split] * len(ids)), "sample_id": ids,
+            "label": pa.array(labels.tolist()), "predicted": pa.array(found[split].tolist()),
+        }))  # fmt: skip
+    counts = {split: len(tables[split][1]) for split in judged}
+    warnings = [*warnings, *class_warnings(metrics, metrics, counts, "accuracy", "probe", _METHODS)]
+    log_warnings(job.progress, warnings)
+    job.output.json("metrics.json", metrics)
+    with job.output.file("predictions.parquet") as path:
+        pq.write_table(pa.concat_tables(rows), path, compression="zstd")
+    facts: dict[str, Stat] = {
+        **{f"{split}_subgraphs": len(labels) for split, (_, labels, _) in tables.items()},
+        "labels": len(kinds), "features": wide, **warning_stats(warnings),
+    }  # fmt: skip
+    return Output(rows=sum(counts.values()), stats=facts, metrics=metrics)
+
+
+def _predicted(
+    job: StageRun[ProbeParams], tables: Tables, kinds: NDArray[Any], blocks: slice
+) -> dict[str, NDArray[Any]]:
+    """Labels of the judged subgraphs by some of the means, by split."""
+    scales = scales_of(tables["train"][2][blocks])
+    inputs = {split: scaled(means[blocks], scales) for split, (_, _, means) in tables.items()}
+    judged = [split for split in inputs if split != "train"]
+    train, *others = in_row_space(inputs.pop("train"), [inputs[split] for split in judged])
     targets = tables["train"][1][:, None] == kinds
     with threadpool_limits(1), ThreadPoolExecutor(job.threads) as pool:
         firsts = range(0, len(kinds), LABEL_BLOCK)
         fits = [pool.submit(fit_one_vs_rest, train, targets[:, i : i + LABEL_BLOCK], C=job.params.C) for i in firsts]
         weights = np.concatenate([fit.result() for fit in fits], axis=1)
-    metrics: dict[str, float] = {}
-    rows = []
-    for split in judged:
-        ids, labels, _ = tables[split]
-        predicted = kinds[decision_function(inputs[split], weights).argmax(axis=1)]
-        metrics[f"accuracy@{split}"] = float((predicted == labels).mean())
-        every = np.unique(np.concatenate([labels, predicted]))
-        metrics[f"macro_f1@{split}"] = f1_scores(labels[:, None] == every, predicted[:, None] == every)[1]
-        rows.append(pa.table({
-            "split": pa.array([split] * len(ids)), "sample_id": ids,
-            "label": pa.array(labels.tolist()), "predicted": pa.array(predicted.tolist()),
-        }))  # fmt: skip
-    job.output.json("metrics.json", metrics)
-    with job.output.file("predictions.parquet") as path:
-        pq.write_table(pa.concat_tables(rows), path, compression="zstd")
-    facts: dict[str, Stat] = {
-        **{f"{split}_subgraphs": len(values) for split, values in inputs.items()},
-        "labels": len(kinds), "features": wide,
-    }  # fmt: skip
-    return Output(
-        rows=sum(len(inputs[split]) for split in judged),
-        stats=facts,
-        metrics=metrics,
-    )
+    return {
+        split: kinds[decision_function(rows, weights).argmax(axis=1)]
+        for split, rows in zip(judged, others, strict=True)
+    }
+
+
+def _most_frequent(labels: NDArray[Any], count: int) -> NDArray[Any]:
+    kinds, counts = np.unique(labels, return_counts=True)
+    return np.repeat(kinds[counts.argmax()], count)
 
 
 def _rows(subgraphs: Dataset, split: str) -> int:

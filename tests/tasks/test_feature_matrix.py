@@ -32,7 +32,7 @@ def schema_columns() -> dict:
         "account": rng.permutation(NODES) + 7000, "region_id": np.arange(NODES) % 4,
         "town": rng.permutation(NODES) * 999,
         "joined": 1_600_000_000 + rng.integers(0, 10**7, NODES), "year": 1990 + np.arange(NODES) % 20,
-        "name": [f"n{i}" for i in range(NODES)], "train_mask": np.arange(NODES) % 2 == 0,
+        "uuid": [f"n{i}" for i in range(NODES)], "train_mask": np.arange(NODES) % 2 == 0,
     }  # fmt: skip
 
 
@@ -58,16 +58,49 @@ def test_single_numbers_are_features_and_labels_ids_and_times_are_not(tmp_path):
     assert features_of(graph, "town") is None
     assert graph.dataset.stats["values.nodes.user"] == 7
     assert graph.node_feature("user", "kind").tolist() == columns["kind"].tolist()
-    assert graph.node_feature("user", "name").to_pylist() == [name.encode() for name in columns["name"]]
+    assert graph.node_feature("user", "uuid").to_pylist() == [name.encode() for name in columns["uuid"]]
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
     for words in (
         "column user.account: a column of whole numbers that are all different", "got 7000 to 7039",
         "Set heterograph.take=user.account", "column user.region_id: a column of ids", "got 0 to 3",
         "different, as ids are, is read as a feature (got 0 to 38961). Set heterograph.leave_out=user.town",
         "column user.joined: a column of Unix times", "got 2020-09-", "column user.year: a column of times",
+        "column user.uuid: a column of ids",
     ):  # fmt: skip
         assert words in warned
     assert not any(f"user.{name}:" in warned for name in ("active", "age", "size", "words", "kind", "split"))
+
+
+def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
+    """Texts become categories or numbers; decimals may be missing; what is neither is named."""
+    columns = {
+        "colour": ["red", "green", "NA", "red"] * (NODES // 4), "size": ["3", "", "5", "null"] * (NODES // 4),
+        "price": np.array([1, np.nan, 2, 3], np.float32)[np.arange(NODES) % 4], "kind": ["a", "b"] * (NODES // 2),
+        "born": [f"2001-01-{1 + i % 9:02}" for i in range(NODES)], "empty": [""] * NODES,
+        "mixed": ["1", "2", "3", "unknown"] * (NODES // 4), "photo": [bytes([255, i]) for i in range(NODES)],
+    }  # fmt: skip
+    graph = made(graph_of(tmp_path / "graph", columns), tmp_path / "made", {"scaling": "none"})
+    assert columns_of(graph, "user") == (("colour", 2), ("price", 1), ("size", 1))
+    rows = [[0, 1, 1, 3], [1, 0, 2, 4], [1 / 3, 2 / 3, 2, 5], [0, 1, 3, 4]]
+    assert np.allclose(features_of(graph, "user")[:4], rows)
+    assert scaling_of(graph, "user")["categories"] == {"colour": ["green", "red"]}
+    warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
+    for words in (
+        "column user.born: a column of dates", "column empty: a column without values", "(got 1, 2, …)",
+        "40 values of features are missing", "(got colour: 10, price: 10, size: 20)",
+    ):  # fmt: skip
+        assert words in warned
+    assert "kind" not in warned
+    network = run_stage(
+        load_stage("train"), {"label": "user.kind", "epochs": 1, "hidden": 4, "fanouts": "5,5"},
+        {"graph": str(tmp_path / "made")}, tmp_path / "network",
+    )  # fmt: skip
+    others = {"colour": ["blue", "red"] * (NODES // 2), "size": ["7", "9"] * (NODES // 2), "price": columns["price"]}
+    other = made(graph_of(tmp_path / "others", others), tmp_path / "found", network=str(network.location.local_path))
+    assert columns_of(other, "user") == columns_of(graph, "user")
+    assert np.allclose(features_of(other, "user")[:2], [[0, 1, 1, 7], [0, 1, 2, 9]])
+    with pytest.raises(UserError, match=r"feature price of a node is not a finite number"):
+        made(graph_of(tmp_path / "bad", {**columns, "price": np.full(NODES, np.inf)}), tmp_path / "no")
 
 
 def test_parameters_take_columns_and_leave_them_out(tmp_path):

@@ -316,3 +316,18 @@ def test_the_columns_of_folders_are_features(tmp_path):
     wanted = [[1, 2023, 1, 0], [2, 2023, 1, 0], [3, 2024, 0, 1], [4, 2024, 0, 1]]
     assert HeteroGraph.open(dataset).node_feature("node", "features").tolist() == wanted
     assert not any(name.startswith("input_warning") for name in dataset.stats)
+
+
+@pytest.mark.parametrize(("header", "column"), [("", "3"), ("source,target,weight\n", "weight")])
+def test_negative_weights_are_not_read_and_named(tmp_path, header, column):
+    """A signed edge list has labels of edges in this column, of which no warning says that they are not used."""
+    edges = header + "".join(f"a{i},b{i % 7},1\n" for i in range(30)) + "a0,a1,-1\n"
+    graph = made(tmp_path / "named", edges=edges)
+    assert graph.dataset.stats["edges.edge"] == 62
+    assert not graph.edge_sets["edge"].features
+    warned = str(graph.dataset.stats["input_warning.1"])
+    assert f"column {column}: a column of numbers is not used (got -1 to 1" in warned
+    labels = made(tmp_path / "labels", {"other_columns": column}, edges=edges)
+    assert "input_warning.1" not in labels.dataset.stats
+    with pytest.raises(UserError, match="not a positive number"):
+        made(tmp_path / "zero", edges=edges.replace("-1", "0"))

@@ -11,6 +11,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.feature_matrix.columns import features_among_columns
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
@@ -25,6 +26,8 @@ from tests.tasks.index_helpers import run_stage
 
 OPS = [("cited", ["seed"], "cites"), ("by", ["seed", "cited"], "written"), ("also", ["by"], "writes")]
 PAPERS, AUTHORS = 120, 30
+OTHERS = "paper.named,paper.sometimes,paper.venue"
+"""Columns that say the venue."""
 SPEC = {
     "seed_op": {"op_name": "seed", "node_set_name": "paper"},
     "sampling_ops": [
@@ -114,7 +117,8 @@ def test_means_are_those_of_a_recursive_reading(graph):
     opened = HeteroGraph.open(graph)
     block = sampled(opened, [7, 0, 55, 119, 7], np.random.default_rng(1))
     paths = paths_of(OPS, "seed", 64)
-    features = {name: features_of(opened, name) for name in ("paper", "author")}
+    columns = features_among_columns(opened, "paper.venue", "", OTHERS).columns
+    features = {name: features_of(opened, name, columns[name])[0] for name in ("paper", "author")}
     assert [values.shape for values in features["paper"]] == [(PAPERS, 1), (PAPERS, 3)]
     found = carried(opened, block, paths, "paper", features)
     numbers = opened.node_feature("paper", "numbers")
@@ -167,6 +171,7 @@ def subgraphs(graph, tmp_path_factory) -> Dataset:
 
 def probe(graph: Dataset, subgraphs: Dataset, folder: Path, cpu: int = 2, **params) -> Dataset:
     inputs = {"graph": str(graph.location.local_path), "subgraphs": str(subgraphs.location.local_path)}
+    params = {"leave_out": OTHERS, **params}
     return run_stage(STAGE, params, inputs, folder, cpu)
 
 
@@ -184,6 +189,19 @@ def test_neighbours_tell_the_label(graph, subgraphs, tmp_path):
     other = probe(graph, subgraphs, tmp_path / "one", cpu=1, label="paper.venue")
     names = ("metrics.json", "predictions.parquet")
     assert all(made.local(name).read_bytes() == other.local(name).read_bytes() for name in names)
+
+
+def test_baselines_are_the_majority_and_the_seeds_own_features(graph, subgraphs, tmp_path):
+    """Texts and whole numbers are features; a warning says where the sample is no better than they are."""
+    stats = probe(graph, subgraphs, tmp_path / "few", label="paper.venue").stats
+    assert stats["metrics.majority_accuracy@test"] == 0.5
+    own = float(stats["metrics.features_accuracy@test"] or 0)
+    assert 0.5 < own < float(stats["metrics.accuracy@test"] or 0)
+    assert "input_warning.1" not in stats
+    every = probe(graph, subgraphs, tmp_path / "every", label="paper.sometimes", leave_out="").stats
+    assert every["metrics.features_accuracy@test"] == 1
+    none = probe(graph, subgraphs, tmp_path / "none", label="paper.venue", leave_out=f"{OTHERS},paper.numbers").stats
+    assert "the sample classifies no better than the most frequent label" in str(none["input_warning.1"])
 
 
 def test_labels_are_texts_or_missing_and_splits_are_thinned(graph, subgraphs, tmp_path):

@@ -45,7 +45,8 @@ _KINDS = (
     "item product movie film book song track album playlist paper article event group page ad business restaurant "
     "venue store shop gene protein disease drug word document doc tag hashtag query url site game course company team "
     "organization category topic keyword photo video post job skill recipe ingredient session host anime crime isbn "
-    "asin"
+    "asin package maintainer developer project repository library file country city airport station species compound "
+    "course student teacher school university supplier vendor genre brand language symptom"
 )
 """Kinds of nodes that columns are named after without the word id."""
 _LEAST_OTHERS = 5

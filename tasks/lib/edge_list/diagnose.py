@@ -25,6 +25,10 @@ _SHOWN = 200  # characters of a row
 _MOST_PAIRS = 5_000_000
 
 
+class WeightFault(UserError):
+    """The error for a row whose weight is not a positive number."""
+
+
 def bad_row(files: Iterable[EdgeFile], where: str, reason: str = "") -> UserError:
     """The error for the first bad row of some files.
 
@@ -169,7 +173,7 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
             remedy="Complete or remove the row, or set index.missing to drop or keep",
         )  # fmt: skip
     if weight >= 0 and not _is_weight(row[weight], dialect.negative):
-        return UserError(
+        return WeightFault(
             "the weight is not a positive number", where=place, value=row[weight],
             remedy="Weights must be above 0 and finite; set index.weighted to false to ignore them, or index.negative "
             "to drop or absolute if they are negative",

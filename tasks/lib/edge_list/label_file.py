@@ -48,6 +48,7 @@ class LabelRows:
         splits: of each, where they were asked for; empty where the row has none.
         files: names of the files for people, and of each its first row here.
         seed_times: times of the nodes, where splits were asked for; empty where the row has none.
+        unused: names of columns that are not read.
     """
 
     lines: list[int]
@@ -58,6 +59,7 @@ class LabelRows:
     splits: list[str] = field(default_factory=list)
     files: list[tuple[str, int]] = field(default_factory=list)
     seed_times: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
 
     def place(self, row: int) -> str:
         """File and line of a row, for people."""
@@ -68,7 +70,7 @@ class LabelRows:
         """All rows but the first."""
         return LabelRows(
             self.lines[1:], self.nodes[1:], self.labels[1:], self.times[1:], self.missing, self.splits[1:],
-            [(name, max(0, first - 1)) for name, first in self.files], self.seed_times[1:],
+            [(name, max(0, first - 1)) for name, first in self.files], self.seed_times[1:], self.unused,
         )  # fmt: skip
 
 
@@ -139,6 +141,7 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
     times: list[int] = []
     place: dict[tuple[str, str, str, str], int] = {}
     starts: list[tuple[str, int]] = []
+    unused: list[str] = []
     form: tuple[str, str, list[str]] | None = None
     node_at, label_at, split_at, time_at, width, missing = 0, 1, -1, -1, 2, 0
     for file in files:
@@ -158,6 +161,8 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
                     split_at = names.index("split") if splits and "split" in names else -1
                     times_at = [names.index(each) for each in TIMES if splits and each in names]
                     time_at = next((each for each in times_at if each not in (node_at, label_at)), -1)
+                    read = {"", "split", *TIMES, names[node_at], names[label_at]}  # some stages leave splits out
+                    unused = [each for each in header if each not in read]
                     continue
                 width = 3 if splits and len(fields) == 3 else 2
                 split_at = 2 if width == 3 else -1
@@ -188,7 +193,7 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
     nodes, labels, given, seed_times = ([row[index] for row in place] for index in range(4))
     counts = np.array(times, np.int64)
     return LabelRows(
-        lines, nodes, labels, counts, missing, given if splits else [], starts, seed_times if splits else []
+        lines, nodes, labels, counts, missing, given if splits else [], starts, seed_times if splits else [], unused
     )
 
 
@@ -220,15 +225,21 @@ def check_several(rows: LabelRows, where: str, parameter: str) -> None:
 
 
 def label_warnings(rows: LabelRows, where: str) -> list[InputWarning]:
-    """Doubts about labels: such as `Action|Comedy`, where other rows have `Action` or `Drama|Action`."""
+    """Doubts: columns that are not read, and labels such as `Action|Comedy`, where others are `Action` or `Drama`."""
+    unread = [InputWarning(
+        "columns of the labels are not read", where, ", ".join(rows.unused)[:80],
+        "Call one of train, validation and test split; features belong in a file of features",
+    )] if rows.unused else []  # fmt: skip
     kinds = set(rows.labels)
     for mark in "|;":
         joined = {kind: kind.split(mark) for kind in kinds if mark in kind}
         parts = Counter(part for each in joined.values() for part in each)
         if found := next((k for k, each in joined.items() if any(p in kinds or parts[p] > 1 for p in each)), None):
-            return [InputWarning(f"labels joined by {mark!r} are labels of their own", where, found,
-                                 f"Write a row for each, in pandas: .str.split({mark!r}) and .explode()")]  # fmt: skip
-    return []
+            return [*unread, InputWarning(
+                f"labels joined by {mark!r} are labels of their own", where, found,
+                f"Write a row for each, in pandas: .str.split({mark!r}) and .explode()",
+            )]  # fmt: skip
+    return unread
 
 
 def _begins_with_header(rows: LabelRows, nodes: pa.Array | pa.ChunkedArray) -> bool:

@@ -127,8 +127,8 @@ def _counts(feature: Any) -> bool:
     return not feature.is_ragged and is_read(feature.dtype, feature.width)
 
 
-def check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:
-    """Refuse values that are not finite, [nodes, values]; names the node.
+def check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any], may_be_nan: bool = False) -> None:
+    """Refuse values that are not finite, [nodes, values], or not even NaN; names the node.
 
     Raises:
         UserError: a value is not a finite number.
@@ -136,7 +136,7 @@ def check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[A
     rows = max(1, _PIECE_BYTES // (values.dtype.itemsize * values.shape[1]))
     for first in range(0, len(values), rows):
         piece = values[first : first + rows]
-        bad = ~np.isfinite(piece).all(axis=1)
+        bad = (np.isinf(piece) if may_be_nan else ~np.isfinite(piece)).any(axis=1)
         if bad.any():
             row = first + int(np.flatnonzero(bad)[0])
             raise UserError(

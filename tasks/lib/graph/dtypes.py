@@ -14,6 +14,8 @@ DTYPES: Mapping[str, str] = {
 """Types of numbers, as `.npy` files have them."""
 FEATURES = "features"
 """Feature of nodes that is a matrix of all that a network reads of them, in graphs that name its columns."""
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>", "\\n")
+"""Texts of missing values in tables, in lower case."""
 FLOATS = ("float", "double", "half")
 """Those that are no whole numbers."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
-from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, Feature, HeteroGraph
 
 
-def label_feature(graph: HeteroGraph, label: str, where: str, default: str = "") -> tuple[str, Feature]:
+def label_feature(
+    graph: HeteroGraph, label: str, where: str, default: str = "", may_be_decimal: bool = False
+) -> tuple[str, Feature]:
     """Node set and feature of a label given as SET.FEATURE, where names may hold dots; ragged if nodes have several.
+
+    Decimals may be labels in graphs that name the columns of their features, which the label is none of.
 
     Raises:
         UserError: there is no such feature, or it cannot be a label; names the parameter `where`.
@@ -24,11 +28,11 @@ def label_feature(graph: HeteroGraph, label: str, where: str, default: str = "")
         remedy = f"Give --label SET.FEATURE, of {', '.join(features)[:500] or 'none'}"
         raise UserError(what, where=where, value=label, remedy=remedy)
     node_set, feature = features[name]
-    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
+    decimal = feature.dtype in FLOATS and not (may_be_decimal and COLUMNS_FILE in graph.dataset)
+    if feature.width != 1 or len(feature.shape) > 1 or decimal:
         raise UserError(
             "a label is a whole number or text for each node, or a ragged list of them", where=where,
             value=f"{name}: {feature.dtype}{list(feature.shape)}",
-            remedy="Give a feature of whole numbers or text; decimals to predict as text (DT_STRING), since networks "
-            "read other ones",
+            remedy="Give a feature of whole numbers or text; set train.task=regression to predict decimals",
         )  # fmt: skip
     return node_set, feature

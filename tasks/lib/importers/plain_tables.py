@@ -2,22 +2,27 @@
 
 A node table has a column `id`, an edge table `source` and `target`; every other column is a feature. Whole numbers
 become int64, other numbers float, the types that TF-GNN trains on. Columns of a CSV file have the narrowest type that
-fits all of its values; in Parquet a list of one length is a vector, any other list is ragged.
+fits all of its values; in Parquet a list of one length is a vector, any other list is ragged. Whole numbers and truth
+values of which some are missing (`heterograph.values`) become text, which a label may be, too. Columns of Parquet of
+other types, such as dates, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.table_access import TableAccess, find_tables
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.graph.dtypes import MISSING, STRING
 from superworkflow.tasks.lib.graph.schema import (
     EDGE_TYPE,
     REVERSED,
@@ -29,6 +34,8 @@ from superworkflow.tasks.lib.graph.schema import (
 )
 
 _PARQUET = b"PAR1"
+_FLOAT = "float"
+_SHOWN = 5
 _SQL_TYPES = {"BOOLEAN": "bool", "BIGINT": "int64", "DOUBLE": "float", "VARCHAR": "string"}
 
 
@@ -42,8 +49,9 @@ class EdgeTable(NamedTuple):
 
 
 def plain_schema(
-    folder: Path, nodes: Mapping[str, str], edges: Sequence[EdgeTable], reverse: Mapping[str, str]
-) -> GraphSchema:
+    folder: Path, nodes: Mapping[str, str], edges: Sequence[EdgeTable], reverse: Mapping[str, str],
+    warn: Callable[[InputWarning], None] = lambda warning: None,
+) -> GraphSchema:  # fmt: skip
     """The schema of tables.
 
     Args:
@@ -51,11 +59,12 @@ def plain_schema(
         nodes: table by node set; `name@8.csv` names eight shards, and patterns are fine.
         edges: tables of edges.
         reverse: names of further edge sets, each with the set that it reverses.
+        warn: called with each warning of columns that are left out, or have missing values.
 
     Raises:
         UserError: there is no such table, or what is needed is not in it.
     """
-    node_sets = {name: NodeSetSchema(name, *_described(folder, file, ("id",))) for name, file in nodes.items()}
+    node_sets = {name: NodeSetSchema(name, *_described(folder, file, ("id",), warn)) for name, file in nodes.items()}
     edge_sets: dict[str, EdgeSetSchema] = {}
     for each in edges:
         for end in (each.source, each.target):
@@ -63,7 +72,7 @@ def plain_schema(
                 node_sets[end] = NodeSetSchema(end)
         if each.name in edge_sets:
             raise UserError("two edge sets of one name", where=each.file, value=each.name, remedy="Rename one")
-        features, metadata = _described(folder, each.file, ("source", "target"))
+        features, metadata = _described(folder, each.file, ("source", "target"), warn)
         edge_sets[each.name] = EdgeSetSchema(each.name, each.source, each.target, features, metadata)
     for name, origin in reverse.items():
         if origin not in edge_sets or name in edge_sets:
@@ -80,22 +89,41 @@ def turned(edges: EdgeSetSchema, name: str) -> EdgeSetSchema:
     return replace(edges, name=name, source=edges.target, target=edges.source, metadata=metadata)
 
 
-def _described(folder: Path, file: str, ends: Sequence[str]) -> tuple[tuple[SchemaFeature, ...], Metadata]:
+def _described(
+    folder: Path, file: str, ends: Sequence[str], warn: Callable[[InputWarning], None]
+) -> tuple[tuple[SchemaFeature, ...], Metadata]:
     """Features and metadata of one table."""
     files = find_tables(Location.of(folder), [file], str(folder), TableAccess(anywhere=True))
     found = [_local(files[name].location) for name in sorted(files)]
-    each = [_columns(path) for path in found]
-    columns, rows = each[0][0], sum(count for _, count in each)
-    for name, (other, _) in zip(found, each, strict=True):
-        if other != columns:
+    read = [_columns(path) for path in found]
+    columns, rows = read[0][0], sum(count for _, count in read)
+    kinds = {name: each.kind for name, each in columns.items()}
+    for name, (other, _) in zip(found, read, strict=True):
+        if {column: each.kind for column, each in other.items()} != kinds:
             raise UserError("files of one table have other columns, or of other types", where=str(name),
                             value=sorted(set(other) ^ set(columns)), remedy=f"See {found[0]}")  # fmt: skip
     for end in ends:
         if end not in columns and f"#{end}" not in columns:
             raise UserError("the table has no such column", where=str(found[0]), value=end,
                             remedy=f"Rename one of: {', '.join(columns)}"[:1000])  # fmt: skip
-    features = tuple(SchemaFeature(name, *kind) for name, kind in columns.items() if name.removeprefix("#") not in ends)
-    return features, Metadata(file, rows)
+    features = [name for name in columns if name.removeprefix("#") not in ends]
+    where = f"{found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+    absent = {name: sum(part[name].missing for part, _ in read) for name in features}
+    if others := [f"{name} ({columns[name].dtype})" for name in features if columns[name].is_other]:
+        warn(InputWarning("columns of types that are no features are left out", where, _some(others),
+                          "Write them as numbers or text to have them read"))  # fmt: skip
+    if lacking := [f"{name}: {count}" for name, count in absent.items() if count]:
+        warn(InputWarning("values are missing in columns of numbers: whole numbers are described as text, decimals are "
+                          "NaN in records, and networks and scores take the column's mean", where, _some(lacking),
+                          "Fill them in the table where a mean is no good value"))  # fmt: skip
+    return tuple(
+        SchemaFeature(name, STRING if absent[name] and each.dtype != _FLOAT else each.dtype, each.shape)
+        for name, each in columns.items() if name in features and not each.is_other
+    ), Metadata(file, rows)  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
 def _local(place: Location) -> Path:
@@ -105,8 +133,30 @@ def _local(place: Location) -> Path:
     return place.local_path
 
 
-Column = tuple[str, tuple[int | None, ...]]
-"""Type and shape."""
+class Column(NamedTuple):
+    """A column of one file.
+
+    Args:
+        dtype: type of the feature; of a column that is none, the type in the file.
+        shape: of the feature; None is a ragged dimension.
+        missing: number of missing values, of single numbers and truth values.
+        is_other: it is of no type that features have.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    missing: int = 0
+    is_other: bool = False
+
+    @property
+    def kind(self) -> tuple[str, tuple[int | None, ...]]:
+        """Type and shape, which all files of a table share."""
+        return self.dtype, self.shape
+
+    @property
+    def is_number(self) -> bool:
+        """True for single numbers and truth values."""
+        return not self.shape and not self.is_other and self.dtype != STRING
 
 
 def _columns(path: Path) -> tuple[dict[str, Column], int]:
@@ -117,31 +167,44 @@ def _columns(path: Path) -> tuple[dict[str, Column], int]:
         return _of_csv(path)
     try:
         with pq.ParquetFile(path) as file:
-            kinds = {field.name: _of_arrow(field.type, f"{path}, column {field.name}") for field in file.schema_arrow}
+            kinds = {field.name: _of_arrow(field.type) for field in file.schema_arrow}
+            singles = [
+                name for name, each in kinds.items() if each.dtype != STRING and not (each.shape or each.is_other)
+            ]
+            absent = _nulls(file, singles)
+            kinds = {name: each._replace(missing=absent.get(name, 0)) for name, each in kinds.items()}
             return kinds, file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"the table cannot be read: {error}", where=str(path),
                         remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
 
 
-def _of_arrow(kind: pa.DataType, where: str) -> Column:
+def _nulls(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, int]:
+    """Number of missing values of each column, nulls and NaN."""
+    counts = dict.fromkeys(names, 0)
+    for batch in file.iter_batches(columns=list(names)) if names else ():
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            counts[name] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
+    return counts
+
+
+def _of_arrow(kind: pa.DataType) -> Column:
     if pa.types.is_dictionary(kind):
-        return _of_arrow(kind.value_type, where)
+        return _of_arrow(kind.value_type)
     if pa.types.is_fixed_size_list(kind):
-        dtype, shape = _of_arrow(kind.value_type, where)
-        return dtype, (kind.list_size, *shape)
+        inner = _of_arrow(kind.value_type)
+        return inner._replace(shape=(kind.list_size, *inner.shape))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        dtype, shape = _of_arrow(kind.value_type, where)
-        return dtype, (None, *shape)
+        inner = _of_arrow(kind.value_type)
+        return inner._replace(shape=(None, *inner.shape))
     for fits, dtype in (
-        (pa.types.is_boolean, "bool"), (pa.types.is_integer, "int64"), (pa.types.is_floating, "float"),
-        (pa.types.is_string, "string"), (pa.types.is_large_string, "string"), (pa.types.is_string_view, "string"),
-        (pa.types.is_binary, "string"), (pa.types.is_large_binary, "string"),
+        (pa.types.is_boolean, "bool"), (pa.types.is_integer, "int64"), (pa.types.is_floating, _FLOAT),
+        (pa.types.is_decimal, _FLOAT), (pa.types.is_string, STRING), (pa.types.is_large_string, STRING),
+        (pa.types.is_string_view, STRING), (pa.types.is_binary, STRING), (pa.types.is_large_binary, STRING),
     ):  # fmt: skip
         if fits(kind):
-            return dtype, ()
-    raise UserError("a column of this type is no feature", where=where, value=str(kind),
-                    remedy="Give numbers, truth values, text, or lists of them")  # fmt: skip
+            return Column(dtype)
+    return Column(str(kind), is_other=True)
 
 
 def _of_csv(path: Path) -> tuple[dict[str, Column], int]:
@@ -150,18 +213,25 @@ def _of_csv(path: Path) -> tuple[dict[str, Column], int]:
     from superworkflow.tasks.lib.edge_list.duckdb_reader import path_literal
 
     types = ", ".join(f"'{each}'" for each in _SQL_TYPES)
+    absent = ", ".join(
+        f"'{form}'" for each in MISSING for form in dict.fromkeys((each, each.upper(), each.title(), "NaN"))
+    )
     rows = (
         f"read_csv({path_literal(str(path))}, header = true, delim = ',', quote = '\"', escape = '\"', "
-        f"sample_size = -1, auto_type_candidates = [{types}], hive_partitioning = false)"
+        f"sample_size = -1, auto_type_candidates = [{types}], hive_partitioning = false, nullstr = [{absent}])"
     )
     try:
         with duckdb.connect() as connection:
             found: Any = connection.sql(f"SELECT * FROM {rows}")
             kinds = dict(zip(found.columns, map(str, found.types), strict=True))
-            count = connection.sql(f"SELECT count(*) FROM {rows}").fetchall()[0][0]
+            count, *present = connection.sql(f"SELECT count(*), count(COLUMNS(*)) FROM {rows}").fetchall()[0]
     except duckdb.Error as error:
         raise UserError(
             f"the table cannot be read: {' '.join(str(error).split())[:400]}", where=str(path),
             remedy="Give CSV with a header, commas, and as many fields in each row as in the header",
         ) from None  # fmt: skip
-    return {name: (_SQL_TYPES[kind], ()) for name, kind in kinds.items()}, int(count)
+    columns = {}
+    for (name, kind), there in zip(kinds.items(), present, strict=True):
+        dtype = _SQL_TYPES[kind] if there else STRING
+        columns[name] = Column(dtype, missing=0 if dtype == STRING else count - there)
+    return columns, int(count)

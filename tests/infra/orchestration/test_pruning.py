@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -134,7 +135,17 @@ def test_a_young_dataset_of_no_run_stays(store: Store, tmp_path: Path) -> None:
     _made(store, 1)
     found = Pruner(store, f"sqlite:///{tmp_path}/none.db", Keep.parse("champions")).remove()
     assert not found.datasets
+    assert "1 datasets that nothing refers to" in found.notes[0]
     assert len(_there(store)) == 1
+
+
+def test_records_of_a_copied_store_remove_nothing_of_the_original(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    _record(f"sqlite:///{tmp_path}/records/mlflow.db", store, _made(store, 1), days=40)
+    shutil.copytree(tmp_path / "records", tmp_path / "copy" / "records")
+    with pytest.raises(UserError, match="the store was moved or copied"):
+        Pruner(store, f"sqlite:///{tmp_path}/copy/records/mlflow.db", Keep.parse("champions"), recent_s=0)
+    assert list((tmp_path / "records" / "artifacts").rglob("report.html"))
 
 
 def test_one_that_a_stage_writes_stays(store: Store, tmp_path: Path) -> None:

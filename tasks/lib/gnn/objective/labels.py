@@ -124,9 +124,9 @@ def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
     return node_set, feature
 
 
-def label_feature(graph: HeteroGraph, label: str) -> tuple[str, Feature]:
+def label_feature(graph: HeteroGraph, label: str, may_be_decimal: bool = False) -> tuple[str, Feature]:
     """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several."""
-    return named_feature(graph, label, WHERE, default="node.label")
+    return named_feature(graph, label, WHERE, "node.label", may_be_decimal)
 
 
 def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:

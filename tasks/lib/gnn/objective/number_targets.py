@@ -73,7 +73,9 @@ def label_numbers(graph: HeteroGraph, label: str) -> NDArray[np.float64]:
     node_set, feature = _feature(graph, label)
     given, where = graph.node_feature(node_set, feature.name), f"{graph.dataset.uri}, {node_set}.{feature.name}"
     if feature.dtype != STRING:
-        return np.asarray(given).reshape(-1).astype(np.float64)
+        values = np.asarray(given).reshape(-1).astype(np.float64)
+        _refuse(np.isinf(values), values, graph, node_set, where)
+        return values
     texts, codes = text_codes(given, feature, where)
     numbers = [np.nan if is_blank(text) else number_of(text) for text in texts]
     faulty = np.array([*(number is None or bool(np.isinf(number)) for number in numbers), False])
@@ -83,7 +85,7 @@ def label_numbers(graph: HeteroGraph, label: str) -> NDArray[np.float64]:
 
 
 def _feature(graph: HeteroGraph, label: str) -> tuple[str, Feature]:
-    node_set, feature = label_feature(graph, label)
+    node_set, feature = label_feature(graph, label, may_be_decimal=True)
     if feature.is_ragged:
         raise UserError("a regression needs one number for each node, and nodes have several", where=WHERE,
                         value=f"{node_set}.{feature.name}", remedy="Give each node one number")  # fmt: skip

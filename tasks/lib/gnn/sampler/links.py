@@ -22,7 +22,7 @@ from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
-LINKS_FILE, TRIPLES_FILE = "links.json", "triples.json"
+LINKS_FILE, TRIPLES_FILE, SIDES_FILE = "links.json", "triples.json", "link-sides.npy"
 FORMAT = 1
 HELD_OUT = ("validation", "test")
 Pairs = NDArray[np.int64]
@@ -175,8 +175,10 @@ def link_times(rows: CsrRows, one_set: bool, times: NDArray[np.int64], links: Pa
 def sides_of_nodes(graph: HeteroGraph, edges: EdgeSet) -> NDArray[np.int8]:
     """Side of each node if the graph is that of a bipartite edge list: 1, 2, or 0 of a node without edges; else empty.
 
-    Two nodes of one side have no link.
+    Two nodes of one side have no link. Stage holdout_links finds sides that the edge list does not name.
     """
+    if SIDES_FILE in graph.dataset:
+        return graph.dataset.array(SIDES_FILE)
     if edges.source != edges.target or not graph.dataset.stats.get("bipartite"):
         return np.empty(0, np.int8)
     sides = np.zeros(graph.node_sets[edges.source].count, np.int8)

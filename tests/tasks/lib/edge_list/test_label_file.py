@@ -187,6 +187,21 @@ def test_folders_hold_columns(tmp_path, header):
 
 
 @pytest.mark.parametrize(
+    ("header", "row", "named"),
+    [
+        ("id,fold,label,split", "v1,3,a,train", ["fold"]),
+        ("node,label,time", "v1,a,5", []),
+        (",node,label", "0,v1,a", []),
+    ],
+)
+def test_columns_that_are_not_read_are_named(tmp_path, header, row, named):
+    (tmp_path / "labels.csv").write_text(f"{header}\n{row}\n")
+    for splits in (False, True):
+        rows = parse(tmp_path / "labels.csv", "labels.csv", splits)
+        assert [each.value for each in label_warnings(rows, "labels.csv")] == named
+
+
+@pytest.mark.parametrize(
     ("text", "header"),
     [
         ("iata,state\na,AK\nb,TX\n", True),

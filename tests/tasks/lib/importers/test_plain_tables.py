@@ -72,15 +72,39 @@ def test_plain_tables_become_one_graph(tmp_path, capsys):
         ({}, [EdgeTable("n", "e", "n", "edges.csv")] * 2, {}, "two edge sets of one name"),
         ({}, [EdgeTable("n", "e", "n", "edges.csv")], {"r": "f"}, "no such edge set"),
         ({}, [EdgeTable("n", "e", "n", "bad.parquet")], {}, "cannot be read"),
-        ({"n": "times.parquet"}, [], {}, "is no feature"),
     ],
 )
 def test_refusals(tmp_path, nodes, edges, reverse, message):
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and no more")
-    pq.write_table(pa.table({"id": ["a"], "at": pa.array([0], pa.timestamp("s"))}), tmp_path / "times.parquet")
     with pytest.raises(UserError, match=message):
         plain_schema(tmp_path, nodes, edges, reverse)
+
+
+def test_missing_values_and_other_types_are_named_and_read(tmp_path, capsys):
+    """Decimals may be missing, whole numbers and truth values then become text; dates of Parquet are left out."""
+    csv = 'id,price,stock,sold,empty,note\na,1.5,3,true,,NA\nb,NA,,false,,"x, y"\nc,nan,5,null,,\n'
+    (tmp_path / "csv.csv").write_text(csv)
+    columns = {
+        "id": pa.array(["a", "b", "c"]), "price": pa.array([1.5, None, float("nan")]), "stock": pa.array([3, None, 5]),
+        "sold": pa.array([True, False, None]), "note": pa.array(["NA", "x, y", None]),
+        "at": pa.array([0, 1, 2], pa.timestamp("s")), "cost": pa.array([1, 2, 3]).cast(pa.decimal128(21, 2)),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "parquet.parquet")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    given = ["--nodes", "csv=csv.csv", "--nodes", "parquet=parquet.parquet", "--edges", "csv,to,parquet=edges.csv"]
+    assert main(["schema", *given, "--out", str(tmp_path)]) == 0
+    warned = capsys.readouterr().err
+    assert "(got at (timestamp[" in warned
+    assert warned.count("(got price: 2, stock: 1, sold: 1)") == 2
+    graph = read(tmp_path, tmp_path / "made")
+    for name in ("csv", "parquet"):
+        kinds = {each.name: each.dtype for each in graph.node_sets[name].features}
+        extra = {"empty": "string"} if name == "csv" else {"cost": "float"}
+        assert kinds == {"price": "float", "stock": "string", "sold": "string", "note": "string", **extra}
+        assert np.array_equal(graph.node_feature(name, "price"), [1.5, np.nan, np.nan], equal_nan=True)
+        assert graph.node_feature(name, "stock").to_pylist() == [b"3", b"", b"5"]
+        assert graph.node_feature(name, "note").to_pylist() == [b"NA", b"x, y", b""]
 
 
 def packed(path: Path, rows: list) -> None:

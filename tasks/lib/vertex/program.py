@@ -283,13 +283,13 @@ class VertexProgram:
             raise UserError("params is no model of parameters", where=where, value=self.params,
                             remedy="Give a class derived from ProgramParams")  # fmt: skip
         of_field = {*self.fields, *self.graph_fields}
-        for what, names, known in (
+        for what, names, allowed in (
             ("nodes", self.nodes, self.params.model_fields), ("given", self.given, of_field),
             ("classes", self.classes, self.given), ("shown", self.shown, of_field),
         ):  # fmt: skip
-            if strange := next((name for name in names if name not in known), None):
+            if strange := next((name for name in names if name not in allowed), None):
                 raise UserError(f"{what} names nothing of the program", where=where, value=strange,
-                                remedy=f"Name one of: {', '.join(known) or 'none'}")  # fmt: skip
+                                remedy=f"Name one of: {', '.join(allowed) or 'none'}")  # fmt: skip
         for what, given in _ARGUMENTS.items():
             function = getattr(self, what)
             try:

@@ -172,6 +172,14 @@ def test_features_of_other_units_give_one_lasso(tmp_path: Path) -> None:
     assert abs(facts["intercept"] - oracle.intercept_) < 1e-6
 
 
+def test_studies_search_the_penalty_that_has_no_unit() -> None:
+    """A given alpha leaves strength without effect, and its range would depend on the labels' units."""
+    searched = [
+        name for name, field in LASSO.params.model_fields.items() if "search" in (field.json_schema_extra or {})
+    ]
+    assert searched == ["strength"]
+
+
 def test_samples_that_are_doubted(tmp_path: Path) -> None:
     """Labels that are rather numbers than classes, and features of unlike sizes; of digits neither."""
     numbers, classes = {"labels": "numbers"}, {"labels": "classes"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from superworkflow.flows.vertex_program import vertex_superworkflow
-from superworkflow.tasks.sssp import STAGE
+from superworkflow.tasks import index
+from superworkflow.tasks.sssp import STAGE, DistancesParams
 from superworkflow.tasks.sssp.program import PROGRAM
 
-SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE)
+SUPERWORKFLOW = vertex_superworkflow(PROGRAM, STAGE, replace(index.STAGE, params=DistancesParams))

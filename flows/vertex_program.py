@@ -23,7 +23,7 @@ from superworkflow.tasks import (
 )
 from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
-from superworkflow.tasks.lib.vertex.program import DISTANCES, VertexProgram
+from superworkflow.tasks.lib.vertex.program import CLASSES, DISTANCES, VertexProgram
 from superworkflow.tasks.lib.vertex.vertex_names import graph_before
 
 INITIAL = "earlier run of this program to start from, or the folder of its values; vertices are matched by name"
@@ -75,7 +75,11 @@ def vertex_superworkflow(
         options=program.params,
         flags={"directed": Flag("index.directed", "edges have a direction")},
         in_memory=IN_MEMORY,
-        outputs={"vertices": ("publish_fields", "vertices.parquet"), "trace": (program.name, "trace.parquet")},
+        outputs={
+            "vertices": ("publish_fields", "vertices.parquet"),
+            **({"classes": ("publish_fields", CLASSES)} if program.classes else {}),
+            "trace": (program.name, "trace.parquet"),
+        },
         outcomes=(panels.GRAPH,),
     )
 
@@ -136,20 +140,22 @@ def model_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkf
 
 
 def lattice_superworkflow(
-    program: VertexProgram, stage: Stage[Any], outputs: Mapping[str, tuple[str, str]] | None = None
-) -> Superworkflow:
+    program: VertexProgram, stage: Stage[Any], read: Stage[Any] = grid.STAGE,
+    outputs: Mapping[str, tuple[str, str]] | None = None,
+) -> Superworkflow:  # fmt: skip
     """Grid, colour, the program, publish_lattice.
 
     Args:
         program: what runs.
         stage: its stage.
+        read: the grid stage, perhaps with other defaults.
         outputs: further results that the summary names.
     """
 
     def diagram(flow: Diagram, lattice: Source, initial: Dataset | None = None) -> None:
         """Grid, colour, the program, publish_lattice."""
         _check_distance(flow, program)
-        graph = flow.stage(grid.STAGE, lattice=lattice)
+        graph = flow.stage(read, lattice=lattice)
         colours = flow.stage(colour.STAGE, graph=graph)
         values = flow.stage(stage, graph=graph, colours=colours, initial=initial, before=_before(initial))
         flow.stage(publish_lattice.STAGE, graph=graph, values=values)
@@ -158,7 +164,7 @@ def lattice_superworkflow(
     return Superworkflow(
         name=program.name,
         help=program.help,
-        stages=(grid.STAGE, colour.STAGE, stage, publish_lattice.STAGE),
+        stages=(read, colour.STAGE, stage, publish_lattice.STAGE),
         sources={"lattice": "an image or a volume: .npy of 2 or 3 dimensions, of integers, or a .png", **further},
         optional=frozenset(further),
         datasets=frozenset(further),

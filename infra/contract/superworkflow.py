@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ class Superworkflow:
         """The diagram for these settings.
 
         Raises:
-            UserError: a source is missing, or an outcome is declared wrongly.
+            UserError: a source is missing, the diagram has other arguments, or an outcome is declared wrongly.
         """
         for name in self.sources:
             if name not in sources and name not in self.optional:
@@ -172,7 +173,15 @@ class Superworkflow:
                     f"{self.name} needs {self.sources[name]}", where=name, remedy=f"Give it with --{name} FILE"
                 )
         diagram = Diagram(params, params[self.name], {name: self.code for name in self.own if self.code is not None})
-        self.diagram(diagram, **{name: sources.get(name) for name in self.sources})
+        given = {name: sources.get(name) for name in self.sources}
+        try:
+            inspect.signature(self.diagram).bind(diagram, **given)
+        except TypeError:
+            raise UserError(
+                "the diagram has other arguments than there are sources", where=f"superworkflow {self.name}",
+                value=str(inspect.signature(self.diagram)), remedy=f"Write def diagram(flow, {', '.join(given)})",
+            ) from None  # fmt: skip
+        self.diagram(diagram, **given)
         if self.code is not None:
             self._check_stages(diagram)
         check_declarations(self, diagram.nodes, params)

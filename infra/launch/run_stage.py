@@ -156,12 +156,23 @@ def execute(
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
+                _check_output(stage, result, progress)
                 for source in sources.values():
                     source.check_unchanged()
                 dataset = _commit(stage, engine, identity, given, writer, result, waited)
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
+
+
+def _check_output(stage: Stage[Any], result: object, progress: Progress) -> None:
+    """Refuse a result that is no Output, and log metrics that nothing shows since the stage does not declare them."""
+    if not isinstance(result, Output):
+        raise UserError("the stage's function returned no Output", where=f"stage {stage.name}",
+                        value=type(result).__name__, remedy="End it with return Output(rows=…)")  # fmt: skip
+    if strange := sorted({name.partition("@")[0] for name in result.metrics} - {*stage.metrics}):
+        progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, which nothing shows; it "
+                     f"declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
 
 
 def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, digest: str) -> UserError:

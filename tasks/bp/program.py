@@ -14,9 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from superworkflow.infra.contract.estimate import Stats
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.vertex.program import ProgramParams, VertexProgram, keep_fields
 
 MOST_SWEEPS = 500.0
+_FEW_EQUAL = 0.1
+"""Share of neighbours with one label, by the model, up to which a warning says that little is smoothed."""
 
 
 class PottsParams(ProgramParams):
@@ -52,6 +56,24 @@ class BpParams(PottsParams):
         default=None, gt=0, lt=1, description="Largest change of a message that is not sent, above 0 and below 1; by "
         "default 0.001 on a lattice, 10⁻⁹, in proportion, on factors.",
     )  # fmt: skip
+
+
+def few_equal_neighbours(graph: Stats, params: PottsParams) -> list[InputWarning]:
+    """A warning where a lattice has too many labels for its model to smooth much.
+
+    Args:
+        graph: stats of a grid; of another graph there is no warning.
+        params: of the model.
+    """
+    labels = int(graph.get("labels") or 0)
+    share = params.smoothing / (params.smoothing + labels - 1) if labels else 1.0
+    if not params.smoothing > 1.0 or share > _FEW_EQUAL:
+        return []
+    return [InputWarning(
+        "labels have no order, and the model expects few neighbours to be equal: little is smoothed",
+        "labels of the lattice", f"{labels}; {share:.1%} of neighbours are equal",
+        "Write greys as PNG, which is cut into grid.levels, or round them to few values; or raise smoothing",
+    )]  # fmt: skip
 
 
 def init(scope: Any, params: Any) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.bp import program_for
-from superworkflow.tasks.bp.program import BpParams
+from superworkflow.tasks.bp.program import BpParams, few_equal_neighbours
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 
 
 def run(job: StageRun[BpParams]) -> Output:
@@ -16,10 +17,14 @@ def run(job: StageRun[BpParams]) -> Output:
     if "cycles" not in stats:
         cycles = int(stats["edges"] or 0) >= int(stats["vertices"] or 0)
     output = replace(program, defaults={**program.defaults, **({} if cycles else {"max_sweeps": 0.0})})(job)
+    found = few_equal_neighbours(stats, job.params)
     if stats.get("cycles"):
-        job.progress.log("warning: factors join variables in cycles, so that beliefs are approximate; gibbs draws from "
-                         "the exact distribution")  # fmt: skip
+        settle = "Take them as estimates" if stats.get("zeros") else "gibbs draws from the exact distribution"
+        found.append(InputWarning("factors join variables in cycles, so that beliefs are approximate", "bp",
+                                  f"{stats['cycles']} cycles", settle))  # fmt: skip
     if output.stats["ended"] in ("steps", "sweeps"):
-        job.progress.log(f"warning: after {int(output.stats['updates'] or 0)} updates messages still change, so that "
-                         f"beliefs depend on max_{output.stats['ended']}: try bp.damping=0.5")  # fmt: skip
-    return output
+        found.append(InputWarning("messages still change, so that beliefs depend on where it ended",
+                                  f"bp.max_{output.stats['ended']}", f"{int(output.stats['updates'] or 0)} updates",
+                                  "Try bp.damping=0.5"))  # fmt: skip
+    log_warnings(job.progress, found)
+    return replace(output, stats={**output.stats, **warning_stats(found)})

@@ -42,6 +42,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="factor_graph",
+    version="2",
     params=StageParams,
     inputs={
         "factors": Input("a model in the UAI format, MARKOV or BAYES, optionally gzipped", file=True),

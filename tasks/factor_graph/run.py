@@ -14,6 +14,7 @@ from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.factor_graph import DISTANCE
 from superworkflow.tasks.factor_graph.uai import FactorModel, read_evidence, read_model
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 
 _SUM = 1e-3
 """Difference from 1 that the sum of a conditional distribution may have."""
@@ -30,9 +31,20 @@ def run(job: StageRun[StageParams]) -> Output:
     evidence: dict[int, int] = {}
     if (given := job.sources.get("evidence")) is not None:
         evidence = read_evidence(given.local(job.scratch), given.uri, model.states)
+    doubts: list[InputWarning] = []
     if (doubted := _no_distribution(model)) >= 0:
-        job.progress.log(f"warning: the table of factor {doubted} is no conditional distribution of its last variable: "
-                         "its entries do not add up to 1; all tables are taken as factors")  # fmt: skip
+        turned = _first_fastest(model)
+        is_turned = _no_distribution(turned) < 0
+        model = turned if is_turned else model
+        doubts.append(InputWarning(
+            "its entries are no conditional distribution of its last variable as the format orders them. "
+            + ("All tables are if their first variable changes fastest, as pgmpy writes them, and are read so"
+               if is_turned else "All tables are taken as factors"),
+            f"{source.uri}: table of factor {doubted}", "sums other than 1",
+            "Write MARKOV as the first word of a product of factors that are no distributions" if not is_turned
+            else "Compare a marginal with the program that wrote the file",
+        ))  # fmt: skip
+    log_warnings(job.progress, doubts)
     weights, log_constant = _of_variables(model, evidence, source.uri)
     joint = _joined(model)
     variables, factors = len(model.states), len(joint)
@@ -55,7 +67,7 @@ def run(job: StageRun[StageParams]) -> Output:
             "vertices": variables + factors, "edges": len(joined), "directed": False, "weighted": False,
             "variables": variables, "factors": factors, "states": int(model.states.max()), "observed": len(evidence),
             "cycles": _cycles(weights, joined, vertex), "zeros": zeros, "log_constant": log_constant,
-            "distance": DISTANCE,
+            "distance": DISTANCE, **warning_stats(doubts),
         },
     )  # fmt: skip
 
@@ -115,6 +127,15 @@ def _joined(model: FactorModel) -> list[tuple[list[int], NDArray[np.float64]]]:
             table = table.reshape(np.where(np.isin(wider_scope, scope), sizes, 1))
             kept[within] = wider_scope, (wider_table.reshape(sizes) * table).ravel()
     return [kept[factor] for factor in sorted(kept)]
+
+
+def _first_fastest(model: FactorModel) -> FactorModel:
+    """The model of a file whose tables change fastest in the first variable."""
+    turned = [
+        table.reshape(model.states[scope[::-1]]).transpose().ravel() if scope else table
+        for scope, table in zip(model.scopes, model.tables, strict=True)
+    ]
+    return model._replace(tables=turned)
 
 
 def _no_distribution(model: FactorModel) -> int:

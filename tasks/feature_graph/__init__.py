@@ -8,7 +8,8 @@ and a sweep that updates them at even places takes far fewer steps than one that
 
 Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `side.npy` int32
 [vertices], 0 of samples, 1 of features, 2 of constant ones; `feature.npy` int64 [features], their indices in the
-file; `value.npy` float64 and `value_indptr.npy` int64 [vertices + 1], values in the rows of the vertices that a program
+file; `scale.npy` float64 [features], by what values are divided, if they are;
+`value.npy` float64 and `value_indptr.npy` int64 [vertices + 1], values in the rows of the vertices that a program
 updates, and empty rows of the others. With `labels=numbers`, features are updated, and `label.npy` float64 [vertices]
 has those of samples; with `labels=classes`, samples are updated, `label.npy` is int32 [vertices], the number of the
 class, and `classes.json` has the labels by number. The stats have `samples`, `features`, `problems` (binary ones of the
@@ -44,6 +45,11 @@ class SamplesParams(StageParams):
         "the number of its class.",
     )  # fmt: skip
     intercept: bool = Field(default=True, description="Whether there is a constant feature, 1 in every sample.")
+    scale: Literal["auto"] | bool = Field(
+        default="auto", description="Whether a feature's values are divided, before they are learned from, by their "
+        "deviation, or of classes by the largest absolute one; auto: if sizes of features differ more than 100-fold. "
+        "Coefficients are published in the file's units.",
+    )  # fmt: skip
 
 
 class ClassesParams(SamplesParams):
@@ -65,7 +71,7 @@ def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="feature_graph",
-    version="2",
+    version="3",
     params=SamplesParams,
     inputs={"samples": Input("samples in the svmlight format, optionally gzipped", file=True)},
     run="superworkflow.tasks.feature_graph.run:run",

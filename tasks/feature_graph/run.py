@@ -12,6 +12,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.feature_graph import MOST_CLASSES, VALUES, SamplesParams
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
+from superworkflow.tasks.lib.linear_model import SCALE
 from superworkflow.tasks.lib.vertex.program import CLASSES, CONSTANT, SIDE
 
 _MANY_CLASSES, _LEAST_OF_CLASS = 20, 4
@@ -33,6 +34,9 @@ def run(job: StageRun[SamplesParams]) -> Output:
     constants = int(job.params.intercept)
     if not of_classes:
         constants *= max(1, samples.matrix.nnz // (VALUES * len(samples.labels)))
+    warnings, scaled = _sizes(samples, job.params, source.uri)
+    scale = _scale(samples.matrix, of_classes) if scaled else np.ones(samples.matrix.shape[1])
+    samples.matrix.data /= scale[samples.matrix.indices]
     columns, matrix = _by_frequency(samples, constants)
     count, features = matrix.shape
     if count + features >= 1 << 31:
@@ -50,6 +54,8 @@ def run(job: StageRun[SamplesParams]) -> Output:
     job.output.array("value_indptr.npy", _starts(np.concatenate(value_lengths)))
     job.output.array(f"{SIDE}.npy", side)
     job.output.array("feature.npy", columns)
+    if scaled:
+        job.output.array(SCALE, scale[columns])
     stats: dict[str, Stat] = {
         "vertices": count + features, "edges": matrix.nnz, "directed": False, "weighted": False, "bipartite": True,
         "samples": count, "features": len(columns), "intercept": job.params.intercept, "distance": 2,
@@ -66,27 +72,44 @@ def run(job: StageRun[SamplesParams]) -> Output:
         stats |= {"classes": len(classes), "problems": len(classes) if len(classes) > 2 else 1}
     job.output.array("label.npy", np.concatenate([labels, np.zeros(features, labels.dtype)]))
     job.progress.log(f"{count} samples, {len(columns)} features, {samples.matrix.nnz} values")
-    log_warnings(job.progress, warnings := _doubts(samples, int(stats.get("classes") or 0), source.uri))
+    classes = int(stats.get("classes") or 0)
+    if classes > max(_MANY_CLASSES, count // _LEAST_OF_CLASS):
+        warnings.append(InputWarning(
+            "labels that look like numbers are read as classes", source.uri, f"{classes} among {count} samples",
+            "Run lasso, which predicts numbers",
+        ))  # fmt: skip
+    log_warnings(job.progress, warnings)
     return Output(rows=count, stats=stats | warning_stats(warnings))
 
 
-def _doubts(samples: Samples, classes: int, where: str) -> list[InputWarning]:
-    """Warnings of labels that are rather numbers than classes, and of features whose penalty depends on their units."""
-    found, count = [], len(samples.labels)
-    if classes > max(_MANY_CLASSES, count // _LEAST_OF_CLASS):
-        found.append(InputWarning(
-            "labels that look like numbers are read as classes", where, f"{classes} among {count} samples",
-            "Run lasso, which predicts numbers",
-        ))  # fmt: skip
+def _sizes(samples: Samples, params: SamplesParams, where: str) -> tuple[list[InputWarning], bool]:
+    """A warning of features whose penalty depends on their units, and whether features are scaled."""
     times = np.bincount(samples.matrix.indices, minlength=samples.matrix.shape[1])
     squares = np.bincount(samples.matrix.indices, samples.matrix.data**2.0, len(times))
-    sizes = np.sqrt(squares[often] / times[often]) if (often := times >= max(1, count // 10)).any() else np.ones(1)
-    if sizes.min() and (ratio := sizes.max() / sizes.min()) > _UNLIKE:
-        found.append(InputWarning(
-            "features are of unlike sizes, and the penalty counts those of small values most", where,
-            f"roots of mean squares differ {ratio:.3g}-fold", "Scale each feature to a deviation of 1",
-        ))  # fmt: skip
-    return found
+    often = (times >= max(1, len(samples.labels) // 10)) & (squares > 0)
+    sizes = np.sqrt(squares[often] / times[often]) if often.any() else np.ones(1)
+    ratio = sizes.max() / sizes.min()
+    if ratio <= _UNLIKE or params.scale is True:
+        return [], params.scale is True
+    done, settle = "each is scaled", "Set feature_graph.scale=false to take them as they are"
+    if params.scale is False:
+        done, settle = "the penalty counts those of small values most", "Set feature_graph.scale=true"
+    warning = InputWarning(f"features are of unlike sizes, and {done}", where,
+                           f"roots of mean squares differ {ratio:.3g}-fold", settle)  # fmt: skip
+    return [warning], params.scale == "auto"
+
+
+def _scale(matrix: sp.csr_array, of_classes: bool) -> NDArray[np.float64]:
+    """Deviation of each feature over all samples, or of classes its largest absolute value; 1 where that is 0."""
+    if of_classes:
+        scale = np.zeros(matrix.shape[1])
+        np.maximum.at(scale, matrix.indices, np.abs(matrix.data))
+    else:
+        means = np.bincount(matrix.indices, matrix.data, matrix.shape[1]) / matrix.shape[0]
+        apart = np.bincount(matrix.indices, (matrix.data - means[matrix.indices]) ** 2, matrix.shape[1])
+        zeros = matrix.shape[0] - np.bincount(matrix.indices, minlength=matrix.shape[1])
+        scale = np.sqrt((apart + zeros * means**2) / matrix.shape[0])
+    return np.where(scale > 0, scale, 1.0)
 
 
 def _by_frequency(samples: Samples, constants: int) -> tuple[NDArray[np.int64], sp.csr_array]:

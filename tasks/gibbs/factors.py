@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.gibbs.program import GibbsParams
+from superworkflow.tasks.gibbs.program import FACTOR_STEPS, GibbsParams
 from superworkflow.tasks.lib.vertex.program import VertexProgram
 
 
@@ -86,5 +86,6 @@ PROGRAM = VertexProgram(
     },
     edge_fields={"stride": "int64"}, init=init, update=update, graph_fields=("factor",),
     graph_rows={"table": "float64"}, consistency="full", finish=finish, params=GibbsParams,
+    defaults={"max_steps": FACTOR_STEPS},
     help="Gibbs sampling of the variables of a factor graph",
 )  # fmt: skip

@@ -15,6 +15,9 @@ from pydantic import Field, model_validator
 from superworkflow.tasks.bp.program import PottsParams
 from superworkflow.tasks.lib.vertex.program import VertexProgram
 
+LATTICE_STEPS, FACTOR_STEPS = 200, 10_000
+"""Draws of each vertex by default: a model of factors has few variables, each of whose probabilities counts."""
+
 
 class GibbsParams(PottsParams):
     """Parameters of Gibbs sampling."""
@@ -23,14 +26,26 @@ class GibbsParams(PottsParams):
     execution: Literal["consistent"] = Field(
         default="consistent", description="Neighbours that change together would not keep the distribution."
     )
-    max_steps: int = Field(default=200, ge=2, le=10**9, description="Draws of each vertex, 2 to 10⁹.")
-    burn_in: int = Field(default=50, ge=0, description="Draws at the beginning that are not counted, 0 or more.")
+    max_steps: int | None = Field(  # type: ignore[assignment]
+        default=None, ge=2, le=10**9,
+        description=f"Draws of each vertex, 2 to 10⁹; by default {LATTICE_STEPS} on a lattice, {FACTOR_STEPS:,} on "
+        "factors, at least four times burn_in.",
+    )  # fmt: skip
+    burn_in: int | None = Field(
+        default=None, ge=0, description="Draws at the beginning that are not counted, 0 or more; by default a quarter."
+    )
 
     @model_validator(mode="after")
     def _check_counted(self) -> GibbsParams:
-        if self.burn_in >= self.max_steps:
+        if self.burn_in is not None and self.max_steps is not None and self.burn_in >= self.max_steps:
             raise ValueError("burn_in is as long as max_steps, so that no draw is counted")
         return self
+
+
+def draws(params: GibbsParams, steps: int) -> dict[str, int]:
+    """Values of `max_steps` and `burn_in` where they are not set; `steps` is the graph's default."""
+    steps = params.max_steps or max(steps, 4 * (params.burn_in or 0))
+    return {"max_steps": steps, "burn_in": steps // 4}
 
 
 def init(scope: Any, params: Any) -> None:
@@ -67,5 +82,6 @@ PROGRAM = VertexProgram(
     name="gibbs",
     fields={"observed": "int32", "drawn": "int32", "chance": ("float64", "labels"), "counts": ("int32", "labels")},
     init=init, update=update, graph_fields=("observed",), finish=finish, params=GibbsParams,
+    defaults={"max_steps": LATTICE_STEPS},
     help="Gibbs sampling: labels of a noisy image or volume, or the variables of a model of factors",
 )  # fmt: skip

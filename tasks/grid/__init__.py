@@ -33,6 +33,12 @@ class GridParams(StageParams):
     )  # fmt: skip
 
 
+class GreysParams(GridParams):
+    """Parameters of lattices whose values are numbers in an order."""
+
+    levels: int = Field(default=256, ge=2, le=256, description=GridParams.model_fields["levels"].description)
+
+
 def estimate(params: GridParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The most vertices and neighbours that the file's bytes can be, which plans of later stages take over."""
     facts = inputs.get("lattice", {})

@@ -15,6 +15,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.grid import GridParams
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 
 MOST_LABELS = 256
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,20 +30,26 @@ def run(job: StageRun[GridParams]) -> Output:
     path = source.local(job.scratch)
     with path.open("rb") as file:
         is_png = file.read(len(PNG)) == PNG
+    doubts: list[InputWarning] = []
     if is_png:
         values, mode = read_picture(path, source.uri)
         if mode not in GREY:
-            job.progress.log(f"warning: {source.uri} has colours or transparency ({mode}); its greys alone are used")
+            doubts.append(InputWarning("the picture has colours or transparency; its greys alone are used", source.uri,
+                                       mode, "Write a PNG of greys, such as one channel"))  # fmt: skip
         values = cut(values, job.params.levels)
     else:
         values = read_lattice(path, source.uri)
         if values.ndim == 3 and values.shape[2] in (3, 4) and values.dtype == np.uint8 and min(values.shape[:2]) > 4:
-            job.progress.log(f"warning: {source.uri} looks like an image of {values.shape[2]} channels, and is read as "
-                             "a volume. Write its greys or labels, of 2 dimensions, if it is one.")  # fmt: skip
+            doubts.append(InputWarning(
+                f"the array looks like an image of {values.shape[2]} channels, and is read as a volume", source.uri,
+                " x ".join(map(str, values.shape)), "Write its greys or labels, of 2 dimensions, if it is one",
+            ))  # fmt: skip
+    log_warnings(job.progress, doubts)
     levels, observed = np.unique(values, return_inverse=True)
     if not 2 <= len(levels) <= MOST_LABELS:
+        remedy = "Round its values to few levels" if len(levels) > 1 else "Give one whose values differ"
         raise UserError(f"a lattice has 2 to {MOST_LABELS} distinct values", where=source.uri, value=len(levels),
-                        remedy="Round its values to few levels")  # fmt: skip
+                        remedy=remedy)  # fmt: skip
     indptr, indices = grid_rows(values.shape)
     arrays: dict[str, NDArray[Any]] = {
         "indptr": indptr,
@@ -59,6 +66,7 @@ def run(job: StageRun[GridParams]) -> Output:
         stats={
             "vertices": values.size, "edges": len(indices) // 2, "labels": len(levels), "shape": shape,
             "directed": False, "weighted": False, "picture": is_png,
+            **warning_stats(doubts),
         },
     )  # fmt: skip
 
@@ -79,8 +87,11 @@ def read_lattice(path: Path, where: str) -> NDArray[Any]:
                         remedy="Write it with numpy.save, or as PNG") from None  # fmt: skip
     if not isinstance(values, np.ndarray) or values.ndim not in (2, 3) or values.dtype.kind not in "biu":
         given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else "several arrays"
+        is_real = isinstance(values, np.ndarray) and values.ndim in (2, 3) and values.dtype.kind == "f"
+        remedy = "Round it, such as np.rint(8 * array).astype(int) of values from 0 to 1" if is_real else (
+            "Give one, with a number for each label")  # fmt: skip
         raise UserError("a lattice is an array of 2 or 3 dimensions, of integers", where=where, value=given,
-                        remedy="Give one, with a number for each label")  # fmt: skip
+                        remedy=remedy)  # fmt: skip
     return _sized(values, where)
 
 

@@ -28,7 +28,6 @@ class LassoParams(ProgramParams):
     alpha: float | None = Field(
         default=None, gt=0, description="Penalty α on each coefficient's absolute value, above 0; by default "
         "`strength` times the smallest that leaves all coefficients at 0.",
-        json_schema_extra={"search": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
     )  # fmt: skip
     strength: float = Field(
         default=0.1, gt=0, le=1, description="α as a share of the smallest that leaves all coefficients at 0, above 0, "

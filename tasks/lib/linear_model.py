@@ -12,13 +12,16 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.vertex.program import CLASSES
 from superworkflow.tasks.lib.vertex.stage import whole_field
 
+SCALE = "scale.npy"
+"""File of a feature_graph dataset with the numbers by which values of features are divided, if they are."""
+
 
 class LinearModel(NamedTuple):
     """A linear model.
 
     Args:
         feature: int64 [features], indices in the file of the samples.
-        coefficient: float64 [features, problems].
+        coefficient: float64 [features, problems], in the units of the file.
         intercept: float64 [problems].
         classes: labels by number; empty where numbers are predicted.
     """
@@ -61,6 +64,9 @@ def linear_model(graph: Dataset, values: Dataset) -> LinearModel:
     """
     first, count = int(graph.stats["samples"] or 0), int(graph.stats["features"] or 0)
     coefficient = whole_field(graph, values, "coefficient")[first : first + count]
+    coefficient = coefficient.reshape(count, -1)
+    if SCALE in graph:
+        coefficient = coefficient / graph.array(SCALE)[:, None]
     intercept = np.atleast_1d(np.array(values.json("model.json")["intercept"], np.float64))
     classes = list(graph.json(CLASSES)) if CLASSES in graph else []
-    return LinearModel(graph.array("feature.npy", mmap=False), coefficient.reshape(count, -1), intercept, classes)
+    return LinearModel(graph.array("feature.npy", mmap=False), coefficient, intercept, classes)

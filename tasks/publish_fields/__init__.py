@@ -1,6 +1,7 @@
 """Stage `publish_fields`: what a vertex program left of each node, as one table.
 
-File: `vertices.parquet` with column `node`, and one for each field; a vector is a list.
+Files: `vertices.parquet` with column `node`, and one for each field; a vector is a list. If a table gave classes,
+`classes.json`: by field their names, in the order of vectors with a value for each class.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="publish_fields",
+    version="2",
     params=StageParams,
     inputs={"graph": Input("index dataset"), "values": Input("dataset of a vertex program on that graph")},
     run="superworkflow.tasks.publish_fields.run:run",

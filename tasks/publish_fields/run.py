@@ -28,6 +28,8 @@ def run(job: StageRun[StageParams]) -> Output:
         raise UserError("the values are of another graph", where=values.uri, value=f"{vertices} vertices",
                         remedy=f"Give those of {graph.uri}")  # fmt: skip
     classes = values.json(CLASSES) if CLASSES in values else {}
+    if classes:
+        job.output.json(CLASSES, classes)
     with graph.parquet(TABLE) as nodes, job.output.file(TABLE) as path:
         writer = None
         for number, batch in enumerate(nodes.iter_batches(SHARD, columns=["node"])):

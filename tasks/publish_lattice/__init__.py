@@ -1,7 +1,7 @@
 """Stage `publish_lattice`: what a vertex program left of each vertex of a lattice, as arrays of the lattice's shape.
 
 Files: `<field>.npy` [*shape], or [*shape, length] of a vector; `label` has the values of the lattice's own file,
-and of a picture is also `label.png`.
+and of a picture is also `label.png`; its `segment.png` has evenly spaced greys.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="publish_lattice",
+    version="2",
     params=StageParams,
     inputs={"graph": Input("grid dataset"), "values": Input("dataset of a vertex program on that lattice")},
     run="superworkflow.tasks.publish_lattice.run:run",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.lib.vertex.stage import whole_field
@@ -20,9 +22,10 @@ def run(job: StageRun[StageParams]) -> Output:
         field = whole_field(graph, values, name)
         made = (levels[field] if name == "label" else field).reshape(*shape, *field.shape[1:])
         job.output.array(f"{name}.npy", made)
-        if name == "label" and graph.stats.get("picture"):
+        if name in ("label", "segment") and graph.stats.get("picture"):
             from PIL import Image
 
-            with job.output.file("label.png") as path:
-                Image.fromarray(made).save(path, format="PNG")
+            greys = made if name == "label" else (made * (255 // max(1, int(made.max())))).astype(np.uint8)
+            with job.output.file(f"{name}.png") as path:
+                Image.fromarray(greys).save(path, format="PNG")
     return Output(rows=vertices, stats={"vertices": vertices, "fields": len(names)})

@@ -44,7 +44,7 @@ def run(job: StageRun[SvmParams]) -> Output:
     far = InputWarning(
         "the coefficients are not the best ones", "svm.max_steps",
         f"a gap of {stats['relative_gap']:.2g} of the objective after {output.stats['steps']} steps",
-        "Scale the features to one deviation, or set svm.cost lower or svm.max_steps higher",
+        "Set feature_graph.scale=true, svm.cost lower or svm.max_steps higher",
     )  # fmt: skip
     found = [far] if stats["relative_gap"] > max(_GAP, job.params.tolerance) else []
     log_warnings(job.progress, found)

@@ -11,16 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pydantic import Field
+
 from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import Input, Stage
 
+
+class VertexFieldsParams(StageParams):
+    """Parameters that say how a table of vertices is read."""
+
+    max_unknown: float = Field(
+        default=0.05, ge=0, le=1,
+        description="Largest share of rows, 0 to 1, that may be about nodes that the graph lacks; they are left out, "
+        "with a warning. A larger share is an error.",
+        json_schema_extra={"affects_result": False},
+    )  # fmt: skip
+
+
 _PROCESS_BYTES = 150 << 20
 _START_S = 0.6
 
 
-def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: VertexFieldsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The table and the graph's nodes are in memory."""
     vertices, given = int(inputs.get("graph", {}).get("vertices") or 0), int(inputs.get("table", {}).get("bytes") or 0)
     return Estimate(
@@ -31,7 +45,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="vertex_fields",
-    params=StageParams,
+    params=VertexFieldsParams,
     inputs={
         "graph": Input("index dataset"),
         "table": Input("columns of its nodes: CSV or Parquet with a column `node`; or a folder of part files",

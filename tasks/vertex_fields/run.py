@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,34 +13,39 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.part_files import part_files
 from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS
 from superworkflow.tasks.heterograph.ids import first_repeated
 from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.vertex.given import COLUMNS, VERTICES
+from superworkflow.tasks.vertex_fields import VertexFieldsParams
 
 
-def run(job: StageRun[StageParams]) -> Output:
+def run(job: StageRun[VertexFieldsParams]) -> Output:
     """Match a table with a graph; see `tasks.vertex_fields`.
 
     Raises:
-        UserError: the table cannot be read, has a node twice, or one that the graph lacks; with file and row.
+        UserError: the table cannot be read, lacks names of columns, has a node twice, or too many that the graph lacks;
+            with file and row.
     """
     source, graph = job.sources["table"], job.inputs["graph"]
     names = names_in(source.local(job.scratch, part_files(source)[0]), source.uri)
     node = next((name for name in NODE_COLUMNS if name in names), names[0])
     columns = [name for name in names if name != node]
+    with graph.parquet("vertices.parquet") as file:
+        nodes = file.read(["node"]).column(0).combine_chunks()
+    if node not in NODE_COLUMNS and pc.index(nodes, pa.scalar(node, nodes.type)).as_py() >= 0:
+        raise UserError("the table's first row names a node where its columns should be named", where=source.uri,
+                        value=node, remedy="Begin it with the names of its columns, such as node,label")  # fmt: skip
     if not columns or len(set(names)) < len(names):
         raise UserError(
             "the table has two columns of one name" if columns else "the table has only a column of nodes",
             where=source.uri, value=", ".join(names)[:200],
             remedy="Give a column `node`, and columns of values, each with a name of its own",
         )  # fmt: skip
-    with graph.parquet("vertices.parquet") as file:
-        nodes = file.read(["node"]).column(0).combine_chunks()
     table = Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
     batches, vertices = [], []
     try:
@@ -50,35 +57,63 @@ def run(job: StageRun[StageParams]) -> Output:
     if not batches:
         raise UserError("the table has no rows", where=source.uri, remedy="Give a row for each node that has values")
     numbers = np.concatenate(vertices)
+    doubts = _strangers(batches, numbers, nodes, job.params.max_unknown)
+    log_warnings(job.progress, doubts)
+    rows = np.flatnonzero(numbers >= 0)
+    numbers = numbers[rows]
     if len(np.unique(numbers)) < len(numbers):
         row = first_repeated(numbers)
         node = nodes[int(numbers[row])].as_py()
-        raise UserError("a node has two rows", where=f"{source.uri}, row {row + 1}", value=node,
+        raise UserError("a node has two rows", where=f"{source.uri}, row {rows[row] + 1}", value=node,
                         remedy="Give each node one row")  # fmt: skip
     order = np.argsort(numbers)
     job.output.array(VERTICES, numbers[order])
     try:
-        whole = pa.concat_tables([part for _, part in batches]).take(pa.array(order))
+        whole = pa.concat_tables([part for _, part in batches]).take(pa.array(rows[order]))
     except pa.ArrowInvalid as error:
         raise UserError(f"the files of the table have different columns: {error}", where=source.uri,
                         remedy="Write them with one type for each column") from None  # fmt: skip
     with job.output.file(COLUMNS) as path:
         pq.write_table(whole, path, compression="zstd")
     job.progress.log(f"{len(numbers)} of {len(nodes)} nodes have values: {', '.join(columns)}"[:400])
-    return Output(rows=len(numbers), stats={"rows": len(numbers), "columns": ",".join(columns)[:1000]})
+    return Output(rows=len(numbers), stats={
+        "rows": len(numbers), "columns": ",".join(columns)[:1000], **warning_stats(doubts),
+    })  # fmt: skip
 
 
 def _vertices(batch: TableBatch, nodes: Any) -> NDArray[np.int32]:
-    """int32 vertex of each row."""
+    """int32 vertex of each row, -1 of a node that the graph lacks."""
     try:
         ids = ids_of(batch.columns[0])
     except BadValue as error:
         raise batch.fault(error, "Give each row a node of the edge list") from None
-    found = pc.index_in(ids.cast(nodes.type), value_set=nodes)
-    if found.null_count:
-        row = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
-        stranger = BadValue(row, "the graph has no such node", ids[row].as_py())
-        first = repr(nodes[0].as_py())
-        raise batch.fault(stranger, f"Leave such rows out, or name nodes as the edge list does, such as {first}")
-    vertices: NDArray[np.int32] = found.to_numpy().astype(np.int32)
+    found = pc.fill_null(pc.index_in(ids.cast(nodes.type), value_set=nodes), -1)
+    vertices: NDArray[np.int32] = found.to_numpy(zero_copy_only=False).astype(np.int32)
     return vertices
+
+
+def _strangers(
+    batches: Sequence[tuple[TableBatch, Any]], numbers: NDArray[np.int32], nodes: Any, most: float
+) -> list[InputWarning]:
+    """A warning if rows are about nodes that the graph lacks; vertices are -1 there.
+
+    Raises:
+        UserError: all are, or a larger share than `most`.
+    """
+    count = int((numbers < 0).sum())
+    if not count:
+        return []
+    row, share = int(np.argmin(numbers >= 0)), count / len(numbers)
+    number = 0
+    while row >= len(batches[number][1]):
+        row -= len(batches[number][1])
+        number += 1
+    batch = batches[number][0]
+    what = f"{share:.1%} of the rows are about nodes that the graph lacks"
+    where = f"{batch.where}, row {batch.row + row}"
+    value, settle = batch.columns[0][row].as_py(), f"Name nodes as the edge list does, such as {nodes[0].as_py()!r}"
+    if count < len(numbers) and share <= most:
+        return [InputWarning(f"{what}, and are left out", where, value, settle)]
+    if count < len(numbers):
+        settle += f", or drop such rows with --set vertex_fields.max_unknown={math.ceil(share * 100) / 100}"
+    raise UserError(what, where=where, value=value, remedy=settle)

@@ -147,6 +147,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (('{"graph": Input', '{"code": Input'), r"no input of a stage in a file can be called code"),
         (('metrics=("spread",)', 'metrics=("spread",), engines={"spark": ""}'), r"in a file runs in process.*'spark'"),
         (('"spread", "minimize"', '"spred", "minimize"'), r"no such metric .got 'spred'.. Did you mean spread\?"),
+        (("flow: Diagram, edges", "flow: Diagram, edge"), r"diagram has other arguments .*def diagram.flow, edges."),
         (("run=degrees", 'run=f"{__name__}:degreees"'), r"stage degrees: module .* does not .*Did you mean degrees\?"),
     ],
 )  # fmt: skip
@@ -159,6 +160,22 @@ def test_what_is_wrong_with_a_file_is_one_line(call: Call, folder: Path, change:
     assert status == 2
     assert re.search(message, err), err
     assert "Traceback" not in err + out
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        (("    return Output(", "    Output("), 2, r"returned no Output \(got 'NoneType'\)"),
+        (('metrics={"spread"', 'metrics={"spred"'), 0, r"declares no metric spred, .* it declares spread"),
+    ],
+)
+def test_what_a_stage_returns(
+    call: Call, folder: Path, change: tuple[str, str], status: int, message: str
+) -> None:  # fmt: skip
+    (folder / "mine.py").write_text(example().replace(*change))
+    ended, out, err = call("run", "./mine.py", "--edges", "edges.csv", "--no-tracking")
+    assert ended == status
+    assert re.search(message, " ".join((out + err).split())), out + err
 
 
 def test_several_superworkflows_in_a_file(call: Call, folder: Path) -> None:

@@ -23,7 +23,7 @@ from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.factor_graph import STAGE as FACTOR_GRAPH
 from superworkflow.tasks.gibbs import STAGE as GIBBS
 from superworkflow.tasks.gibbs.factors import PROGRAM
-from superworkflow.tasks.gibbs.program import GibbsParams
+from superworkflow.tasks.gibbs.program import GibbsParams, draws
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine
 from superworkflow.tasks.publish_factors import STAGE as PUBLISH
 from tests.tasks.index_helpers import run_stage
@@ -239,8 +239,31 @@ def test_evidence_of_both_forms_and_doubts(tmp_path: Path) -> None:
     log = io.StringIO()
     text = SMALL.replace("MARKOV", "c by hand\nc\nBAYES # 2 variables\n")
     plain, older = made(text, tmp_path / "a", "1 1 2", log), made(text, tmp_path / "b", "1\n1 1 2", log)
-    assert "warning: the table of factor 0 is no conditional distribution" in log.getvalue()
+    assert "table of factor 0: its entries are no conditional distribution" in log.getvalue()
     assert plain.array("table.npy").tolist() == older.array("table.npy").tolist() == [0.5, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_tables_that_change_fastest_in_the_first_variable(tmp_path: Path) -> None:
+    """As pgmpy 1.1.2 writes Bayesian networks, which then are no conditional distributions as the format has them."""
+    text = "BAYES\n3\n2 2 3\n3\n1 0\n1 1\n3 0 1 2\n\n2 0.2 0.8\n2 0.5 0.5\n12 "
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.ones(3), (2, 2))
+    right, turned = (" ".join(map(str, each.ravel())) for each in (table, table.transpose()))
+    graphs = [made(text + each, tmp_path / name) for name, each in (("right", right), ("turned", turned))]
+    assert np.abs(graphs[0].array("table.npy") - graphs[1].array("table.npy")).max() < 1e-15
+    assert ["pgmpy" in str(graph.stats) for graph in graphs] == [False, True]
+
+
+def test_gibbs_is_close_where_nothing_is_set(tmp_path: Path) -> None:
+    states, factors = grid(3, seed=4, strength=1.0)
+    _, published = solved(GIBBS, made(uai(states, factors), tmp_path), tmp_path)
+    off = [np.abs(a - b).max() for a, b in zip(marginals(published), exact(factors, range(9)), strict=True)]
+    assert max(off) < 0.03
+
+
+@pytest.mark.parametrize(("params", "kept"), [({}, (10, 2)), ({"max_steps": 8}, (8, 2)), ({"burn_in": 9}, (36, 9))])
+def test_draws_that_are_not_counted(params: dict[str, int], kept: tuple[int, int]) -> None:
+    assert draws(GibbsParams(**params), 10) == {"max_steps": kept[0], "burn_in": kept[1]}
 
 
 def test_cycles_that_evidence_opens(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.bp import STAGE as BP
 from superworkflow.tasks.bp.program import PROGRAM, BpParams
 from superworkflow.tasks.colour import STAGE as COLOUR
+from superworkflow.tasks.gibbs import STAGE as GIBBS_STAGE
 from superworkflow.tasks.gibbs.program import PROGRAM as GIBBS
 from superworkflow.tasks.gibbs.program import GibbsParams
 from superworkflow.tasks.grid import STAGE as GRID
@@ -230,3 +232,20 @@ def test_an_array_of_colours_is_doubted(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0 JFIF")
     with pytest.raises(UserError, match=r"photo\.jpg: no array in NumPy's format, and no PNG .got 'another format'"):
         run_stage(GRID, {}, {"lattice": str(tmp_path / "photo.jpg")}, tmp_path / "none")
+
+
+@pytest.mark.parametrize("stage", [BP, GIBBS_STAGE])
+def test_labels_too_many_to_be_smoothed(stage: Any, tmp_path: Path) -> None:
+    for labels, doubted in ((8, False), (200, True)):
+        np.save(tmp_path / f"{labels}.npy", np.arange(labels * 4).reshape(labels, 4) % labels)
+        graph = run_stage(GRID, {}, {"lattice": str(tmp_path / f"{labels}.npy")}, tmp_path / f"grid{labels}")
+        colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / f"colour{labels}")
+        made = run_stage(stage, {}, {"graph": graph.uri, "colours": colours.uri}, tmp_path / f"made{labels}")
+        assert ("little is smoothed" in str(made.stats)) == doubted
+
+
+def test_arrays_of_fractions_and_of_one_value_are_refused(tmp_path: Path) -> None:
+    for values, remedy in ((np.eye(3), r"Round it, such as np\.rint"), (np.ones((3, 3), int), "whose values differ")):
+        np.save(tmp_path / "x.npy", values)
+        with pytest.raises(UserError, match=remedy):
+            run_stage(GRID, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "grid")

@@ -151,13 +151,33 @@ def test_svm(classes: int, squared: bool, tmp_path: Path) -> None:
 
 
 def test_svm_that_is_far_from_the_best(tmp_path: Path) -> None:
-    """Features of unlike scales end at max_steps, as a warning says; of one scale there is none."""
-    matrix, labels = load_breast_cancer(return_X_y=True)
-    for name, scaled in (("raw", matrix), ("scaled", (matrix - matrix.mean(axis=0)) / matrix.std(axis=0))):
-        samples = written(scaled, labels, tmp_path / f"{name}.svm")
-        _, values = solved(SVM, samples, tmp_path / name, {"labels": "classes"}, max_steps=300)
+    """Features of unlike scales end at max_steps, as a warning says; scaled, as by default, there is none."""
+    samples = written(*load_breast_cancer(return_X_y=True), tmp_path / "s.svm")
+    for name, read in (("raw", {"scale": False}), ("scaled", {})):
+        _, values = solved(SVM, samples, tmp_path / name, {"labels": "classes", **read}, max_steps=1000)
         assert (values.stats["relative_gap"] > 0.01) == (name == "raw")
         assert ("the coefficients are not the best ones" in str(values.stats)) == (name == "raw")
+
+
+def test_features_of_other_units_give_one_lasso(tmp_path: Path) -> None:
+    """By default as scikit-learn's of values divided by their deviation, with coefficients in the file's units."""
+    matrix, labels = sparse_samples(150, 20, 0.6)
+    units = 10.0 ** (np.arange(20) % 5)
+    graph, values = solved(LASSO, written(matrix * units, labels, tmp_path / "s.svm"), tmp_path, {}, tolerance=1e-14)
+    assert "each is scaled" in str(graph.stats)
+    found, facts = published(graph, values, tmp_path, 20)
+    scaled = matrix / matrix.std(axis=0)
+    oracle = Lasso(alpha=facts["alpha"], tol=1e-14, max_iter=100_000).fit(scaled, labels)
+    assert np.abs(found[0] * units * matrix.std(axis=0) - oracle.coef_).max() < 1e-6
+    assert abs(facts["intercept"] - oracle.intercept_) < 1e-6
+
+
+def test_studies_search_the_penalty_that_has_no_unit() -> None:
+    """A given alpha leaves strength without effect, and its range would depend on the labels' units."""
+    searched = [
+        name for name, field in LASSO.params.model_fields.items() if "search" in (field.json_schema_extra or {})
+    ]
+    assert searched == ["strength"]
 
 
 def test_samples_that_are_doubted(tmp_path: Path) -> None:

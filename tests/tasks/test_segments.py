@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.tasks.colour import STAGE as COLOUR
@@ -54,6 +55,23 @@ def test_segments_of_greys(tmp_path: Path) -> None:
     assert [levels[0] + span * mean for mean in found["means"]] == pytest.approx([80, 170], abs=4)
     assert [span * width for width in found["widths"]] == pytest.approx([12, 25], abs=4)
     assert (made.array("segment-00000.npy").reshape(60, 60) != truth).mean() < 0.005
+
+
+def test_segments_of_a_picture(tmp_path: Path) -> None:
+    """Its greys are not cut into few levels, of which a segment would take one; the segments are a picture too."""
+    rng = np.random.default_rng(3)
+    truth = np.arange(3).repeat(20)[None].repeat(60, axis=0)
+    greys = rng.normal(np.array([60, 120, 180])[truth], 12).round().clip(0, 255).astype(np.uint8)
+    Image.fromarray(greys).save(tmp_path / "greys.png")
+    read = load_superworkflow("cosegment").stages[0].params().model_dump()
+    graph = run_stage(GRID, read, {"lattice": str(tmp_path / "greys.png")}, tmp_path / "grid")
+    assert graph.stats["labels"] == len(np.unique(greys)) > 100
+    colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colour")
+    made = run_stage(COSEGMENT, {"segments": 3}, {"graph": graph.uri, "colours": colours.uri}, tmp_path / "made")
+    published = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": made.uri}, tmp_path / "published")
+    picture = np.asarray(Image.open(tmp_path / "published/segment.png"))
+    assert (picture == published.array("segment.npy") * 127).all()
+    assert (picture != truth * 127).mean() < 0.02
 
 
 def expected(shape: tuple[int, int], smoothing: float, weights: list[float]) -> np.ndarray:

@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.edge_list.doubts import doubts
 from superworkflow.tasks.lib.edge_list.edge_columns import (
     SOURCES,
     TARGETS,
+    USERS,
     column_number,
     edge_columns,
     relation_column,
@@ -129,6 +130,7 @@ def _settled(
         and not (params.source or params.target or params.format == "triples")
         and not (usual_name(first) in SOURCES and usual_name(second) in TARGETS)
         and not (ID_SUFFIX.search(first) and ID_SUFFIX.search(second))
+        and not (params.bipartite is True and usual_name(first) in USERS)
     )
     used = [] if times is None else [times.column]
     if params.format == "triples":

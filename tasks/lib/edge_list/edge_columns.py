@@ -22,7 +22,7 @@ TARGETS = (
 _WEIGHTS = ("weight", "weights", "w")
 _RATINGS = ("rating", "ratings", "score", "scores", "stars")
 """Names of a column of weights, if there must be one."""
-_USERS = ("user", "users", "user_id", "userid", "user id")
+USERS = ("user", "users", "user_id", "userid", "user id")
 """Names of the source's column, of two sets of nodes."""
 _RELATIONS = ("relation", "predicate", "rel", "r", "p")
 ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
@@ -52,7 +52,7 @@ def edge_columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str
         if names and params.bipartite is True:
             late = [column for column in free if column < len(names) and _is_time(column, lower, rows[1:])]
             late += [column for column, name in enumerate(lower) if name in _RATINGS]
-            users = [column for column, name in enumerate(lower) if name in _USERS]
+            users = [column for column, name in enumerate(lower) if name in USERS]
             free.sort(key=lambda column: (column in late, column not in users))
         source = source if params.source and source is not None else free.pop(0)
         target = target if params.target and target is not None else free.pop(0)

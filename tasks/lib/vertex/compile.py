@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.errors import NumbaError
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
@@ -23,6 +24,7 @@ from superworkflow.tasks.lib.vertex.helpers import files_of
 from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram, length_of
 from superworkflow.tasks.lib.vertex.scope import Schema
 
+_OF_SCOPES = "vertex, degree, neighbour(i), weight(i), signal(neighbour, priority), random(k), step"
 _FOLDER = Path(__file__).parent
 _KINDS = "biuf"
 _REASON = r"Untyped|Invalid use|Unknown|No implementation|[Uu]nsupported|not supported|Cannot unify|[Nn]o conversion"
@@ -110,7 +112,14 @@ def functions_of(
 
     Numba keeps compiled functions next to a file. Here it is one in the user's cache, named by the texts of the
     program's file and of the engine, so that another text never meets what was compiled for this one.
+
+    Raises:
+        UserError: residuals are to end the run, and updates return none.
     """
+    if params.tolerance > 0 and _returns_nothing(program.apply or program.update):
+        raise UserError("updates return no residual, whose sum would end the run", where=f"program {program.name}",
+                        value=f"tolerance {params.tolerance:g}",
+                        remedy="Return how much the vertex has changed, or set tolerance to 0")  # fmt: skip
     texts = [Path(file).read_bytes() for file in (atomic.__file__, random.__file__)]
     texts += [path.read_bytes() for path in sorted(_FOLDER.glob("*.py"))]
     texts += [Path(file).read_bytes() for file in files_of(program.update) or [__file__]]
@@ -127,6 +136,14 @@ def functions_of(
         for number, sync in enumerate(program.syncs.values())
     ]  # fmt: skip
     return Functions(steps, tuple(folds), steps.Settings(**numbers))
+
+
+def _returns_nothing(function: Callable[..., Any]) -> bool:
+    """True if no `return` of a function has a value."""
+    steps = list(dis.get_instructions(function))
+    returned = [step for step, after in pairwise(steps) if after.opname == "RETURN_VALUE"]
+    returned += [step for step in steps if step.opname == "RETURN_CONST"]
+    return all(step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval is None for step in returned)
 
 
 def _module(name: str, text: str, **names: Any) -> ModuleType:
@@ -147,14 +164,15 @@ def _module(name: str, text: str, **names: Any) -> ModuleType:
     return module
 
 
-def explained(error: NumbaError, program: VertexProgram) -> UserError:
+def explained(error: Exception, program: VertexProgram) -> UserError:
     """Error for people of a program that Numba cannot compile, in one sentence with the program's own line."""
     words = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     written = program.apply or program.update
     file = inspect.getsourcefile(written) or program.name
     name = re.escape(Path(file).name)
     lines = re.findall(rf'File "[^"]*{name}", line (\d+)|{name} \((\d+)\)', words)
-    where = f"{file}:{lines[-1][0] or lines[-1][1]}" if lines else file
+    where = f"{Path(file).name}:{lines[-1][0] or lines[-1][1]}" if lines else Path(file).name
+    where = f"program {program.name}, {where}"
     if field := re.search(r"this (scope|edge) may not write (\w+)", words):
         what = "vertex" if field[1] == "scope" else "edge"
         return _forbidden(f"{field[2]} of this {what}", program, where, what)
@@ -164,8 +182,15 @@ def explained(error: NumbaError, program: VertexProgram) -> UserError:
         own = lacking[2] != "neighbour"
         hint = "" if own or program.consistency != "vertex" else "; under vertex consistency neighbours cannot be read"
         article = "an" if lacking[2] == "edge" else "a"
+        has = {"scope": f"{_OF_SCOPES}, or a sync", "neighbour": "vertex, out_degree, in_degree", "edge": "edge fields"}
         return UserError(f"{article} {lacking[2]} has no attribute of this name{hint}", where=where, value=lacking[1],
-                         remedy="Name one of the program's fields or syncs")  # fmt: skip
+                         remedy=f"Name a field ({', '.join(program.fields)}), or {has[lacking[2]]}")  # fmt: skip
+    if lacking := re.search(r"Cannot resolve setattr: \(scope.*\)\.(\w+) = ", words):
+        return UserError("a scope has no field of this name", where=where, value=lacking[1],
+                         remedy=f"Write one of the program's fields: {', '.join(program.fields)}")  # fmt: skip
+    if lacking := re.search(r"Unknown attribute '(\w+)' of type Settings", words):
+        return UserError("params has no number of this name, and updates read no others", where=where, value=lacking[1],
+                         remedy="Name a parameter of the program that is a number or a truth value")  # fmt: skip
     said = [line.strip() for line in words.splitlines() if line.strip()]
     first = next((line for line in said if re.search(_REASON, line)), said[0] if said else "")
     return UserError(f"the program cannot be compiled: {first[:300]}", where=where,

@@ -41,7 +41,7 @@ NOTHING_GIVEN = GivenFields(MappingProxyType({}), MappingProxyType({}))
 
 
 def given_fields(program: VertexProgram, table: Dataset, vertices: int, nodes: Any) -> GivenFields:
-    """The fields of a program that a table gives.
+    """The fields of a program that a table gives, by the names of its columns; the only one is that of classes.
 
     Args:
         program: names them.
@@ -61,12 +61,13 @@ def given_fields(program: VertexProgram, table: Dataset, vertices: int, nodes: A
     with table.parquet(COLUMNS) as file:
         have = file.schema_arrow.names
         for name in program.given:
-            if name not in have:
+            only = name in program.classes and len(program.given) == len(have) == 1
+            if name not in have and not only:
                 raise UserError(
                     "the table of vertices lacks a column", where=f"program {program.name}: field {name}", value=name,
-                    remedy=f"Give it with --vertices; that has {', '.join(have)[:200]}",
+                    remedy=f"Name the column of --vertices so; it has {', '.join(have)[:200]}",
                 )  # fmt: skip
-            column = file.read([name]).column(0).combine_chunks()
+            column = file.read([have[0] if only else name]).column(0).combine_chunks()
             column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
             if name in program.classes:
                 numbers, classes[name] = _classes(column, f"program {program.name}: field {name}")

@@ -32,6 +32,7 @@ conflict, so that threads take them in any order and no bit changes.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -48,6 +49,10 @@ FieldKind = str | tuple[str, int | str]
 """NumPy type, or a pair of type and length; a length may be the name of a parameter or of a fact of the graph, or the
 product of two, `draws*factors`."""
 Consistency = Literal["vertex", "edge", "full"]
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "update": ("scope", "params"), "init": ("scope", "params"), "gather": ("scope", "other", "weight", "params"),
+    "apply": ("scope", "total", "params"), "scatter": ("scope", "other", "params"),
+}  # fmt: skip
 _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
 CLASSES = "classes.json"
 """File of a program's dataset with the names of classes."""
@@ -235,7 +240,8 @@ class VertexProgram:
             signalled, 0 for none; without it none is.
 
     Raises:
-        UserError: neither `update` nor `gather` and `apply` are given, or both.
+        UserError: neither `update` nor `gather` and `apply` are given, or both; or a function has other arguments, or
+            a name is none of the program's fields or parameters.
     """
 
     name: str
@@ -272,6 +278,27 @@ class VertexProgram:
                             remedy="Give VertexProgram update, or gather, apply and perhaps scatter")  # fmt: skip
         if self.gather is not None and self.apply is not None:
             object.__setattr__(self, "update", update_of(self.gather, self.apply, self.scatter))
+        where = f"program {self.name}"
+        if not (isinstance(self.params, type) and issubclass(self.params, ProgramParams)):
+            raise UserError("params is no model of parameters", where=where, value=self.params,
+                            remedy="Give a class derived from ProgramParams")  # fmt: skip
+        of_field = {*self.fields, *self.graph_fields}
+        for what, names, allowed in (
+            ("nodes", self.nodes, self.params.model_fields), ("given", self.given, of_field),
+            ("classes", self.classes, self.given), ("shown", self.shown, of_field),
+        ):  # fmt: skip
+            if strange := next((name for name in names if name not in allowed), None):
+                raise UserError(f"{what} names nothing of the program", where=where, value=strange,
+                                remedy=f"Name one of: {', '.join(allowed) or 'none'}")  # fmt: skip
+        for what, given in _ARGUMENTS.items():
+            function = getattr(self, what)
+            try:
+                _ = None if function is None else inspect.signature(function).bind(*given)
+            except TypeError:
+                raise UserError(f"{what} has other arguments", where=where, value=str(inspect.signature(function)),
+                                remedy=f"Write def {what}({', '.join(given)})") from None  # fmt: skip
+            except ValueError:  # a function without a signature
+                continue
 
     def __call__(self, job: StageRun[Any]) -> Output:
         """The work of the program's stage: run it and write its fields.

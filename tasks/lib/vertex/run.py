@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -173,7 +173,7 @@ class ChromaticEngine:
         """
         try:
             return self._run(progress)
-        except NumbaError as error:
+        except (NumbaError, UnsupportedBytecodeError) as error:
             raise explained(error, self._program) from None
         finally:
             if self._pool is not None:

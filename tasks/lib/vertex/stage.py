@@ -441,7 +441,7 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     both = 2 if graph.get("directed") else 1
     marks = vertices * len(program.fields) + both * arcs * (len(program.edge_fields) + len(program.messages))
     twice = 2 if params.execution == "synchronous" else 1
-    steps = min(params.max_steps, _STEPS)
+    steps = min(with_defaults(program, params).max_steps, _STEPS)
     return Estimate(
         memory_bytes=_PROCESS_BYTES
         + 2 * both * (4 + 4 * bool(graph.get("weighted")) + kept_arcs) * arcs

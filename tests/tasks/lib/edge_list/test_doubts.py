@@ -95,6 +95,14 @@ def test_plain_files_give_no_warning(tmp_path: Path, text: str) -> None:
     assert warnings(path) == []
 
 
+def test_users_and_what_they_rate_are_usual_names_of_two_sets(tmp_path: Path) -> None:
+    path = tmp_path / "g.txt"
+    path.write_text("user,item,rating\na,x,1\nb,y,2\n")
+    assert warnings(path, bipartite=True, weighted=True) == []
+    path.write_text("word,seen,rating\na,x,1\nb,y,2\n")
+    assert "no usual name for the ends" in " ".join(warnings(path, bipartite=True, weighted=True))
+
+
 @ENGINES
 def test_warnings_are_in_the_log_and_the_stats(tmp_path: Path, engine: str) -> None:
     path, log = tmp_path / "g.txt", io.StringIO()

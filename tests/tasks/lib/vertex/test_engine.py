@@ -221,6 +221,20 @@ def opens_a_file(scope: Any, params: Any) -> None:
     open("x")  # noqa: SIM115
 
 
+def writes_what_is_not_there(scope: Any, params: Any) -> None:
+    scope.nothing = 1
+
+
+def reads_no_parameter(scope: Any, params: Any) -> None:
+    scope.ratio = params.dampin
+
+
+def imports(scope: Any, params: Any) -> None:
+    import math
+
+    scope.ratio = math.pi
+
+
 def divides_by_nothing(scope: Any, params: Any) -> float:
     scope.ratio = np.float64(0.0) / (scope.vertex * 0.0)
     return scope.ratio
@@ -233,15 +247,41 @@ def divides_by_nothing(scope: Any, params: Any) -> float:
         (reads_a_neighbour, "vertex", r"no attribute of this name; under vertex consistency .*got 'value'"),
         (reads_what_is_not_there, "edge", r"a scope has no attribute of this name \(got 'nothing'\)"),
         (opens_a_file, "edge", r"test_engine\.py:\d+: the program cannot be compiled.*open"),
+        (writes_what_is_not_there, "edge", r"a scope has no field of this name .got 'nothing'.*: value, ratio"),
+        (reads_no_parameter, "edge", r"params has no number of this name, .* .got 'dampin'"),
+        (imports, "edge", r"test_engine\.py:\d+: the program cannot be compiled.*IMPORT_NAME"),
         (divides_by_nothing, "edge", r"field ratio, step 1: a field is not a number .got 'vertex 0'"),
     ],
-    ids=["writes", "reads", "unknown", "python", "nan"],
+    ids=["writes", "reads", "unknown", "python", "unknown field", "parameter", "import", "nan"],
 )
 def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
     fields = {"value": "int64", "ratio": "float64"}
     with pytest.raises(UserError, match=words):
         ChromaticEngine(VertexProgram("bad", fields, update, consistency=consistency), ProgramParams(), graph).run()
+
+
+def test_a_tolerance_needs_residuals() -> None:
+    """Without them a run ended after its first step, as if nothing had changed."""
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
+    program = VertexProgram("bad", {"value": "int64"}, raises)
+    with pytest.raises(UserError, match=r"updates return no residual.*got 'tolerance 0\.1'"):
+        ChromaticEngine(program, ProgramParams(tolerance=0.1), graph).run()
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"params": dict}, "params is no model of parameters"),
+        ({"nodes": ("origin",)}, r"nodes names nothing of the program .got 'origin'.*seed"),
+        ({"given": ("size",)}, r"given names nothing of the program .got 'size'.*Name one of: value"),
+        ({"init": lambda scope: None}, r"init has other arguments .got '.scope.'.*def init.scope, params."),
+        ({"update": lambda: None}, "update has other arguments"),
+    ],
+)
+def test_declarations_that_are_refused(declared: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        VertexProgram(**{"name": "bad", "fields": {"value": "int64"}, "update": raises, **declared})
 
 
 def test_a_type_that_is_none_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from pathlib import Path
 
@@ -15,19 +16,20 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.label_propagation.program import PROGRAM
 from superworkflow.tasks.lib.vertex.given import GivenFields, given_fields
 from superworkflow.tasks.lib.vertex.program import VertexProgram
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.planetoid import write_planetoid
 
 
-def fields_of(edges: Path | Dataset, table: Path, folder: Path) -> tuple[Dataset, Dataset]:
+def fields_of(edges: Path | Dataset, table: Path, folder: Path, **params: object) -> tuple[Dataset, Dataset]:
     """Graph of an edge list, or an index dataset; and the fields of the table."""
     graph = edges
     if isinstance(edges, Path):
         graph = run_stage(load_stage("index"), {}, {"edges": str(edges)}, folder / "index")
     assert isinstance(graph, Dataset)
-    given = run_stage(load_stage("vertex_fields"), {}, {"graph": graph.uri, "table": str(table)}, folder / "fields")
+    given = run_stage(load_stage("vertex_fields"), params, {"graph": graph.uri, "table": str(table)}, folder / "fields")
     return graph, given
 
 
@@ -137,11 +139,13 @@ def test_values_that_are_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node,label\na,x\nz,y\n", r"t\.csv, row 2: the graph has no such node .got 'z'"),
+        ("node,label\na,x\nz,y\n", r"t\.csv, row 2: 50\.0% of the rows are about .* lacks .got 'z'.*max_unknown=0\.5"),
+        ("node,label\ny,x\nz,y\n", r"t\.csv, row 1: 100\.0% of the rows are about nodes .* such as 'b'\.$"),
+        ("a,x\nb,y\n", r"first row names a node where its columns should be named .got 'a'"),
         ("node,label\na,x\na,y\n", r"t\.csv, row 2: a node has two rows .got 'a'"),
         ("node,label\n", r"the table has no rows"),
         ("node\na\n", r"only a column of nodes"),
-        ("node,colour\na,x\n", r"field label: the table of vertices lacks a column"),
+        ("node,colour,size\na,x,1\n", r"field label: .* lacks a column .* it has colour, size"),
         ("node,label\na,\n", r"field label: no vertex has a class"),
     ],
 )
@@ -149,3 +153,21 @@ def test_tables_that_are_refused(path: Dataset, tmp_path: Path, text: str, messa
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError, match=message):
         propagated(path, tmp_path / "t.csv", tmp_path)
+
+
+def test_rows_of_few_other_nodes_are_left_out(path: Dataset, tmp_path: Path) -> None:
+    """And the only other column is that of classes, whatever its name."""
+    (tmp_path / "t.csv").write_text("node,colour\nz,y\na,x\nc,y\n")
+    _, table = fields_of(path, tmp_path / "t.csv", tmp_path, max_unknown=0.34)
+    assert "33.3% of the rows are about nodes that the graph lacks, and are left out (got z)" in str(table.stats)
+    made = given_fields(PROGRAM, table, 3, str)
+    nodes = path.parquet("vertices.parquet").read()["node"].to_pylist()
+    assert dict(zip(nodes, made.values["label"].tolist(), strict=True)) == {"a": 0, "b": -1, "c": 1}
+    assert made.classes == {"label": ["x", "y"]}
+
+
+def test_classes_of_shares_are_published(path: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("node,label\na,y\nc,x\n")
+    found = propagated(path, tmp_path / "t.csv", tmp_path)
+    classes = json.loads((tmp_path / "published/classes.json").read_text())["label"]
+    assert dict(zip(classes, found["a"]["share"], strict=True)) == {"x": 0.0, "y": 1.0}

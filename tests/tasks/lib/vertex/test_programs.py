@@ -53,6 +53,13 @@ def table(dataset: Dataset, field: str) -> dict[int, float]:
     return {int(row["node"][1:]): row[field] for row in rows}
 
 
+def test_distances_take_the_shortest_of_several_rows(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target,weight\nn0,n1,2\nn1,n0,2\nn0,n1,9\nn1,n2,3\n")
+    read = load_superworkflow("sssp").stages[0].params().model_dump()
+    found = values_of("sssp", tmp_path / "e.csv", tmp_path, index=read, source="n0")
+    assert table(found, "distance") == {0: 0.0, 1: 2.0, 2: 5.0}
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 def test_pagerank(tmp_path: Path, directed: bool, weighted: bool) -> None:

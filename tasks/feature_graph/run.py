@@ -72,10 +72,10 @@ def run(job: StageRun[SamplesParams]) -> Output:
         stats |= {"classes": len(classes), "problems": len(classes) if len(classes) > 2 else 1}
     job.output.array("label.npy", np.concatenate([labels, np.zeros(features, labels.dtype)]))
     job.progress.log(f"{count} samples, {len(columns)} features, {samples.matrix.nnz} values")
-    classes = int(stats.get("classes") or 0)
-    if classes > max(_MANY_CLASSES, count // _LEAST_OF_CLASS):
+    different = int(stats.get("classes") or 0)
+    if different > max(_MANY_CLASSES, count // _LEAST_OF_CLASS):
         warnings.append(InputWarning(
-            "labels that look like numbers are read as classes", source.uri, f"{classes} among {count} samples",
+            "labels that look like numbers are read as classes", source.uri, f"{different} among {count} samples",
             "Run lasso, which predicts numbers",
         ))  # fmt: skip
     log_warnings(job.progress, warnings)

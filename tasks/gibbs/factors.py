@@ -69,6 +69,8 @@ def finish(fields: Mapping[str, Any], params: GibbsParams) -> dict[str, Any]:
         UserError: an assignment after the burn-in was impossible.
     """
     counts, variables = fields["counts"], ~fields["factor"]
+    assert params.max_steps is not None
+    assert params.burn_in is not None
     draws = params.max_steps - params.burn_in
     lacking = variables & (counts.sum(axis=1) < draws)
     if lacking.any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -26,7 +27,8 @@ from superworkflow.tasks import (
 )
 from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
-from superworkflow.tasks.lib.gnn.precomputed_means import GCN
+
+SUMS = replace(aggregate.STAGE, params=aggregate.GcnSumsParams)
 
 
 class FullGraphOptions(StageParams):
@@ -45,7 +47,7 @@ def diagram(flow: Diagram, edges: Source, features: Source, labels: Source, spli
     classes = flow.stage(node_labels.STAGE, graph=graph, labels=labels, split=split)
     sums = None
     if flow.parameter("train_full.model") == "gcn":
-        sums = flow.stage(aggregate.STAGE, defaults={"form": GCN}, graph=graph)
+        sums = flow.stage(SUMS, graph=graph)
     parts = flow.stage(partition.STAGE, graph=graph) if flow.option("partitioned") else None
     network = flow.stage(train_full.STAGE, graph=graph, labels=classes, sums=sums, parts=parts)
     predictions = flow.stage(infer.STAGE, graph=graph, labels=classes, network=network)
@@ -72,7 +74,7 @@ SUPERWORKFLOW = Superworkflow(
     name="full_graph",
     help="a graph neural network that predicts classes of nodes, trained on the whole graph without sampling",
     stages=(
-        heterograph.STAGE, node_labels.STAGE, aggregate.STAGE, partition.STAGE, train_full.STAGE, infer.STAGE,
+        heterograph.STAGE, node_labels.STAGE, SUMS, partition.STAGE, train_full.STAGE, infer.STAGE,
         baselines.STAGE, score.STAGE, publish_predictions.STAGE,
     ),
     sources={

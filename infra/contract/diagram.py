@@ -112,8 +112,7 @@ class Diagram:
             name: unique name, when the stage occurs more than once.
             params: prefix of its parameters, one of the superworkflow's `prefixes`; by default the stage's name, or
                 the first of `Stage.params_of`, so that nodes of one stage share their parameters.
-            defaults: values of parameters instead of the stage's own defaults. Sweeps and deployments set every
-                parameter, so one that is set to the stage's default counts as one that nobody set.
+            defaults: values of parameters that nobody set, instead of the stage's own defaults.
             inputs: nodes or what is given, by input name; None leaves an optional input out.
 
         Raises:
@@ -135,9 +134,8 @@ class Diagram:
             remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
-        own = {key: getattr(values, key) for key in values.model_fields_set}
-        usual = {key: stage.params.model_fields[key].default for key in defaults or {}}
-        if unset := {key: value for key, value in (defaults or {}).items() if own.get(key, usual[key]) == usual[key]}:
+        if unset := {key: value for key, value in (defaults or {}).items() if key not in values.model_fields_set}:
+            own = {key: getattr(values, key) for key in values.model_fields_set}
             values = stage.params.model_validate(own | unset)
         code = self._codes.get(stage.name)
         digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(stage, given, code))

@@ -42,6 +42,12 @@ class AggregateParams(StageParams):
         return values
 
 
+class GcnSumsParams(AggregateParams):
+    """Parameters of the aggregation for training on the whole graph, which reads the sums of GCN alone."""
+
+    form: Literal["gcn"] = Field(default="gcn", description="The form that train_full reads.")
+
+
 _PROCESS_BYTES, _WORKER_BYTES = 150 << 20, 420 << 20
 """Resident set of the interpreter with NumPy and the compiled kernels, and of a worker, which has torch as well."""
 _START_S = 0.7

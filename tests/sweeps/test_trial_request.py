@@ -1,4 +1,4 @@
-"""Requests of trials and deployments, which set every parameter: defaults of the diagram hold all the same."""
+"""Requests of trials and deployments, which set every parameter: whole graphs have the sums of GCN all the same."""
 
 from __future__ import annotations
 

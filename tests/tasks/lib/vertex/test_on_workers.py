@@ -136,6 +136,10 @@ def sets_three(scope: Any, total: float, params: Any) -> None:
     scope.c = scope.c + total
 
 
+def doubles_three(scope: Any, params: Any) -> None:
+    scope.c = scope.c + scope.c
+
+
 def of_another(vertex: Any) -> float:
     return float(vertex.b)
 
@@ -168,14 +172,14 @@ def by_a_default(scope: Any, params: Any, read: Any = of_another) -> None:
     ("parts", "expected"),
     [
         ({"gather": reads_two, "apply": sets_three}, ["a"]),
-        ({"update": sets_three, "syncs": {"total": Sync(of_another)}}, []),
+        ({"update": doubles_three, "syncs": {"total": Sync(of_another)}}, []),
         ({"update": by_a_helper}, ["b"]),
         ({"update": by_another_name}, ["c"]),
         ({"update": by_getattr}, ["a", "b", "c"]),
         ({"update": by_an_element}, ["a", "b", "c"]),
         ({"update": by_a_default}, ["a", "b", "c"]),
-        ({"update": sets_three, "init": lambda scope, params: scope.edge(0).a}, ["a"]),
-        ({"update": sets_three, "consistency": "full"}, ["a", "b", "c"]),
+        ({"update": doubles_three, "init": lambda scope, params: scope.edge(0).a}, ["a"]),
+        ({"update": doubles_three, "consistency": "full"}, ["a", "b", "c"]),
         ({"update": np.sum}, ["a", "b", "c"]),
     ],
     ids=["gather", "own", "helper", "assigned", "getattr", "element", "default", "other", "full", "unseen"],

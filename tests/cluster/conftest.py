@@ -180,7 +180,9 @@ Settings = Callable[..., KubernetesSettings]
 
 @pytest.fixture(scope="session")
 def settings(shared_folder: Path) -> Settings:
-    """Settings with which pods run this project's own tree; more by name."""
+    """Settings with which pods run this project's own tree, with the kernels of OpenBLAS that this process runs: the
+    bits of NumPy's products depend on them; more by name."""
+    blas = {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}
     seen = ["/usr", os.path.realpath(sys.base_prefix), sys.prefix, str(ROOT)]
     volumes = [{"mount_path": path, "host_path": path, "read_only": True} for path in seen]
     volumes += [{"mount_path": f"/{n}", "host_path": f"/usr/{n}", "read_only": True} for n in ("lib", "lib64")]
@@ -189,7 +191,7 @@ def settings(shared_folder: Path) -> Settings:
         "namespace": NAMESPACE,
         "images": {"cpu": "localhost/busybox:1", "torch": "localhost/busybox:1"},
         "command": [sys.executable, "-P", "-m", "superworkflow"],
-        "env": {"PYTHONPATH": WITH_TOYS, "NUMBA_CACHE_DIR": str(shared_folder / "numba")},
+        "env": {"PYTHONPATH": WITH_TOYS, "NUMBA_CACHE_DIR": str(shared_folder / "numba"), **blas},
         "volumes": volumes,
         "ttl_s": 0,
     }

@@ -113,7 +113,7 @@ def test_the_same_files_as_in_process(
     assert (figures["executors"], figures["executors_lost"]) == (2, 0)
     assert figures["executor_cpu_s"] > 1
     assert 100 << 20 < figures["executor_peak_memory_bytes"] <= 1 << 30
-    assert figures["executor_held_s"] > 2
+    assert figures["executor_held_s"] > 1
     held = launched.attempts[0].resources
     assert held.memory + sum(group.count * group.memory for group in held.groups.values()) == 3 << 30
     said = " ".join(event.get("message", "") for event in events)

@@ -75,7 +75,8 @@ def features_among_columns(
     Raises:
         UserError: there is no column that a parameter names.
     """
-    names = [f"{name}.{each.name}" for name in graph.node_sets for each in _candidates(graph, name)]
+    candidates = {name: list(_candidates(graph, name)) for name in graph.node_sets}
+    names = [f"{name}.{each.name}" for name, features in candidates.items() for each in features]
     taken = chosen_columns(take, names, f"{stage}.take")
     left = chosen_columns(leave_out, names, f"{stage}.leave_out") | {label}
     found: dict[str, tuple[NodeColumn, ...]] = {}
@@ -83,7 +84,7 @@ def features_among_columns(
     for node_set in graph.node_sets if node_sets is None else sorted(node_sets):
         kept: list[Feature] = []
         dates: set[str] = set()
-        for feature in _candidates(graph, node_set):
+        for feature in candidates[node_set]:
             name = f"{node_set}.{feature.name}"
             if name in left or (feature.name in NO_FEATURES and name not in taken):
                 continue

@@ -16,7 +16,7 @@ from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import write_graph
 from superworkflow.tasks.lib.graph.integrity import check_rows, unfit
-from superworkflow.tasks.lib.graph.two_sides import two_sides
+from superworkflow.tasks.lib.graph.two_sides import nodes_by_side, two_sides
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.kernels.permutation import key
 
@@ -57,7 +57,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
         )  # fmt: skip
     sides = side_vertices(_names(graph), graph.stats) if graph.stats.get("bipartite") else None
     if sides is None and not directed and len(found := two_sides(indptr, indices)):
-        sides = np.flatnonzero(found == 1).astype(np.int32), np.flatnonzero(found == 2).astype(np.int32)
+        sides = nodes_by_side(found)
         job.progress.log(f"all edges join one of two sets of vertices with the other ({len(sides[0])} and "
                          f"{len(sides[1])}): pairs without an edge are drawn across them")  # fmt: skip
     free = candidate_pairs(vertices, directed, sides) - count

@@ -38,7 +38,7 @@ from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.graph.stat_names import is_single
-from superworkflow.tasks.lib.graph.two_sides import two_sides
+from superworkflow.tasks.lib.graph.two_sides import nodes_by_side, two_sides
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
@@ -223,7 +223,7 @@ def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int, sides: ND
     state = np.uint64(random_streams.state(seed, random_streams.NON_LINK))
     out = np.empty((count, 2), np.int64)
     if len(sides):  # each edge is in both its rows
-        both = np.flatnonzero(sides == 1).astype(np.int32), np.flatnonzero(sides == 2).astype(np.int32)
+        both = nodes_by_side(sides)
         found = min(count, len(both[0]) * len(both[1]) - len(rows.indices) // 2)
         out[:found] = non_edges(rows.indptr, rows.indices, False, found, state, both)
     else:

@@ -42,7 +42,7 @@ def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> t
             where=rows.place(int(strangers[0])), value=count,
             remedy=f"Check that both files name nodes in the same way: the graph has {nodes[0].as_py()!r} (a header "
             "row must be `node,label`)"
-            + ("" if all_of_them else f", or drop such rows with --set label.max_unknown={_above(share)}"),
+            + ("" if all_of_them else f", or drop such rows with --set label.max_unknown={above(share)}"),
         )  # fmt: skip
     matched = np.flatnonzero(vertices >= 0)
     names = sorted({rows.labels[i] for i in matched}, key=_by_number)
@@ -58,7 +58,7 @@ def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> t
     return Labels(labelled, np.append(first, len(matched)).astype(np.int64), kinds[order], names), count
 
 
-def _above(share: float) -> float:
+def above(share: float) -> float:
     """A round share that is no smaller."""
     return min(1.0, math.ceil(share * 100) / 100)
 

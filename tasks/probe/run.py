@@ -84,7 +84,7 @@ def run(job: StageRun[ProbeParams]) -> Output:
                         remedy="Give the graph features")  # fmt: skip
 
     limits = dict(zip(SPLITS, (params.train_subgraphs, params.test_subgraphs, params.test_subgraphs), strict=True))
-    tables: dict[str, tuple[pa.Array, NDArray[Any], list[NDArray[np.float32]]]] = {}
+    tables: Tables = {}
     for split, limit in limits.items():
         ids, labels, parts = [], [], []
         total = min(limit, _rows(subgraphs, split))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from superworkflow.tasks.heterograph.feature_columns import NODE_COLUMNS
 from superworkflow.tasks.heterograph.ids import first_repeated
 from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.label.match import above
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.vertex.given import COLUMNS, VERTICES
 from superworkflow.tasks.vertex_fields import VertexFieldsParams
@@ -115,5 +115,5 @@ def _strangers(
     if count < len(numbers) and share <= most:
         return [InputWarning(f"{what}, and are left out", where, value, settle)]
     if count < len(numbers):
-        settle += f", or drop such rows with --set vertex_fields.max_unknown={math.ceil(share * 100) / 100}"
+        settle += f", or drop such rows with --set vertex_fields.max_unknown={above(share)}"
     raise UserError(what, where=where, value=value, remedy=settle)

@@ -30,6 +30,11 @@ def two_sides(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.in
     return sides if components >= 0 and cycles >= _LEAST_CYCLES else np.empty(0, np.int8)
 
 
+def nodes_by_side(sides: NDArray[np.int8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Nodes of side 1 and of side 2, ascending."""
+    return np.flatnonzero(sides == 1).astype(np.int32), np.flatnonzero(sides == 2).astype(np.int32)
+
+
 @nb.njit(cache=True, nogil=True)
 def _colour(indptr: NDArray[np.int64], indices: NDArray[Any], sides: NDArray[np.int8]) -> int:
     """Fill `sides`; the number of components with edges, -1 if an edge joins two nodes of one side."""

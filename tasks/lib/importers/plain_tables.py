@@ -168,10 +168,7 @@ def _columns(path: Path) -> tuple[dict[str, Column], int]:
     try:
         with pq.ParquetFile(path) as file:
             kinds = {field.name: _of_arrow(field.type) for field in file.schema_arrow}
-            singles = [
-                name for name, each in kinds.items() if each.dtype != STRING and not (each.shape or each.is_other)
-            ]
-            absent = _nulls(file, singles)
+            absent = _nulls(file, [name for name, each in kinds.items() if each.is_number])
             kinds = {name: each._replace(missing=absent.get(name, 0)) for name, each in kinds.items()}
             return kinds, file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:

@@ -121,7 +121,7 @@ def _gradients(given: torch.Tensor, rows: torch.Tensor, has_bias: bool) -> tuple
     bias = given.sum(0, dtype=torch.float32) if has_bias else None
     if not _HAS_BFLOAT16:
         given, rows = given.float(), rows.float()
-    elif _SLOW_MKL and rows.dtype == torch.float32 and rows.numel() > 0:
+    if _SLOW_MKL and rows.dtype == torch.float32 and rows.numel() > 0:
         return _by_blocks(given, rows), bias
     return (given.t() @ rows).float(), bias  # by oneDNN both would be copied first
 

@@ -11,19 +11,37 @@ from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.launch.base import Event
 
 
-def calls_of(event: Event, endpoints: Mapping[str, Endpoint], seconds: float) -> list[Holding]:
-    """Holdings of the calls that an event reports; none for other events.
+class EndpointCalls:
+    """Sums of the calls that a stage has reported.
 
     Args:
-        event: of a stage.
-        endpoints: of its resources.
-        seconds: for which the stage has run; calls at the same time count as several functions within it.
+        endpoints: of its resources, by role.
     """
-    role, calls, took = event.get("role"), event.get("calls"), event.get("seconds")
-    if event.get("event") != CALLS or not isinstance(role, str) or role not in endpoints:
-        return []
-    if type(calls) is not int or not isinstance(took, int | float) or not calls > 0 or not 0 <= took <= LONGEST_S:
-        return []
-    count = min(calls, max(1, math.ceil(took / max(seconds, 1e-3))))
-    each = endpoints[role].each
-    return [Holding(role=role, resources=each, end_s=took / count, count=count, requests=round(calls / count))]
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]):
+        self._endpoints, self._sums = endpoints, dict[str, tuple[int, float]]()
+
+    def take(self, event: Event) -> None:
+        """Count what an event of the stage reports; other events, and numbers that cannot be, report none."""
+        role, calls, took = event.get("role"), event.get("calls"), event.get("seconds")
+        if event.get("event") != CALLS or not isinstance(role, str) or role not in self._endpoints:
+            return
+        if type(calls) is not int or not isinstance(took, int | float) or not calls > 0 or not 0 <= took <= LONGEST_S:
+            return
+        before = self._sums.get(role, (0, 0.0))
+        self._sums[role] = before[0] + calls, before[1] + took
+
+    def holdings(self, seconds: float) -> list[Holding]:
+        """Functions that were held for all calls.
+
+        Args:
+            seconds: for which the stage has run; calls at the same time count as several functions within it.
+        """
+        found = []
+        for role, (calls, took) in self._sums.items():
+            count = min(calls, max(1, math.ceil(took / max(seconds, 1e-3))))
+            each = self._endpoints[role].each
+            found.append(
+                Holding(role=role, resources=each, end_s=took / count, count=count, requests=round(calls / count))
+            )
+        return found

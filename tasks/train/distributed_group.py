@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.tasks.lib.checkpoint_stores import STATE, Arrays
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -56,6 +57,8 @@ class GroupProgress(Progress):
             self._worker.report(fields["step"], fields["steps"], fields["value"], **fields["facts"])
         elif event == "log":
             self._worker.log(fields["message"])
+        elif event == CALLS:
+            self._worker.charge(**fields)
 
 
 class DistributedGroup:

@@ -50,7 +50,7 @@ from superworkflow.tasks.train_full.tensor_pool import (
     PoolPlace,
     PoolRow,
     WorkerPool,
-    bill_calls,
+    charge_of,
     open_endpoint_pool,
     open_served_pool,
     summed,
@@ -103,8 +103,6 @@ def run(job: StageRun[TrainFullParams]) -> Output:
     facts = server_stats([each["sent"] for each in results], messages, ghosts, parameters) | seconds
     if parameters:
         facts["parameter.servers"] = parameters
-    if pool is not None and pool.url:
-        bill_calls(job, *(float(first["stats"][f"{TENSOR}.{name}"]) for name in ("calls", "seconds")))
     return Output(rows=first["rows"], stats=first["stats"] | facts)
 
 
@@ -181,12 +179,15 @@ def _pool(
     Raises:
         UserError: too little memory for a call, or no token for the endpoint.
     """
-    in_process.check_calls(place.memory, executed.call_bytes(trainer.weights()))
+    call_bytes = executed.call_bytes(trainer.weights())
+    in_process.check_calls(place.memory, call_bytes)
     intervals = len(executed.graph.own)
     if place.url:
-        opened = open_endpoint_pool(place, worker.log, intervals, worker.role_size, worker.role_rank)
+        charge = charge_of(GroupProgress(worker, worker.rank))
+        opened = open_endpoint_pool(place, worker.log, charge, intervals, worker.role_size, worker.role_rank)
     else:
-        opened = open_served_pool(worker, place.most, intervals, executed.example())
+        streams = trainer.options.streaming and in_process.may_stream(place.memory, call_bytes)
+        opened = open_served_pool(worker, place.most, intervals, executed.example(), streams)
     with opened as pool:
         yield pool
 

@@ -106,6 +106,11 @@ class TrainFullParams(SplitParams):
         description="Products that follow each other without a gather, those of gcn's first two layers, are one call "
         "of a tensor worker, forwards as backwards. No bit of the result depends on it.",
     )
+    streaming: bool = Field(
+        default=True,
+        description="A tensor worker gets the rows of its next call while it executes one, where both fit into its "
+        "memory. No bit of the result depends on it.",
+    )
     virtual_threads: int = Field(default=4, ge=1, le=64, description="Threads of the virtual clock, 1 to 64.")
     virtual_servers: int = Field(
         default=1, ge=1, le=64, description="Graph servers of the virtual clock, 1 to 64, each with these threads.",

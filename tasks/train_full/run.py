@@ -110,10 +110,11 @@ def tensor_pool(
         yield None
         return
     workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    check_calls((endpoints[TENSOR] if endpoints else workers[TENSOR]).memory, call_bytes)
+    memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
+    check_calls(memory, call_bytes)
     from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
 
-    with open_pool(job, intervals, example) as pool:
+    with open_pool(job, intervals, example, job.params.streaming and may_stream(memory, call_bytes)) as pool:
         yield pool
 
 
@@ -128,3 +129,8 @@ def check_calls(memory: int, call_bytes: int) -> None:
         raise UserError(f"a call of {format_bytes(call_bytes)} does not fit into a tensor worker: at most "
                         f"{format_bytes(max(0, needed))}", where="resources", value=format_bytes(memory),
                         remedy="Raise train_full.intervals, or the memory of the role")  # fmt: skip
+
+
+def may_stream(memory: int, call_bytes: int) -> bool:
+    """True if a tensor worker with this memory, in bytes, has room for the next call too."""
+    return call_bytes <= (memory - _WORKER_BYTES) // (_COPIES + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.scaling import CALLS
@@ -83,6 +85,9 @@ class PoolPlace(NamedTuple):
         return cls(group.largest, group.memory) if group is not None and group.count else None
 
 
+Charge = Callable[[int, float], None]
+_CHARGE_SECONDS = 10.0
+"""Least time between two reports of calls: as much is not paid for where a graph server is lost."""
 _SUMS = PoolRow._fields[2:]
 _TOTALS = ("calls", "relaunches", "undone", "bytes_sent", "bytes_received", "started", "seconds")
 
@@ -93,11 +98,14 @@ class WorkerPool:
     Args:
         calls: to the workers, of `tensor_tasks.compute_call`.
         size: of the pool, by the queue.
+        charge: is given the number of calls that were executed since it was called last, and the seconds that they took
+            together, of an endpoint.
     """
 
-    def __init__(self, calls: Calls, size: PoolSize):
-        self._calls, self._size = calls, size
+    def __init__(self, calls: Calls, size: PoolSize, charge: Charge | None = None):
+        self._calls, self._size, self._charge = calls, size, charge
         self._before: Mapping[str, float] = {}
+        self._charged, self._charged_at = (0.0, 0.0), time.monotonic()
         self.rows: list[PoolRow] = []
         calls.scale(size.size)
 
@@ -124,8 +132,17 @@ class WorkerPool:
         whole = {name: int(value) for name, value in found.items()}
         self.rows.append(PoolRow(epoch, queue, size, int(now.get("present", 0)), **whole, seconds=seconds))
         self._before = now
+        if time.monotonic() - self._charged_at > _CHARGE_SECONDS:
+            self.charge()
         if self._size.next(queue) != size:
             self._calls.scale(self._size.size)
+
+    def charge(self) -> None:
+        """Report calls that were not reported yet."""
+        if self._charge is not None:
+            (calls, seconds), found = self._charged, self.counts()
+            self._charge(int(found["calls"] - calls), found["seconds"] - seconds)
+            self._charged, self._charged_at = (found["calls"], found["seconds"]), time.monotonic()
 
 
 def summed(pools: Sequence[Sequence[PoolRow]]) -> list[PoolRow]:
@@ -150,13 +167,16 @@ def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
 
 
 @contextlib.contextmanager
-def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFacts) -> Iterator[WorkerPool]:
+def open_pool(
+    job: StageRun[TrainFullParams], intervals: int, example: TensorFacts, streams: bool
+) -> Iterator[WorkerPool]:  # fmt: skip
     """The pool of the stage's endpoint, or of its worker group's role, while it trains.
 
     Args:
         job: the stage's run.
         intervals: tasks that there may be at once.
         example: facts of a task, for which workers are prepared.
+        streams: see `Members`.
 
     Raises:
         UserError: the group cannot be opened, or there is no token.
@@ -164,31 +184,30 @@ def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFac
     place = PoolPlace.of_resources(job.resources)
     assert place is not None
     if place.url:
-        with open_endpoint_pool(place, job.progress.log, intervals) as pool:
+        with open_endpoint_pool(place, job.progress.log, charge_of(job.progress), intervals) as pool:
             yield pool
-            found = pool.counts()
-            bill_calls(job, found["calls"], found["seconds"])
         return
     with worker_group(job) as group:
-        transport = Members(group, TENSOR, compute_call, prepare, example)
+        transport = Members(group, TENSOR, compute_call, prepare, example, streams)
         with _running(transport, job.progress.log, intervals, place.most) as pool:
             yield pool
 
 
-def bill_calls(job: StageRun[TrainFullParams], calls: float, seconds: float) -> None:
-    """Report the calls that the stage's endpoint has executed, and the seconds that they took together."""
-    job.progress.emit(CALLS, role=TENSOR, calls=int(calls), seconds=seconds)
+def charge_of(progress: Progress) -> Charge:
+    """What reports calls to the launcher."""
+    return lambda calls, seconds: progress.emit(CALLS, role=TENSOR, calls=calls, seconds=seconds)
 
 
 @contextlib.contextmanager
 def open_endpoint_pool(
-    place: PoolPlace, log: Callable[[str], None], intervals: int, servers: int = 1, number: int = 0
+    place: PoolPlace, log: Callable[[str], None], charge: Charge, intervals: int, servers: int = 1, number: int = 0
 ) -> Iterator[WorkerPool]:  # fmt: skip
     """The pool of a graph server whose calls go to an endpoint; see `open_pool`.
 
     Args:
         place: the endpoint.
         log: takes what people should know.
+        charge: see `WorkerPool`.
         intervals: of this server.
         servers, number: how many share the endpoint's requests, and which this one is; each has one at least.
 
@@ -197,28 +216,36 @@ def open_endpoint_pool(
     """
     most = max(1, place.most // servers + (number < place.most % servers))
     with contextlib.closing(HttpEndpoint(place.url, token_of_environment(), most)) as transport:
-        with _running(transport, log, intervals, most) as pool:
+        with _running(transport, log, intervals, most, charge) as pool:
             yield pool
 
 
 @contextlib.contextmanager
-def open_served_pool(worker: Worker, most: int, intervals: int, example: TensorFacts) -> Iterator[WorkerPool]:
+def open_served_pool(
+    worker: Worker, most: int, intervals: int, example: TensorFacts, streams: bool
+) -> Iterator[WorkerPool]:  # fmt: skip
     """The pool of one of several graph servers, of members that are connected to it; see `open_pool`.
 
     Args:
         worker: the rank of the server.
         most: workers that all servers may have together.
         intervals, example: of this server.
+        streams: see `Members`.
     """
     with contextlib.closing(ServedMembers(worker, TENSOR, most)) as served:
-        transport = Members(served, TENSOR, compute_call, prepare, example)
+        transport = Members(served, TENSOR, compute_call, prepare, example, streams)
         with _running(transport, worker.log, intervals, most) as pool:
             yield pool
 
 
 @contextlib.contextmanager
-def _running(transport: Transport, log: Callable[[str], None], intervals: int, most: int) -> Iterator[WorkerPool]:
+def _running(
+    transport: Transport, log: Callable[[str], None], intervals: int, most: int, charge: Charge | None = None
+) -> Iterator[WorkerPool]:  # fmt: skip
     calls = Calls(transport, log, "tensor worker", "the graph server does their tasks")
-    pool = WorkerPool(calls, PoolSize(intervals, most))
-    with calls.running():
-        yield pool
+    pool = WorkerPool(calls, PoolSize(intervals, most), charge)
+    try:
+        with calls.running():
+            yield pool
+    finally:
+        pool.charge()

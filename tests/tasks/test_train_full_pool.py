@@ -19,6 +19,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.workers import calls, http_endpoint
+from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
@@ -26,6 +27,7 @@ from superworkflow.tasks.lib.gnn import tensor_tasks
 from superworkflow.tasks.train_full import tensor_pool
 from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pool_size import PoolSize
+from superworkflow.tasks.train_full.run import may_stream
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
 from tests.infra.engines.test_workers import members_of
@@ -139,6 +141,27 @@ def test_two_products_in_one_call_are_those_of_two(is_sparse):
     matrix, change = tensor_tasks.compute(facts(1, True), second, [vertices, rows, gradient])
     wanted = [matrix, *tensor_tasks.compute(facts(0, True), first, [vertices, *inputs, change])]
     assert all((one == other).all() for one, other in zip(found, wanted, strict=True))
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("streaming", [True, False])
+def test_streaming_changes_no_bit(inputs, alone, tmp_path, monkeypatch, streaming):
+    """Only with it does a worker get a call while it executes another."""
+    monkeypatch.setitem(GIVEN, "streaming", streaming)
+    ahead, give = [0], ElasticRole._give
+
+    def counted(self: ElasticRole) -> None:
+        give(self)
+        ahead.append(max((len(each.tasks) for each in self.staying), default=0))
+
+    monkeypatch.setattr(ElasticRole, "_give", counted)
+    found, log = trained(inputs, tmp_path, "gat", 2, 1)
+    assert same(found, alone["gat"]), log
+    assert max(ahead) == 1 + streaming
+
+
+def test_a_call_is_streamed_where_two_fit():
+    assert [may_stream(192 << 20, size) for size in (12 << 20, (12 << 20) + 1)] == [True, False]
 
 
 @pytest.mark.usefixtures("patient")

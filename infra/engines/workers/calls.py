@@ -97,13 +97,17 @@ class Members:
         role: name of the role.
         function: what they execute.
         prepare, example: each member first calls `prepare(worker, example)`, which may take longer than calls do.
+        streams: members get a call while they execute another.
     """
 
     def __init__(
-        self, group: RoleHolder, role: str, function: ArrayFunction, prepare: Callable[..., Any], example: Any
+        self, group: RoleHolder, role: str, function: ArrayFunction, prepare: Callable[..., Any], example: Any,
+        streams: bool = False,
     ):  # fmt: skip
         self._group, self._role, self._function = group, group.role(role), function
         self._role.prepare(prepare, example)
+        if streams:
+            self._role.stream()
 
     def send(self, facts: Mapping[str, Any], shared: Shared, arrays: Arrays) -> ArrayTask:
         return self._role.submit_arrays(self._function, facts, shared, arrays)

@@ -6,7 +6,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -58,7 +58,10 @@ class Coordinator(Protocol):
 
 @dataclass
 class JoinedMember:
-    """A connected member and its task; of a coordinator, the address of the rank that it serves, if it does."""
+    """A connected member and the tasks that it does in turn.
+
+    `serves` is the address of the rank that a coordinator has it serve; empty without one.
+    """
 
     role: str
     host: str
@@ -69,7 +72,7 @@ class JoinedMember:
     number: int = 0
     leaving: bool = False
     ready: bool = True
-    task: ElasticTask | None = None
+    tasks: list[ElasticTask] = field(default_factory=list)
     versions: frozenset[int] = frozenset()
     serves: str = ""
 
@@ -178,6 +181,7 @@ class ElasticRole:
         self._submitted = 0
         self._nobody_since = self._looked = time.monotonic()
         self._first: Mapping[str, Any] | None = None
+        self._at_once = 1
         self.joined = self.bytes_sent = self.bytes_received = 0
 
     @property
@@ -210,6 +214,10 @@ class ElasticRole:
     def prepare(self, function: Callable[..., Any], item: Any) -> None:
         """Have each member that joins call `function(worker, item)` before it does tasks; see `submit`."""
         self._first = {"kind": "call", "call": -1, **call_of(function, [item])}
+
+    def stream(self) -> None:
+        """From now on a member gets its next task while it does one, so that arrays travel while it computes."""
+        self._at_once = 2
 
     def submit(self, function: Callable[..., Any], item: Any) -> ElasticTask:
         """Have some member call `function(worker, item)`.
@@ -247,7 +255,7 @@ class ElasticRole:
     def late(self, seconds: float) -> int:
         """Number of members that have been at one task for longer than this."""
         limit = time.monotonic() - seconds
-        return sum(each.task is not None and each.task.begun < limit for each in self._members.values())
+        return sum(bool(each.tasks) and each.tasks[0].begun < limit for each in self._members.values())
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
         """Call `function(worker, item)` for each item; what was returned, in the order of the items.
@@ -302,8 +310,10 @@ class ElasticRole:
         member.heard, header, number = time.monotonic(), message.header, message.header.get("call")
         if header.get("kind") not in ("result", "failed"):
             return False
-        if member.task is not None and member.task.number == number:
-            member.task = None
+        if (own := next((each for each in member.tasks if each.number == number), None)) is not None:
+            member.tasks.remove(own)
+            for following in member.tasks[:1]:
+                following.begun = member.heard
         if number == -1:
             member.ready = header["kind"] == "result"
             if not member.ready:
@@ -352,24 +362,31 @@ class ElasticRole:
             self._coordinator.send(member.address, {"kind": "end"})
 
     def _give(self) -> None:
-        for member in self._members.values():
-            if member.task is None and member.ready and not member.leaving:
+        """Send tasks to members without one, then to those that may have another while they do one."""
+        able = [member for member in self._members.values() if member.ready and not member.leaving]
+        for own in range(self._at_once):
+            for member in able:
+                if len(member.tasks) > own:
+                    continue
                 while self._waiting and self._waiting[0].done:
                     self._waiting.popleft()
                 if not self._waiting:
                     return
                 header, payload, versions = self._waiting[0].message(member.versions)
                 if self._coordinator.send(member.address, header, payload):  # else the next look finds it gone
-                    member.task, member.versions = self._waiting.popleft(), versions
-                    member.task.begun, member.task.member = time.monotonic(), member.number
+                    task, member.versions = self._waiting.popleft(), versions
+                    member.tasks.append(task)
+                    task.begun, task.member = time.monotonic(), member.number
                     self.bytes_sent += len(payload)
 
     def _lose(self, member: JoinedMember) -> None:
         del self._members[member.address]
-        task = member.task
-        if task is None or task.done:
-            return
-        task.losses += 0 if member.leaving else 1
+        for place, task in reversed([*enumerate(member.tasks)]):
+            if not task.done:
+                self._requeue(task, member, is_begun=not place)
+
+    def _requeue(self, task: ElasticTask, member: JoinedMember, is_begun: bool) -> None:
+        task.losses += 1 if is_begun and not member.leaving else 0
         if task.losses < ITEM_LOSSES:
             self._coordinator.log(f"{member} {'has left' if member.leaving else 'was lost'}; {task} goes to another")
             self._waiting.appendleft(task)

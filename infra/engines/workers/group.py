@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.engines.scaling import SCALE
+from superworkflow.infra.engines.scaling import CALLS, SCALE
 from superworkflow.infra.engines.workers.assignment import Assignment
 from superworkflow.infra.engines.workers.channel import Message, Server
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole, JoinedMember
@@ -412,6 +412,8 @@ class WorkerGroup:
                 with contextlib.suppress(ValidationError):
                     report = Report.model_validate(dict(header))
                     self._progress.report(report.step, report.steps, report.value, **report.facts)
+            case "calls":
+                self._progress.emit(CALLS, **{name: header.get(name) for name in ("role", "calls", "seconds")})
             case _:
                 self._serve(worker, message)
 

@@ -16,6 +16,7 @@ import zmq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.channel import Keys, TooLarge, connect, encoded, received
 from superworkflow.infra.storage.safe_names import fault_of
 
@@ -98,6 +99,10 @@ class Worker(ElasticWorker):
     def report(self, step: int, steps: int, value: float, **facts: float) -> None:
         """Report an intermediate value by which a sweep may prune this run, as `Progress.report`."""
         self._link.send({"kind": "report", "step": step, "steps": steps, "value": value, "facts": facts})
+
+    def charge(self, role: str, calls: int, seconds: float) -> None:
+        """Report calls of an endpoint's role, and the seconds that they took together; see `scaling.CALLS`."""
+        self._link.send({"kind": CALLS, "role": role, "calls": calls, "seconds": seconds})
 
     @property
     def link(self) -> Link:

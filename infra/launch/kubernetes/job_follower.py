@@ -16,7 +16,7 @@ from superworkflow.infra.contract.progress import parse_event
 from superworkflow.infra.contract.resources import Endpoint, Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
-from superworkflow.infra.launch.endpoint_calls import calls_of
+from superworkflow.infra.launch.endpoint_calls import EndpointCalls
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, pod_deleted, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
@@ -118,7 +118,7 @@ class JobFollower:
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = StartTimeout(settings, self._say)
         self._members: Sequence[PodGroup] = ()
-        self._endpoints, self._calls = endpoints, list[Holding]()
+        self._calls = EndpointCalls(endpoints)
         if groups:
             self._members = engine_on_cluster(engine).members(FollowedJob(api, settings, name, self._say), groups)
         self._log: asyncio.Task[None] | None = None
@@ -234,7 +234,7 @@ class JobFollower:
             for members in self._members:
                 if members.hear(event):
                     self.wake.set()
-            self._calls += calls_of(event, self._endpoints, self.held_s())
+            self._calls.take(event)
             self._on_event(event)
 
     async def _finish_log(self) -> None:
@@ -285,7 +285,8 @@ class JobFollower:
 
     def members_held(self) -> tuple[Holding, ...]:
         """Resources that the members of the Job have held so far, and the calls of endpoints."""
-        return (*(held for members in self._members for held in members.holdings(self._pod.pod)), *self._calls)
+        held = (each for members in self._members for each in members.holdings(self._pod.pod))
+        return (*held, *self._calls.holdings(self.held_s()))
 
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""

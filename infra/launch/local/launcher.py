@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
-from superworkflow.infra.config.usage import Holding, held_while_scaled
+from superworkflow.infra.config.usage import held_while_scaled
 from superworkflow.infra.contract.progress import parse_event
 from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
-from superworkflow.infra.launch.endpoint_calls import calls_of
+from superworkflow.infra.launch.endpoint_calls import EndpointCalls
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.process.exit_status import Reason, diagnose_exit
 from superworkflow.infra.storage.manifest import Measurement
@@ -65,7 +65,7 @@ class ProcessLauncher(Launcher):
         tail: deque[str] = deque(maxlen=LOG_TAIL)
         final: Event | None = None
         scaled: list[tuple[float, str, int]] = []
-        calls: list[Holding] = []
+        calls = EndpointCalls(call.placement.resources.endpoints or {})
         assert child.stdout is not None
         try:
             for line in child.stdout:
@@ -77,7 +77,7 @@ class ProcessLauncher(Launcher):
                     tail.append(event["message"])
                 if (request := requested_count(event, call.placement.resources.groups)) is not None:
                     scaled.append((time.monotonic() - started, *request))
-                calls += calls_of(event, call.placement.resources.endpoints or {}, time.monotonic() - started)
+                calls.take(event)
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose
@@ -87,7 +87,8 @@ class ProcessLauncher(Launcher):
             self._end(child)
         if code == 0 and final is not None and final["event"] == "done":
             measured = Measurement.model_validate(final["measured"])
-            attempts = (_attempt(call, started, None, scaled, calls),) if scaled or calls else ()
+            attempt = _attempt(call, started, None, scaled, calls)
+            attempts = (attempt,) if scaled or calls.holdings(attempt.seconds) else ()
             return Launched(measured, final["reused"], time.monotonic() - started, attempts)
         failure = _failure(call, code, final, list(tail))
         failure.attempts = (_attempt(call, started, diagnose_exit(code).reason, scaled, calls),)
@@ -134,10 +135,11 @@ class ProcessLauncher(Launcher):
 
 def _attempt(
     call: StageCall, started: float, reason: Reason | None, scaled: Sequence[tuple[float, str, int]],
-    calls: Sequence[Holding],
+    calls: EndpointCalls,
 ) -> Attempt:  # fmt: skip
     resources, seconds = call.placement.resources, time.monotonic() - started
-    return Attempt(resources, seconds, reason, holdings=(*held_while_scaled(resources, seconds, scaled), *calls))
+    holdings = (*held_while_scaled(resources, seconds, scaled), *calls.holdings(seconds))
+    return Attempt(resources, seconds, reason, holdings=holdings)
 
 
 def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> SuperworkflowError:

@@ -25,7 +25,7 @@ from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.launch.endpoint_calls import calls_of
+from superworkflow.infra.launch.endpoint_calls import EndpointCalls
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import Executed, execute
@@ -165,6 +165,25 @@ def test_members_that_leave_finish_their_item(tmp_path: Path) -> None:
     assert [(each["role"], each["count"]) for each in progress.events if each["event"] == "scale"] == [("tensor", 1)]
 
 
+def test_a_member_gets_an_item_while_it_does_another(tmp_path: Path) -> None:
+    """If it is lost with both, only the one that it had begun counts as lost with it."""
+    with _group(tmp_path, progress := RecordedProgress(), most=1) as group:
+        role = group.role("tensor")
+        _settle(group, role)
+        role.stream()
+        first, second, third = (role.submit(toy_workers.compute_item, [item, 2.0]) for item in range(3))
+        assert [each.begun > 0 for each in (first, second, third)] == [True, True, False]
+        while "item 0 begun" not in progress.log_text:
+            group.listen()
+        sent = second.begun
+        members_of(os.getpid())[0].kill()
+        for item, task in enumerate((first, second, third)):
+            assert task.result()["sum"] == toy_workers.value_of(item)
+    assert (first.losses, second.losses, third.losses) == (1, 0, 0)
+    assert sent + 2 < first.begun + 2 < second.begun + 0.1
+    assert sorted(re.findall(r"item (\d) begun", progress.log_text)) == ["0", "0", "1", "2"]
+
+
 def test_items_are_done_while_ranks_are_called(tmp_path: Path) -> None:
     roles = [Role("graph", 1), Role("tensor", 1, most=2)]
     with local_group(roles, Checkpoint(tmp_path / "checkpoint"), RecordedProgress(), tmp_path / "logs") as group:
@@ -204,7 +223,10 @@ def test_spans_of_scaled_roles() -> None:
 def test_calls_of_an_endpoint_are_held_within_the_time_of_their_stage() -> None:
     endpoints = Resources.model_validate({"endpoints": {"tensor": {"url": "https://a.example"}}}).endpoints or {}
     event = {"event": "calls", "role": "tensor", "calls": 1000, "seconds": 25.0}
-    (held,) = calls_of(event, endpoints, 10.0)
+    found = EndpointCalls(endpoints)
+    for part in ({**event, "calls": 400, "seconds": 20.0}, {**event, "calls": 600, "seconds": 5.0}):
+        found.take(part)
+    (held,) = found.holdings(10.0)
     assert (held.count, held.seconds, held.requests, held.resources.memory) == (3, 25 / 3, 333, 192 << 20)
     for other in (
         {**event, "event": "log"},
@@ -212,7 +234,9 @@ def test_calls_of_an_endpoint_are_held_within_the_time_of_their_stage() -> None:
         {**event, "seconds": -1},
         {**event, "calls": 0},
     ):
-        assert calls_of(other, endpoints, 10.0) == []
+        none = EndpointCalls(endpoints)
+        none.take(other)
+        assert none.holdings(10.0) == []
 
 
 @pytest.mark.parametrize("on_cluster", [True, False])

@@ -49,7 +49,18 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     groups = (resources.workers or {}).items()
     fixed = [each.count for role, each in groups if role != PARAMETER and not each.elastic]
     staleness = None if params.staleness == SYNC else int(params.staleness)
-    sizes = nodes, arcs, shapes, params.heads, intervals, bool(validated), staleness, params.fusion, size
+    sizes = (
+        nodes,
+        arcs,
+        shapes,
+        params.heads,
+        intervals,
+        bool(validated),
+        staleness,
+        params.fusion,
+        params.streaming,
+        size,
+    )
     epoch_s, parallel = _epoch((params.model, *sizes), resources)
     if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
         rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)

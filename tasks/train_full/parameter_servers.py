@@ -59,7 +59,23 @@ class ParameterServer(Generic[PostT]):
         self._gradients: dict[int, dict[int, tuple[float, Rows]]] = {}
         self._asking: dict[int, list[int]] = {}
         self._verdicts: dict[int, list[float]] = {}
+        self._updated = trainer.position.epoch
         self.mailbox = opened(WORDS, lambda header, message: self._came.put((header, message)), self._came.put)
+
+    @property
+    def is_over(self) -> bool:
+        """True if training has ended."""
+        return self._trainer.position.epoch >= self._trainer.params.epochs or self._trainer.is_over
+
+    @property
+    def may_update(self) -> bool:
+        """True if the gradients of all intervals of the next epoch are there."""
+        return len(self._gradients.get(self._updated, ())) == self._intervals
+
+    @property
+    def may_end(self) -> bool:
+        """True if the epoch of the last update is judged."""
+        return self._updated > self._trainer.position.epoch in self._verdicts
 
     def run(self) -> None:
         """Update the weights until training ends.
@@ -67,19 +83,28 @@ class ParameterServer(Generic[PostT]):
         Raises:
             UserError: training diverged.
         """
-        trainer = self._trainer
-        while trainer.position.epoch < trainer.params.epochs and not trainer.is_over:
-            epoch = trainer.position.epoch
-            while len(self._gradients.get(epoch, ())) < self._intervals:
-                self._take_next()
-            self._update(epoch)
-            while epoch not in self._verdicts:
-                self._take_next()
-            save, stop, *values = self._verdicts.pop(epoch)
-            self._group.saves, self._group.stops = bool(save), bool(stop)
-            trainer.end_with(epoch, dict(zip(("validation_loss", trainer.figure), values, strict=False)))
+        while not self.is_over:
+            if self.may_update:
+                self.update()
+            elif self.may_end:
+                self.end()
+            else:
+                self.take(self.next())
 
-    def _update(self, epoch: int) -> None:
+    def has_next(self) -> bool:
+        """True if a message waits to be taken."""
+        return not self._came.empty()
+
+    def next(self) -> tuple[Header, NDArray[np.uint8]]:
+        """Wait for a message."""
+        came = self._came.get()
+        if isinstance(came, BaseException):
+            raise came
+        return came
+
+    def update(self) -> None:
+        """Update the weights by the gradients of an epoch, and send them to those who ask."""
+        epoch, self._updated = self._updated, self._updated + 1
         made = [each for _, each in sorted(self._gradients.pop(epoch).items())]
         losses = [loss for loss, _ in made]
         weights = self._trainer.update(epoch, losses, [self._flat.layers(flat) for _, flat in made])
@@ -87,10 +112,15 @@ class ParameterServer(Generic[PostT]):
         for rank in self._asking.pop(epoch, ()):
             self.mailbox.send(rank, (SUM, epoch, len(losses), 0), message, WEIGHTS)
 
-    def _take_next(self) -> None:
-        came = self._came.get()
-        if isinstance(came, BaseException):
-            raise came
+    def end(self) -> None:
+        """End an epoch as it was judged."""
+        epoch = self._trainer.position.epoch
+        save, stop, *values = self._verdicts.pop(epoch)
+        self._group.saves, self._group.stops = bool(save), bool(stop)
+        self._trainer.end_with(epoch, dict(zip(("validation_loss", self._trainer.figure), values, strict=False)))
+
+    def take(self, came: tuple[Header, NDArray[np.uint8]]) -> None:
+        """Take a message in, and pass gradients on that a graph server has sent."""
         (kind, epoch, interval, code), message = came
         if kind == VERDICT:
             self._verdicts[epoch] = message.view(np.float64).tolist()

@@ -115,6 +115,10 @@ class TrainFullParams(SplitParams):
     virtual_servers: int = Field(
         default=1, ge=1, le=64, description="Graph servers of the virtual clock, 1 to 64, each with these threads.",
     )  # fmt: skip
+    virtual_parameter_servers: int = Field(
+        default=0, ge=0, le=64, description="Parameter servers of the virtual clock, 0 to 64, with such threads and "
+        "links too; 0: graph servers update the weights.",
+    )  # fmt: skip
     virtual_gbps: float = Field(
         default=10.0, gt=0, le=10_000, description="Gbit a second that each server of the virtual clock can send.",
     )  # fmt: skip

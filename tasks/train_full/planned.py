@@ -49,7 +49,7 @@ class PlannedWork(NamedTuple):
         intervals: of the vertices.
         validated: some nodes are.
         staleness: None for synchronous epochs.
-        fuses: see `TrainFullParams.fusion`.
+        fuses, streams: see `TrainFullParams.fusion` and `streaming`.
         value_bytes: of a published value.
     """
 
@@ -62,6 +62,7 @@ class PlannedWork(NamedTuple):
     validated: bool
     staleness: int | None
     fuses: bool
+    streams: bool
     value_bytes: int
 
 
@@ -253,7 +254,8 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
         network, seconds, pool = _Network(work, own), TaskSeconds(sizes, work.shapes, work.model, NOMINAL), None
         others = _Servers(rank, work, network, clock, all_of) if servers > 1 else None
         if workers := shared_among(tensor_workers, servers, rank):
-            pool = VirtualTensorWorkers(clock, workers, len(own), _TENSOR_BITS_S, seconds.call, network.compute)
+            timed = seconds.call, network.compute, work.streams
+            pool = VirtualTensorWorkers(clock, workers, len(own), _TENSOR_BITS_S, *timed)
             pools.append(pool)
         given: Any = network, WeightVersions(_WEIGHTS), others or _Epochs()
         settings: Any = 0, epochs, work.staleness, 1, pool, work.fuses, others

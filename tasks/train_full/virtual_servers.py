@@ -19,12 +19,13 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import MATRIX, SparseRows, compute
 from superworkflow.tasks.train.one_process import OneProcess
 from superworkflow.tasks.train_full import training
 from superworkflow.tasks.train_full.graph_servers import GraphServer, ServerGroup, server_rows, server_stats
+from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import NOMINAL_RATES, TENSOR, TrainFullParams
 from superworkflow.tasks.train_full.pipeline import wide_numbers
 from superworkflow.tasks.train_full.task_seconds import NOMINAL, TaskSeconds
 from superworkflow.tasks.train_full.timeline import TimelineRow
 from superworkflow.tasks.train_full.trainer import WholeTrainer
-from superworkflow.tasks.train_full.virtual_clock import VirtualClock, VirtualLink
+from superworkflow.tasks.train_full.virtual_clock import Job, Machine, VirtualClock, VirtualLink, Work
 from superworkflow.tasks.train_full.virtual_tensor_workers import VirtualTensorWorkers, shared_among
 
 if TYPE_CHECKING:
@@ -66,46 +67,85 @@ def train_virtually(
 ) -> tuple[WholeTrainer, list[TimelineRow], dict[str, Stat]]:
     """Train on `virtual_servers`; the trainer of the first one, the timeline of all, and stats."""
     options, takers, clock = job.params, list[Callable[..., None]](), VirtualClock(job.params.virtual_threads)
-    count, inputs = options.virtual_servers, training.inputs_of(work, job.inputs.get("sums"))
+    count, parameters = options.virtual_servers, options.virtual_parameter_servers
+    inputs = training.inputs_of(work, job.inputs.get("sums"))
     rates = NOMINAL if options.virtual_rates == NOMINAL_RATES else _measured()
     machines, pipelines, servers, trainers, pools, ghosts = [], [], list[GraphServer[VirtualMailbox]](), [], [], 0
+    many = count + parameters > 1
+
+    def opened(words: int, take: Callable[..., None], fail: Callable[[BaseException], None]) -> VirtualMailbox:
+        return VirtualMailbox(clock, takers, 1e9 * options.virtual_gbps, take)
+
+    def joined(
+        own: training.FullGraphWork, number: int, writes: bool
+    ) -> tuple[Network, OneProcess, WholeTrainer]:  # fmt: skip
+        network = Network(own.shape, own.params.seed)
+        progress = job.progress if not number else Progress("train_full", stream=io.StringIO())
+        given = network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown
+        group = ServerGroup(*given, writes) if many else OneProcess(*given)
+        return network, group, WholeTrainer(network, own.task, own.params, options, group, own.whole.order, progress)
+
     for rank in range(count):
         own = training.part_of(work, count, rank) if count > 1 else work
-        network, first, last = Network(own.shape, own.params.seed), own.whole.first, own.whole.first + own.whole.count
-        progress = job.progress if not rank else Progress("train_full", stream=io.StringIO())
-        given = network, own.params, Folder(job.checkpoint), job.save_checkpoint, progress.log, shutdown
-        group = ServerGroup(*given, not rank) if count > 1 else OneProcess(*given)
-        trainer = WholeTrainer(network, own.task, own.params, options, group, own.whole.order, progress)
+        first, last = own.whole.first, own.whole.first + own.whole.count
+        network, group, trainer = joined(own, rank, not rank and not parameters)
         part = inputs.rows(first, last) if isinstance(inputs, SparseRows) else inputs[first:last]
         executed, server = training.whole_network(options, own, part, network), None
         if isinstance(group, ServerGroup):
-            server = GraphServer(
-                rank, count, executed, trainer, group,
-                lambda words, take, fail: VirtualMailbox(clock, takers, 1e9 * options.virtual_gbps, take),
-            )  # fmt: skip
+            server = GraphServer(rank, count, executed, trainer, group, opened, parameters)
             servers.append(server)
             ghosts += len(own.whole.ghosts.numbers)
         shapes = [layer[MATRIX].shape for layer in trainer.weights()]
         seconds, pool = TaskSeconds(executed.sizes(), shapes, options.model, rates), None
         if workers := shared_among(options.virtual_tensor_workers, count, rank):
             intervals, bits_s = len(own.whole.own), 1e9 * options.virtual_tensor_gbps
-            pool = VirtualTensorWorkers(clock, workers, intervals, bits_s, seconds.call, compute_call)
+            pool = VirtualTensorWorkers(
+                clock, workers, intervals, bits_s, seconds.call, compute_call, options.streaming
+            )  # fmt: skip
             pools.append(pool)
         pipelines.append(training.pipeline_of(trainer, executed, options, 1, pool, server))
         machines.append(pipelines[-1].machine(seconds))
         trainers.append(trainer)
+    posts = [server.mailbox for server in servers]
+    for rank in range(count, count + parameters):
+        _, group, trainer = joined(work, rank, rank == count)
+        assert isinstance(group, ServerGroup)
+        every, intervals = range(count, count + parameters), len(work.whole.order.intervals)
+        updating = ParameterServer(rank, every, trainer, group, intervals, opened)
+        machines.append(_machine(updating, seconds))
+        posts.append(updating.mailbox)
     with wide_numbers():
         clock.run(machines)
     training.take_best(trainers[0])
     threads = options.virtual_threads
     rows = [row for rank, each in enumerate(pipelines) for row in server_rows(each.timeline, rank, count, threads)]
-    posts = [server.mailbox for server in servers]
     facts: dict[str, Stat] = {}
     if servers:
-        facts = server_stats([post.sent for post in posts], sum(post.messages for post in posts), ghosts)
+        sent, messages = [post.sent for post in posts], sum(post.messages for post in posts)
+        facts = server_stats(sent, messages, ghosts, parameters)
     for name in pools[0].stats if pools else ():
         facts[f"{TENSOR}.{name}"] = sum(pool.stats[name] for pool in pools)
     return trainers[0], rows, facts
+
+
+def _machine(server: ParameterServer[VirtualMailbox], seconds: Callable[[Work, int], float]) -> Machine:
+    """Machine of a parameter server; its work is of no interval."""
+
+    def next_job(thread: int) -> Job | None:
+        if server.may_update:
+            return _job(Work(server.update, is_update=True))
+        if server.may_end:
+            return _job(Work(server.end, is_end=True))
+        if not server.has_next():
+            return None
+        came = server.next()
+        return _job(Work(lambda: server.take(came), received=came[1].nbytes))
+
+    return Machine(next_job, lambda: server.is_over, seconds)
+
+
+def _job(work: Work) -> Job:
+    yield work
 
 
 def _measured() -> Mapping[str, float]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from superworkflow.tasks.train_full.pool_size import PoolSize
-from superworkflow.tasks.train_full.virtual_clock import VirtualClock
+from superworkflow.tasks.train_full.virtual_clock import VirtualClock, VirtualLink
 
 if TYPE_CHECKING:
     from superworkflow.infra.engines.workers.calls import CallResult  # needs pyzmq
@@ -38,25 +38,39 @@ class _Call(NamedTuple):
     ended: Callable[[CallResult | None], None]
 
 
+@dataclass
+class _Worker:
+    """A worker, the calls that it has, the version of the weights that it keeps, until when it computes, and when its
+    last result came."""
+
+    number: int
+    link: VirtualLink
+    calls: int = 0
+    version: int = -1
+    busy_until: float = 0.0
+    came: float = 0.0
+
+
 class VirtualTensorWorkers:
-    """The `pipeline.TensorPool` of simulated workers, each at one call at a time. No call is late or lost.
+    """The `pipeline.TensorPool` of simulated workers, which compute one call at a time. No call is late or lost.
 
     Args:
         clock: the clock.
         most: how many there are; at least 1.
         intervals: calls that there may be at once.
-        bits_s: bits a second of each one's link, each way.
+        bits_s: bits a second of each one's link, on which what comes and what goes follow one another.
         seconds: that a call is computed.
         compute: executes a call.
+        streams: a worker gets a call while it computes another.
     """
 
     def __init__(
         self, clock: VirtualClock, most: int, intervals: int, bits_s: float,
-        seconds: Callable[[Mapping[str, Any], Sequence[NDArray[Any]]], float], compute: Compute,
+        seconds: Callable[[Mapping[str, Any], Sequence[NDArray[Any]]], float], compute: Compute, streams: bool,
     ):  # fmt: skip
-        self._clock, self._bits_s, self._seconds, self._compute = clock, bits_s, seconds, compute
-        self._size, self._free, self._waiting = PoolSize(intervals, most), [*range(most)], deque[_Call]()
-        self._kept: dict[int, int] = {}
+        self._clock, self._seconds, self._compute, self._at_once = clock, seconds, compute, 1 + streams
+        self._size, self._waiting = PoolSize(intervals, most), deque[_Call]()
+        self._workers = [_Worker(number, VirtualLink(clock, bits_s)) for number in range(most)]
         self.stats = {"calls": 0.0, "seconds": 0.0, "bytes_sent": 0.0, "bytes_received": 0.0}
 
     @property
@@ -81,28 +95,37 @@ class VirtualTensorWorkers:
         self._size.next(queue)
 
     def _give(self) -> None:
-        """Give calls that wait to workers that are free."""
-        while self._waiting and self._free and self._free[0] < self._size.size:
-            self._begin(self._waiting.popleft(), heapq.heappop(self._free))
+        """Give calls that wait to workers without one, then to those that may have another."""
+        while self._waiting:
+            worker = min(self._workers[: self._size.size], key=lambda each: (each.calls, each.number))
+            if worker.calls >= self._at_once:
+                return
+            self._send(self._waiting.popleft(), worker)
 
-    def _begin(self, call: _Call, member: int) -> None:
-        begun, sent = self._clock.now, _bytes(call.arrays)
-        if self._kept.get(member) != call.version:
+    def _send(self, call: _Call, worker: _Worker) -> None:
+        sent, begun = _bytes(call.arrays), self._clock.now
+        if worker.version != call.version:
             sent += _bytes(call.shared)
-            self._kept[member] = call.version
-        results, seconds = self._compute(call.facts, call.shared, call.arrays), self._seconds(call.facts, call.arrays)
-        received = _bytes(results)
-        for name, value in (("calls", 1), ("seconds", seconds), ("bytes_sent", sent), ("bytes_received", received)):
-            self.stats[name] += value
-        end = begun + seconds + 8 * (sent + received) / self._bits_s
-        result: Any = VirtualResult(results, member, begun, end)
+        worker.calls, worker.version = worker.calls + 1, call.version
 
-        def come() -> None:
-            heapq.heappush(self._free, member)
+        def arrive() -> None:
+            results, seconds = (
+                self._compute(call.facts, call.shared, call.arrays), self._seconds(call.facts, call.arrays)
+            )  # fmt: skip
+            received = _bytes(results)
+            for name, value in (("calls", 1), ("seconds", seconds), ("bytes_sent", sent), ("bytes_received", received)):
+                self.stats[name] += value
+            worker.busy_until = max(self._clock.now, worker.busy_until) + seconds
+            self._clock.at(worker.busy_until, lambda: worker.link.carry(received, lambda: come(results)))
+
+        def come(results: list[NDArray[Any]]) -> None:
+            span, worker.came = (max(begun, worker.came), self._clock.now), self._clock.now
+            worker.calls -= 1
+            result: Any = VirtualResult(results, worker.number, *span)
             call.ended(result)
             self._give()
 
-        self._clock.at(end, come)
+        worker.link.carry(sent, arrive)
 
 
 def shared_among(workers: int, servers: int, server: int) -> int:

@@ -103,14 +103,16 @@ def of_roles(folder: Path, inputs: dict[str, str]) -> None:
     show(["---:"] * (len(names) + 4))
     params = PARAMS | {"model": "gcn", "epochs": ROLE_EPOCHS}
     alone = trained(params, inputs, folder / "roles-0", 0)
-    for parameters, tensors in ((0, 0), (1, 0), (2, 0), (0, 2), (0, 4), (1, 2)):
-        found = trained(params, inputs, folder / "roles", 2, parameters, tensors)
+    roles = (0, 0, True), (1, 0, True), (2, 0, True), (0, 2, True), (0, 2, False), (0, 4, True), (1, 2, True)
+    for parameters, tensors, streaming in roles:
+        found = trained(params | {"streaming": streaming}, inputs, folder / "roles", 2, parameters, tensors)
         assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
         cpu_s, setup_s = (float(str(found.stats[f"graph.{name}"])) for name in ("cpu_s", "setup_s"))
         calls = [float(str(found.stats.get(f"tensor.{name}", 0))) for name in
                  ("seconds", "calls", "undone", "bytes_sent", "bytes_received")]  # fmt: skip
         sent = [each_epoch(found, f"{name}_bytes") for name in ("scatter", "gradients", "weights")]
-        show(["2", str(parameters), str(tensors), f"{found.stats['epoch_s']:.3f}",
+        how = "" if streaming else " (no streaming)"
+        show(["2", str(parameters), f"{tensors}{how}", f"{found.stats['epoch_s']:.3f}",
               f"{(cpu_s - setup_s) / ROLE_EPOCHS:.3f}", f"{calls[0] / ROLE_EPOCHS:.3f}",
               f"{calls[1]:.0f}, {calls[2]:.0f}", *sent, f"{sum(calls[3:]) / 1e6 / ROLE_EPOCHS:.2f}"])  # fmt: skip
 
@@ -130,20 +132,23 @@ def simulated(folder: Path, inputs: dict[str, str]) -> None:
 
 
 def simulated_tensor_workers(folder: Path, inputs: dict[str, str]) -> None:
-    """Seconds of one simulated graph server, by number of tensor workers and by the Gbit/s of each one's link."""
+    """Seconds of one simulated graph server, by number of tensor workers and by the Gbit/s of each one's link; with and
+    without streaming."""
     show(["network", "tensor workers", "calls, MB an epoch", *(f"s an epoch, {gbps} Gbit/s" for gbps in TENSOR_LINKS)])
     show(["---"] + ["---:"] * (2 + len(TENSOR_LINKS)))
     for model in ("gcn", "gat"):
         given = inputs if model == "gcn" else {"graph": inputs["graph"]}
         for count in (0, 1, 4, 16):
-            links = [
-                VIRTUAL | {"model": model, "virtual_tensor_workers": count, "virtual_tensor_gbps": gbps}
-                for gbps in TENSOR_LINKS
-            ]
-            found = [trained(each, given, folder / "virtual", 0) for each in links]
-            moved = sum(float(str(found[0].stats.get(f"tensor.bytes_{way}", 0))) for way in ("sent", "received"))
-            show([model, str(count), f"{moved / 1e6 / VIRTUAL['epochs']:.1f}",
-                  *(f"{each.stats['epoch_s']:.3f}" for each in found)])  # fmt: skip
+            cells, sent = list[str](), 0.0
+            for gbps in TENSOR_LINKS:
+                params = VIRTUAL | {"model": model, "virtual_tensor_workers": count, "virtual_tensor_gbps": gbps}
+                both = [
+                    trained(params | {"streaming": streaming}, given, folder / "virtual", 0)
+                    for streaming in ((True, False) if count else (True,))
+                ]
+                cells.append(", ".join(f"{each.stats['epoch_s']:.3f}" for each in both))
+                sent = sum(float(str(both[0].stats.get(f"tensor.bytes_{way}", 0))) for way in ("sent", "received"))
+            show([model, str(count), f"{sent / 1e6 / VIRTUAL['epochs']:.1f}", *cells])
 
 
 def halved(folder: Path, inputs: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.tasks.index_helpers import run_stage
 
 GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 4, "layers": 3, "clock": "virtual"}
 SAME = ("model.safetensors", "history.parquet", "timeline.parquet")
-WORK = PlannedWork(GCN, 24_000, 800_000, ((128, 100), (128, 128), (20, 128)), 8, 12, True, None, True, 4)
+WORK = PlannedWork(GCN, 24_000, 800_000, ((128, 100), (128, 128), (20, 128)), 8, 12, True, None, True, True, 4)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,40 @@ def test_virtual_tensor_workers_have_the_bits_of_one_process(inputs, tmp_path, m
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_streams_hide_links_behind_products(inputs, tmp_path, monkeypatch, model):
+    """The same bits, sooner: here links and products take as long as each other."""
+    rates = {name: rate / 200 if " AV " in name else rate for name, rate in NOMINAL.items()}
+    monkeypatch.setattr(virtual_servers, "_measured", lambda: rates)
+    given = {"model": model, "virtual_rates": "measured", "virtual_tensor_workers": 1, "virtual_tensor_gbps": 0.2}
+    found = [trained(inputs, tmp_path / str(streaming), **given, streaming=streaming) for streaming in (True, False)]
+    assert all(found[0].local(name).read_bytes() == found[1].local(name).read_bytes() for name in SAME[:2])
+    assert epoch_s(found[0]) < 0.9 * epoch_s(found[1])
+    for each in found:
+        (spans,) = [sorted((row.begin_s, row.end_s) for row in read_timeline(each.local("timeline.parquet"))
+                           if row.thread < 0)]  # fmt: skip
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(("servers", "updates"), [(1, "epoch"), (2, "interval")])
+def test_virtual_parameter_servers_have_the_bits_of_one_process(inputs, tmp_path, servers, updates):
+    alone = trained(inputs, tmp_path / "alone", updates=updates)
+    given = {"updates": updates, "virtual_servers": servers, "virtual_parameter_servers": 2}
+    found = trained(inputs, tmp_path / "found", **given)
+    assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME[:2])
+    assert not faults(read_timeline(found.local("timeline.parquet")), 0)
+    stats, epochs, weights = found.stats, GIVEN["epochs"], int(str(found.stats["parameters"]))
+    assert stats["graph.servers"] == servers
+    assert stats["graph.gradients_bytes"] == epochs * GIVEN["intervals"] * 2 * (4 * weights + 8)
+    assert stats["graph.weights_bytes"] == epochs * servers * (4 * weights + 8 * GIVEN["intervals"])
+    slow = trained(inputs, tmp_path / "slow", **given, virtual_gbps=1e-3)
+    assert epoch_s(slow) > 8 * GIVEN["intervals"] / servers * 4 * weights / 1e6
+    asynchronous = {**given, "staleness": 1, "epochs": 8}
+    one, again = (trained(inputs, tmp_path / name, **asynchronous) for name in ("one", "again"))
+    assert all(one.local(name).read_bytes() == again.local(name).read_bytes() for name in SAME)
+    assert not faults(read_timeline(one.local("timeline.parquet")), 1)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_virtual_calls_of_sparse_rows(inputs, tmp_path, monkeypatch, model):
     dense = trained(inputs, tmp_path / "dense", model=model, virtual_tensor_workers=3)
     monkeypatch.setattr(sparse_inputs, "SPARSE", 2.0)  # all are sparse enough
@@ -124,7 +159,7 @@ def test_a_planned_epoch_is_as_long_as_a_virtual_one(inputs, tmp_path, model):
     nodes, arcs = int(str(graph.stats["nodes"])), int(str(graph.stats["edges"]))
     read = int(str(graph.stats["values.nodes.node"]))
     classes = int(str(found.stats["classes"]))
-    work = PlannedWork(model, nodes, arcs, ((16, read), (16, 16), (classes, 16)), 4, 5, True, None, True, 4)
+    work = PlannedWork(model, nodes, arcs, ((16, read), (16, 16), (classes, 16)), 4, 5, True, None, True, True, 4)
     assert epoch_seconds(work, 1, 2, 0).wall == pytest.approx(epoch_s(found), rel=0.5)
 
 

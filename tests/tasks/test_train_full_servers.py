@@ -206,13 +206,13 @@ def test_asynchrony_with_all_roles(symmetric, tmp_path, staleness):
 def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> dict[str, Any]:
     """Train; the last server is killed once, in the third epoch, before which the first one has saved, or not."""
     checkpoint.CHECKPOINT_SECONDS, tensor_pool._CHARGE_SECONDS = -1.0 if saves else 3600.0, 0.0
-    put, update = GraphServer.put, ParameterServer._update
+    put, update = GraphServer.put, ParameterServer.update
 
-    def kills_parameters(self: ParameterServer, epoch: int) -> None:
-        if epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
+    def kills_parameters(self: ParameterServer) -> None:
+        if self._updated == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
             Path(mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        update(self, epoch)
+        update(self)
 
     def kills(self: GraphServer, ghosts: GhostRows) -> None:
         if ghosts.epoch == 2 and worker.rank == worker.size - 1 and not Path(mark).exists():
@@ -220,11 +220,11 @@ def train_until_killed(worker: Worker, mark: str, saves: bool, *given: Any) -> d
             os.kill(os.getpid(), signal.SIGKILL)
         put(self, ghosts)
 
-    GraphServer.put, ParameterServer._update = kills, kills_parameters  # type: ignore[method-assign]
+    GraphServer.put, ParameterServer.update = kills, kills_parameters  # type: ignore[method-assign]
     try:
         return train(worker, *given)
     finally:
-        GraphServer.put, ParameterServer._update = put, update  # type: ignore[method-assign]
+        GraphServer.put, ParameterServer.update = put, update  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(

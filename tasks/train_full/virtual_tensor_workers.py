@@ -44,7 +44,8 @@ class _Worker:
     last result came."""
 
     number: int
-    link: VirtualLink
+    down: VirtualLink
+    up: VirtualLink
     calls: int = 0
     version: int = -1
     busy_until: float = 0.0
@@ -58,7 +59,7 @@ class VirtualTensorWorkers:
         clock: the clock.
         most: how many there are; at least 1.
         intervals: calls that there may be at once.
-        bits_s: bits a second of each one's link, on which what comes and what goes follow one another.
+        bits_s: bits a second of each one's link, each way.
         seconds: that a call is computed.
         compute: executes a call.
         streams: a worker gets a call while it computes another.
@@ -70,7 +71,9 @@ class VirtualTensorWorkers:
     ):  # fmt: skip
         self._clock, self._seconds, self._compute, self._at_once = clock, seconds, compute, 1 + streams
         self._size, self._waiting = PoolSize(intervals, most), deque[_Call]()
-        self._workers = [_Worker(number, VirtualLink(clock, bits_s)) for number in range(most)]
+        self._workers = [
+            _Worker(number, VirtualLink(clock, bits_s), VirtualLink(clock, bits_s)) for number in range(most)
+        ]
         self.stats = {"calls": 0.0, "seconds": 0.0, "bytes_sent": 0.0, "bytes_received": 0.0}
 
     @property
@@ -116,7 +119,7 @@ class VirtualTensorWorkers:
             for name, value in (("calls", 1), ("seconds", seconds), ("bytes_sent", sent), ("bytes_received", received)):
                 self.stats[name] += value
             worker.busy_until = max(self._clock.now, worker.busy_until) + seconds
-            self._clock.at(worker.busy_until, lambda: worker.link.carry(received, lambda: come(results)))
+            self._clock.at(worker.busy_until, lambda: worker.up.carry(received, lambda: come(results)))
 
         def come(results: list[NDArray[Any]]) -> None:
             span, worker.came = (max(begun, worker.came), self._clock.now), self._clock.now
@@ -125,7 +128,7 @@ class VirtualTensorWorkers:
             call.ended(result)
             self._give()
 
-        worker.link.carry(sent, arrive)
+        worker.down.carry(sent, arrive)
 
 
 def shared_among(workers: int, servers: int, server: int) -> int:

@@ -194,7 +194,7 @@ def open_pool(
 
 
 def charge_of(progress: Progress) -> Charge:
-    """What reports calls to the launcher."""
+    """A function that reports calls to the launcher."""
     return lambda calls, seconds: progress.emit(CALLS, role=TENSOR, calls=calls, seconds=seconds)
 
 

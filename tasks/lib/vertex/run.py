@@ -33,6 +33,8 @@ _END = -1
 ONE = int(np.float32(1.0).view(np.int32))
 """Bits of the priority 1."""
 
+_CACHE_BYTES = 3 << 20
+"""More of the fields that updates read of neighbours is not in the cache of a core, and worth prefetching."""
 _NO_FAULT = (1 << 30, 0)
 
 Fields = Mapping[str, NDArray[Any]]
@@ -123,6 +125,7 @@ class ChromaticEngine:
         self._order, self._queue = np.arange(own, dtype=np.int32), np.empty(own, np.int32)
         self._everything = Queue(self._order, self._bounds, int(self._degrees.sum()))
         self._compiled = False
+        self._is_far = sum(self.fields[name].nbytes for name in self._functions.steps.BROUGHT) > _CACHE_BYTES
         self._verification = (
             Verification(program.name, self.fields, self.edges, self.messages) if params.verify else None
         )
@@ -391,7 +394,7 @@ class ChromaticEngine:
                         *shared,
                     )  # fmt: skip
                 else:
-                    self._functions.steps.run_share(state, queue.vertices, queue.starts, *shared)
+                    self._functions.steps.run_share(state, queue.vertices, queue.starts, self._is_far, *shared)
             except BaseException:  # others that wait for this thread are released, and end
                 claims[:] = arrived[:] = 1 << 40
                 raise

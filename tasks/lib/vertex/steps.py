@@ -13,10 +13,16 @@ from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
 from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
-from superworkflow.tasks.lib.vertex.scope import scope_maker
+from superworkflow.tasks.lib.vertex.neighbour_reads import fields_of_updates, ways_of
+from superworkflow.tasks.lib.vertex.scope import field_bringer, scope_maker
 
 BLOCK = 1 << 12
 """Vertices of one colour that a thread updates in one go."""
+AHEAD = 16
+"""Vertices by which the neighbours of one are prefetched before it is updated."""
+BROUGHT = [name for name in fields_of_updates(PROGRAM) if not SCHEMA.fields[SCHEMA.field(name)][2]]  # noqa: F821
+"""Fields that are: numbers of neighbours, if updates read any."""
+_OUT, _IN = ways_of(PROGRAM) if SCHEMA.directed else (any(ways_of(PROGRAM)), False)  # noqa: F821
 Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
 _scope_of = scope_maker(SCHEMA)  # noqa: F821
@@ -40,6 +46,20 @@ def _overload_note(sums, row, value):
     return lambda sums, row, value: add_exactly(sums, row, np.float64(value))
 
 
+_bring = field_bringer(SCHEMA, BROUGHT)  # noqa: F821
+
+
+@_compiled
+def _bring_neighbours(state, vertex):
+    """Prefetch fields of a vertex's neighbours."""
+    if _OUT:
+        for arc in range(state.indptr[vertex], state.indptr[vertex + 1]):
+            _bring(state, np.int64(state.indices[arc]))
+    if _IN:
+        for arc in range(state.in_indptr[vertex], state.in_indptr[vertex + 1]):
+            _bring(state, np.int64(state.in_indices[arc]))
+
+
 @_compiled
 def _begin(state, first, colour):
     """Stamp of the updates of a vertex or block, where accesses are recorded; of another colour than the last if so."""
@@ -53,13 +73,14 @@ def _conflicts(state):
 
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
-def run_share(state, queue, starts, params, sums, row, claims, arrived, threads):
+def run_share(state, queue, starts, far, params, sums, row, claims, arrived, threads):
     """Update one thread's share of a step: colour after colour, in blocks that threads claim.
 
     Args:
         state: `scope.State`.
         queue: int32 [active], the active vertices by colour, ascending in each.
         starts: int64 [colours + 1], where each colour begins.
+        far: fields of neighbours are prefetched.
         params: the program's parameters.
         sums: int64 [threads, WORDS], to which the residuals are added; see `exact_sum`.
         row: of this thread.
@@ -76,6 +97,8 @@ def run_share(state, queue, starts, params, sums, row, claims, arrived, threads)
             if block >= blocks:
                 break
             for place in range(low + block * BLOCK, min(low + (block + 1) * BLOCK, high)):
+                if far and place + AHEAD < high:
+                    _bring_neighbours(state, np.int64(queue[place + AHEAD]))
                 _begin(state, queue[place], 0)
                 _note(sums, row, _update(_scope_of(state, np.int64(queue[place])), params))
                 if _conflicts(state):

@@ -16,10 +16,10 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS
 from superworkflow.tasks.lib.vertex.cluster.ghost_exchange import VALUES, CellGroup, GhostExchange
-from superworkflow.tasks.lib.vertex.cluster.neighbour_reads import fields_of_neighbours
 from superworkflow.tasks.lib.vertex.cluster.piece import SMALL, Division, Piece, fields_by_place
 from superworkflow.tasks.lib.vertex.cluster.routes import edge_routes, vertex_routes
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
+from superworkflow.tasks.lib.vertex.neighbour_reads import fields_of_neighbours
 from superworkflow.tasks.lib.vertex.outcome import StepFigures
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ONE, ChromaticEngine, Coloured, Fields, Restartable, zeros_of

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.vertex import run
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
+from superworkflow.tasks.pagerank.program import PROGRAM as PAGERANK
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
 
 PRIME = 1_000_003
@@ -103,16 +106,18 @@ def plainly(program: Any, graph: Coloured, params: ProgramParams) -> list[int]:
 @settings(max_examples=40, deadline=None)
 @given(
     edges=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=80), size=st.integers(2, 30),
-    scheduler=st.sampled_from(["sweep", "fifo", "priority"]), steps=st.integers(1, 7),
+    scheduler=st.sampled_from(["sweep", "fifo", "priority"]), steps=st.integers(1, 7), far=st.booleans(),
 )  # fmt: skip
 def test_equals_a_plain_loop(
-    consistency: Any, edges: list[tuple[int, int]], size: int, scheduler: Any, steps: int
+    consistency: Any, edges: list[tuple[int, int]], size: int, scheduler: Any, steps: int, far: bool
 ) -> None:
     graph = coloured(graph_of(edges, size), DISTANCES[consistency])
     program = VertexProgram(consistency, {"value": "int64"}, PROGRAMS[consistency], start, consistency=consistency)
     params = ProgramParams(scheduler=scheduler, max_steps=steps)
     expected = plainly(PROGRAMS[consistency], graph, params)
-    assert ChromaticEngine(program, params, graph).run().fields["value"].tolist() == expected
+    engine = ChromaticEngine(program, params, graph)
+    engine._is_far = far
+    assert engine.run().fields["value"].tolist() == expected
 
 
 @functools.cache
@@ -120,6 +125,22 @@ def _large_graph(distance: int) -> Coloured:
     rng = np.random.default_rng(3)
     size = 40_000
     return coloured(graph_of(list(zip(*rng.integers(0, size, (2, 3 * size)).tolist(), strict=True)), size), distance)
+
+
+@pytest.mark.parametrize(("directed", "ways"), [(False, (True, False)), (True, (False, True))])
+def test_prefetching_changes_no_bit(monkeypatch: pytest.MonkeyPatch, directed: bool, ways: tuple[bool, bool]) -> None:
+    matrix = graph_of(list(zip(*np.random.default_rng(5).integers(0, 4000, (2, 20_000)).tolist(), strict=True)), 4000)
+    graph = coloured(sp.csr_array(sp.triu(matrix)) if directed else matrix, 1, directed)
+    outcomes = []
+    for most in (1 << 30, 0):
+        monkeypatch.setattr(run, "_CACHE_BYTES", most)
+        engine = ChromaticEngine(PAGERANK, PAGERANK.params(), graph, 2)
+        assert engine._is_far == (most == 0)
+        outcomes.append(engine.run())
+    steps = engine._functions.steps
+    assert (["share"], ways) == (steps.BROUGHT, (steps._OUT, steps._IN))
+    assert outcomes[0].trace == outcomes[1].trace
+    assert outcomes[0].fields["rank"].tobytes() == outcomes[1].fields["rank"].tobytes()
 
 
 @pytest.mark.parametrize("consistency", ["vertex", "edge", "full"])

@@ -17,9 +17,9 @@ from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
-from superworkflow.tasks.lib.vertex.cluster.neighbour_reads import fields_of_neighbours
 from superworkflow.tasks.lib.vertex.cluster.packing import pack, positions, room_for, unpack, words_of
 from superworkflow.tasks.lib.vertex.cluster.piece import Division
+from superworkflow.tasks.lib.vertex.neighbour_reads import fields_of_neighbours, fields_of_updates
 from superworkflow.tasks.lib.vertex.program import DISTANCES, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from tests.tasks.lib.vertex import on_workers
@@ -168,9 +168,14 @@ def by_a_default(scope: Any, params: Any, read: Any = of_another) -> None:
     scope.a = read(scope.neighbour(0))
 
 
+def adds_to_own(scope: Any, params: Any) -> None:
+    scope.c += scope.neighbour(0).a
+
+
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
+        ({"update": adds_to_own}, ["a"]),
         ({"gather": reads_two, "apply": sets_three}, ["a"]),
         ({"update": doubles_three, "syncs": {"total": Sync(of_another)}}, []),
         ({"update": by_a_helper}, ["b"]),
@@ -182,11 +187,20 @@ def by_a_default(scope: Any, params: Any, read: Any = of_another) -> None:
         ({"update": doubles_three, "consistency": "full"}, ["a", "b", "c"]),
         ({"update": np.sum}, ["a", "b", "c"]),
     ],
-    ids=["gather", "own", "helper", "assigned", "getattr", "element", "default", "other", "full", "unseen"],
+    ids=["added", "gather", "own", "helper", "assigned", "getattr", "element", "default", "other", "full", "unseen"],
 )
 def test_only_what_neighbours_may_read_travels(parts: dict[str, Any], expected: list[str]) -> None:
     program = VertexProgram("some", {"a": "int64", "b": "int64", "c": "int64"}, **parts)
     assert fields_of_neighbours(program) == expected
+
+
+def test_only_what_updates_are_seen_to_read_is_prefetched() -> None:
+    fields = {"a": "int64", "b": "int64", "c": "int64"}
+    for update, expected in ((by_a_helper, ["b"]), (by_getattr, []), (doubles_three, [])):
+        assert (
+            fields_of_updates(VertexProgram("some", fields, update, init=adds_to_own, consistency="full")) == expected
+        )
+    assert fields_of_updates(VertexProgram("some", fields, gather=reads_two, apply=sets_three)) == ["a"]
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,10 +1,10 @@
-"""Fields that updates may read of neighbours: only these travel to ghosts."""
+"""Fields that updates may read of neighbours: only these travel to ghosts, and are prefetched."""
 
 from __future__ import annotations
 
 import dis
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -14,6 +14,7 @@ from superworkflow.tasks.lib.vertex.gather_apply import is_update_of_parts
 from superworkflow.tasks.lib.vertex.helpers import helpers_of
 from superworkflow.tasks.lib.vertex.program import VertexProgram
 
+_NO_CODE = (lambda: None).__code__
 _MODULES = (math, np)
 
 
@@ -26,21 +27,44 @@ def fields_of_neighbours(program: VertexProgram) -> list[str]:
     every = list(program.fields)
     if program.consistency == "full":
         return every
-    entries: list[Callable[..., Any]] = [
-        each for each in (program.init, program.gather, program.apply, program.scatter) if each is not None
-    ]
-    entries += [sync.fold for sync in program.syncs.values()]
+    folds = [sync.fold for sync in program.syncs.values()]
+    read = _read_in([each for each in (program.init, *_parts(program), *folds) if each is not None])
+    return every if read is None else [name for name in every if name in read]
+
+
+def fields_of_updates(program: VertexProgram) -> list[str]:
+    """Names of the fields that updates alone read of a neighbour; none where that cannot be seen."""
+    read = _read_in(_parts(program)) or set()
+    return [name for name in program.fields if name in read]
+
+
+def _parts(program: VertexProgram) -> list[Callable[..., Any]]:
+    """The functions that make the update."""
     if not is_update_of_parts(program.update):
-        entries.append(program.update)
+        return [program.update]
+    return [each for each in (program.gather, program.apply, program.scatter) if each is not None]
+
+
+def _read_in(entries: Sequence[Callable[..., Any]]) -> set[str] | None:
+    """Attributes that functions, and their helpers, may read of neighbours; None if that cannot be seen."""
     read: set[str] = set()
     for entry in entries:
         functions: list[Callable[..., Any]] = [*helpers_of(entry)] or [entry]
         for number, function in enumerate(functions):
             found = _read_by(function, own=number == 0)
             if found is None:
-                return every
+                return None
             read |= found
-    return [name for name in every if name in read]
+    return read
+
+
+def ways_of(program: VertexProgram) -> tuple[bool, bool]:
+    """True if updates read neighbours by out-edges, and if they do by in-edges; only of what is seen in their text."""
+    if is_update_of_parts(program.update):
+        return program.scatter is not None, True
+    functions: list[Callable[..., Any]] = [*helpers_of(program.update)] or [program.update]
+    names = {name for each in functions for name in getattr(each, "__code__", _NO_CODE).co_names}
+    return "neighbour" in names, bool(names & {"neighbour", "in_neighbour"})
 
 
 def _read_by(function: Callable[..., Any], own: bool) -> set[str] | None:
@@ -64,7 +88,8 @@ def _read_by(function: Callable[..., Any], own: bool) -> set[str] | None:
             return None
         if each.opname in ("LOAD_ATTR", "LOAD_METHOD") and before != f"LOAD_FAST {scope}":
             read.add(each.argval)
-        before = f"{each.opname} {each.argval}"
+        if each.opname not in ("COPY", "DUP_TOP"):  # as in `scope.field += 1`
+            before = f"{each.opname} {each.argval}"
     return read
 
 

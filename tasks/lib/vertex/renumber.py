@@ -63,14 +63,15 @@ def _rows(indptr: Any, values: Any, numbers: Any, places: Any, new_indptr: Any, 
         new_indptr: int64 [vertices + 1], becomes the result.
         new_values: [arcs] of the same type, becomes the result.
     """
-    end = 0
+    end = np.uint64(0)  # indices without a sign need no look whether they count from the end
     for place in range(len(numbers)):
         if place + 2 * AHEAD < len(numbers):
             prefetch_list(indptr, values, np.int64(numbers[place + AHEAD]), np.int64(numbers[place + 2 * AHEAD]))
         new_indptr[place] = end
-        for arc in range(indptr[numbers[place]], indptr[numbers[place] + 1]):
-            new_values[end] = values[arc] if places is None else places[values[arc]]
-            end += 1
+        vertex = numbers[place]
+        for arc in range(np.uint64(indptr[vertex]), np.uint64(indptr[vertex + 1])):
+            new_values[end] = values[arc] if places is None else places[np.uint64(values[arc])]
+            end += np.uint64(1)
     new_indptr[len(numbers)] = end
 
 

@@ -11,5 +11,5 @@ from superworkflow.tasks.als.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
 STAGE = program_stage(
-    PROGRAM, "superworkflow.tasks.als.program:PROGRAM", version="2", arc_s=lambda params: 1.6e-10 * params.factors**2
+    PROGRAM, "superworkflow.tasks.als.program:PROGRAM", version="3", arc_s=lambda params: 1.6e-10 * params.factors**2
 )

@@ -29,10 +29,10 @@ def add_ratings(
             which are subtracted from the ratings. None if there are no biases.
     """
     size = len(right)
-    near = np.empty((4, size))
+    near, given = np.empty((4, size)), np.empty(4)
     for first in range(0, scope.degree, 4):
         if first + 4 > scope.degree:
-            near[:] = 0.0
+            near[:] = given[:] = 0.0
         for i in range(first, min(first + 4, scope.degree)):
             other, rating = scope.neighbour(i).factor, (scope.weight(i) - mean) / scale
             if sums is not None:
@@ -44,12 +44,13 @@ def add_ratings(
                 row = times[slices[i] if len(slices) else 0]
                 for a in range(size):
                     near[i - first, a] *= row[a]
-            for a in range(size):
-                right[a] += rating * near[i - first, a]
+            given[i - first] = rating
         add_products(gram, near)
-        if sums is not None:
-            for a in range(size):
-                sums[a] += near[0, a] + near[1, a] + near[2, a] + near[3, a]
+        for a in range(size):
+            w, x, y, z = near[0, a], near[1, a], near[2, a], near[3, a]
+            right[a] += given[0] * w + given[1] * x + given[2] * y + given[3] * z
+            if sums is not None:
+                sums[a] += w + x + y + z
 
 
 def add_products(gram: Any, near: Any) -> None:
@@ -78,21 +79,31 @@ def add_rows(gram: Any, near: Any, low: int, high: int, width: int) -> None:
             gram[a, b] += w * near[0, b] + x * near[1, b] + y * near[2, b] + z * near[3, b]
 
 
-def decompose(gram: Any) -> None:
+def decompose(gram: Any, right: Any = None) -> None:
     """Cholesky's decomposition: the lower triangle of a matrix becomes that of L, where L Lᵀ is the matrix.
 
     Columns are subtracted from all that follow; of few factors whole rows, whose loops are vectorized, so that what
     comes above the diagonal means nothing.
+
+    Args:
+        gram: float64 [n, n].
+        right: float64 [n], becomes x of L x = right; None for none.
     """
     size = len(gram)
     column = np.zeros(size)
     for k in range(size):
         root = math.sqrt(gram[k, k])
+        inverse = 1.0 / root
         gram[k, k] = root
         column[k] = 0.0
         for a in range(k + 1, size):
-            gram[a, k] /= root
+            gram[a, k] *= inverse
             column[a] = gram[a, k]
+        if right is not None:
+            found = right[k] * inverse
+            for a in range(size):
+                right[a] -= found * column[a]
+            right[k] = found
         for a in range(k + 1, size):
             scale = column[a]
             if size <= _FEW:  # a loop of its own: its length is known to the compiler
@@ -103,19 +114,20 @@ def decompose(gram: Any) -> None:
                     gram[a, b] -= scale * column[b]
 
 
-def solve_lower(lower: Any, right: Any) -> None:
-    """Solve L x = right; `right` becomes x."""
-    for a in range(len(right)):
-        total = right[a]
-        for k in range(a):
-            total -= lower[a, k] * right[k]
-        right[a] = total / lower[a, a]
-
-
 def solve_upper(lower: Any, right: Any) -> None:
-    """Solve Lᵀ x = right; `right` becomes x."""
-    for a in range(len(right) - 1, -1, -1):
-        total = right[a]
-        for k in range(a + 1, len(right)):
-            total -= lower[k, a] * right[k]
-        right[a] = total / lower[a, a]
+    """Solve Lᵀ x = right; `right` becomes x.
+
+    Rows of L are subtracted from what is left of `right`, whole ones: beyond the diagonal they mean nothing, and there
+    nothing is read any more.
+    """
+    size = len(right)
+    inverse, found = np.empty(size), np.empty(size)
+    for a in range(size):
+        inverse[a] = 1.0 / lower[a, a]
+    for a in range(size - 1, -1, -1):
+        value = right[a] * inverse[a]
+        found[a] = value
+        for b in range(size if size <= _FEW else a):
+            right[b] -= value * lower[a, b]
+    for a in range(size):
+        right[a] = found[a]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from superworkflow.tasks.als.normal_equations import add_ratings, decompose, solve_lower, solve_upper
+from superworkflow.tasks.als.normal_equations import add_ratings, decompose, solve_upper
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, VertexProgram
 
 
@@ -65,8 +65,7 @@ def update(scope: Any, params: Any) -> float:
             gram[a, b] -= share * sums[b]
         gram[a, a] += params.regularization * scope.degree
         right[a] -= share * sums[size]
-    decompose(gram)
-    solve_lower(gram, right)
+    decompose(gram, right)
     solve_upper(gram, right)
     bias = sums[size] / weight
     for a in range(size):
@@ -94,6 +93,19 @@ def mean_and_deviation(totals: Any, run: Any) -> Any:
     return np.array([mean, math.sqrt(square) if square > 1e-12 * mean * mean else 1.0])
 
 
+def product(one: Any, other: Any) -> float:
+    """Product of two vectors, of which every fourth number is added up: additions wait for those before them."""
+    size, w, x, y, z = len(one), 0.0, 0.0, 0.0, 0.0
+    for k in range(0, size - 3, 4):
+        w += np.float64(one[k]) * other[k]
+        x += np.float64(one[k + 1]) * other[k + 1]
+        y += np.float64(one[k + 2]) * other[k + 2]
+        z += np.float64(one[k + 3]) * other[k + 3]
+    for k in range(size - size % 4, size):
+        w += np.float64(one[k]) * other[k]
+    return (w + x) + (y + z)
+
+
 def squared_error(scope: Any, params: Any) -> float:
     """Squared errors of a user's ratings."""
     if scope.deviation == 0.0:
@@ -102,8 +114,7 @@ def squared_error(scope: Any, params: Any) -> float:
     for i in range(scope.degree if scope.side == 0 else 0):
         other = scope.neighbour(i)
         error = (scope.weight(i) - scope.mean) / scope.deviation - scope.bias - other.bias
-        for k in range(len(scope.factor)):
-            error -= np.float64(scope.factor[k]) * other.factor[k]
+        error -= product(scope.factor, other.factor)
         total += error * error
     squared: float = total * scope.deviation**2
     return squared

@@ -10,5 +10,8 @@ from superworkflow.tasks.bptf.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
 STAGE = program_stage(
-    PROGRAM, "superworkflow.tasks.bptf.program:PROGRAM", arc_s=lambda params: 2e-9 + 1.6e-10 * params.factors**2
+    PROGRAM,
+    "superworkflow.tasks.bptf.program:PROGRAM",
+    version="2",
+    arc_s=lambda params: 2e-9 + 1.6e-10 * params.factors**2,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.als.normal_equations import decompose, solve_lower, solve_upper
+from superworkflow.tasks.als.normal_equations import decompose, solve_upper
 
 _PRIOR = 2.0
 """Observations that the prior of a mean counts as, β₀ of the papers."""
@@ -78,8 +78,7 @@ def draw_slices(
         near = (made[k - 1] if k else mean) + (0.0 if last else made[k + 1])
         lower = precision * products[k] + (1 if last else 2) * steps
         right = precision * sums[k] + (steps * near).sum(axis=1)
-        decompose(lower)
-        solve_lower(lower, right)
+        decompose(lower, right)
         right += random.standard_normal(len(right))
         solve_upper(lower, right)
         made[k] = right

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from superworkflow.tasks.als.normal_equations import add_ratings, decompose, solve_lower, solve_upper
+from superworkflow.tasks.als.normal_equations import add_ratings, decompose, solve_upper
 from superworkflow.tasks.als.program import rmse
 from superworkflow.tasks.bptf.posterior import draw_chain, draw_side, draw_slices
 from superworkflow.tasks.lib.vertex.program import ProgramParams, Sync, SyncRun, VertexProgram
@@ -102,8 +102,7 @@ def update(scope: Any, params: Any) -> None:
             right[a] += model[begin + size + a * size + b] * model[begin + b]
         for b in range(a + 1):
             gram[a, b] = model[2] * gram[a, b] + model[begin + size + a * size + b]
-    decompose(gram)
-    solve_lower(gram, right)
+    decompose(gram, right)
     for k in range(size):
         right[k] += normal(scope, k)
     solve_upper(gram, right)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from superworkflow.tasks.als.normal_equations import add_products, decompose, solve_lower, solve_upper
+from superworkflow.tasks.als.normal_equations import add_products, decompose, solve_upper
 from superworkflow.tasks.lib.vertex.blocks import signalled_blocks
 from superworkflow.tasks.lib.vertex.cluster.packing import pack, room_for, unpack
 from superworkflow.tasks.lib.vertex.cluster.piece_kernels import conflict_among
@@ -17,9 +17,7 @@ from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.scheduler import bucket
 
 _compiled = nb.njit(error_model="numpy")
-_add, _decompose, _lower, _upper = (
-    _compiled(with_helpers(each, _compiled)) for each in (add_products, decompose, solve_lower, solve_upper)
-)
+_add, _decompose, _upper = (_compiled(with_helpers(each, _compiled)) for each in (add_products, decompose, solve_upper))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -85,16 +83,18 @@ def test_normal_equations(size: int) -> None:
     whole = near.reshape(-1, size)
     np.testing.assert_allclose(np.tril(gram), np.tril(whole.T @ whole), rtol=1e-12, atol=1e-12)
     gram[np.diag_indices(size)] += 1.0
-    lower = gram.copy()
-    _decompose(lower)
+    right = rng.normal(size=size)
+    lower, found = gram.copy(), right.copy()
+    _decompose(lower, found)
     np.testing.assert_allclose(
         np.tril(lower), np.linalg.cholesky(whole.T @ whole + np.eye(size)), rtol=1e-9, atol=1e-12
     )
+    np.testing.assert_allclose(np.tril(lower) @ found, right, rtol=1e-9, atol=1e-10)
     plain = np.tril(gram)
     decompose(plain)  # the upper triangle does not matter, nor who runs it
     assert np.tril(plain).tobytes() == np.tril(lower).tobytes()
-    right = rng.normal(size=size)
-    found = right.copy()
-    _lower(lower, found)
+    same = found.copy()
     _upper(lower, found)
+    solve_upper(np.tril(lower), same)
+    assert same.tobytes() == found.tobytes()
     np.testing.assert_allclose(found, np.linalg.solve(whole.T @ whole + np.eye(size), right), rtol=1e-8)

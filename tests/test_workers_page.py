@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.tasks import load_stage
 

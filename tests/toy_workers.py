@@ -20,10 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Output, Resources, Stage, StageParams, StageRun, Stats
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker

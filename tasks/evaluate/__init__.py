@@ -12,10 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 
 _LABELS = 40
 """Number of labels that estimates assume where the dataset's statistics do not contain it."""

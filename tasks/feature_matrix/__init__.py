@@ -18,9 +18,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, Stats
 from superworkflow.tasks.heterograph import FeatureParams
 from superworkflow.tasks.lib.gnn.estimates import feature_values
 

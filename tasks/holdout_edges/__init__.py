@@ -22,9 +22,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, Stats
 from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 

@@ -19,10 +19,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, SPLITS
 
 _CLASSES, _DIMENSIONS = 60, 512

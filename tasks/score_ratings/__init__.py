@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, Stats
 from superworkflow.tasks.index.two_sets import RatingsParams
 
 METHODS = ("", "mean_", "item_mean_", "biases_")

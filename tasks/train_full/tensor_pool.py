@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Resources, StageRun
 from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.call_executor import Shared
 from superworkflow.infra.engines.workers.calls import CallResult, Calls, Members, Transport

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Resources, Stats
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries, table_bytes
 from superworkflow.tasks.walk.params import WalkParams
 

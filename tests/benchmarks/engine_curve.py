@@ -28,8 +28,7 @@ import yaml
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Resources
 from superworkflow.infra.engines import engine as find_engine
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher

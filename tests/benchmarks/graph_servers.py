@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.config.prices import load_prices
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage

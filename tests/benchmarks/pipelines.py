@@ -14,8 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from superworkflow.__main__ import main as superworkflow
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage

@@ -19,8 +19,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.images.compile_kernels import compile_for_typed_graphs, compile_for_walks
 from superworkflow.infra.config.request import build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store

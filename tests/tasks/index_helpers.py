@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Progress, Resources, Stage
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.index import STAGE

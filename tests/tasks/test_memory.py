@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement

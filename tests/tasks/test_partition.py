@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Progress, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, partition, shard

@@ -19,8 +19,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS, Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import IN_PROCESS, Estimate, Input, Output, Resources, Stage, StageRun, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.vertex.program import (
     CLASSES,

@@ -16,8 +16,7 @@ import pytest
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.config.usage import held_while_scaled
-from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 from superworkflow.infra.engines.workers.errors import WorkersFailed

@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Executors, Resources
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Progress, StageRun
 from superworkflow.infra.engines.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,

@@ -19,8 +19,7 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.progress import Progress, parse_event
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Resources, Stage
 from superworkflow.infra.launch.run_stage import Executed, _folders, execute
 from superworkflow.infra.process.resource_usage import process_age_seconds
 from superworkflow.infra.storage import retry, s3

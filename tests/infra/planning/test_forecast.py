@@ -12,9 +12,8 @@ import pytest
 
 from superworkflow.infra.config.profile import Placement, Profile
 from superworkflow.infra.config.request import Request, build_request
-from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Executors, Gpu, Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Stage, Stats
 from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.local import fork_client

@@ -12,8 +12,7 @@ import pytest
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.base import Launched
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.planning.explain import Difference, explain

@@ -18,9 +18,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Input, Output, Progress, Resources, Stage, StageRun
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.stage_inputs import make_visible
 from superworkflow.infra.launch.run_stage import execute

@@ -12,10 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Input, Output, Resources, Stage, StageParams, StageRun, Stats
 
 STEPS = 2
 WHERE: dict[str, Any] = {"affects_result": False}

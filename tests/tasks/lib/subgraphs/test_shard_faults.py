@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage import retry, s3
 from superworkflow.infra.storage.dataset import Dataset

@@ -25,7 +25,7 @@ from typing import Generic, cast
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.estimate import Estimate, Stats, estimate_from_bytes
+from superworkflow.infra.contract.estimate import Estimate, Process, Stats, estimate_from_bytes
 from superworkflow.infra.contract.params import P, StageParams
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
@@ -35,8 +35,8 @@ from superworkflow.infra.storage.part_files import check_parts
 from superworkflow.infra.storage.source import Source
 
 __all__ = (
-    "IN_PROCESS", "LOOK_BYTES", "Estimate", "Input", "Output", "Progress", "Resources", "Stage", "StageParams",
-    "StageRun", "Stats",
+    "IN_PROCESS", "LOOK_BYTES", "Estimate", "Input", "Output", "Process", "Progress", "Resources", "Stage",
+    "StageParams", "StageRun", "Stats",
 )  # fmt: skip
 
 IN_PROCESS = "in-process"

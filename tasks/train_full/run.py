@@ -109,11 +109,12 @@ def tensor_pool(
     if not check_roles(job):
         yield None
         return
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    check_calls((endpoints[TENSOR] if endpoints else workers[TENSOR]).memory, call_bytes)
-    from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
+    from superworkflow.tasks.train_full.tensor_pool import PoolPlace, open_pool  # needs pyzmq
 
-    with open_pool(job, intervals, example) as pool:
+    place = PoolPlace.of_resources(job.resources)
+    assert place is not None
+    check_calls(place.memory, call_bytes)
+    with open_pool(job, place, intervals, example) as pool:
         yield pool
 
 

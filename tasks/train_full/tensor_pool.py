@@ -149,19 +149,20 @@ def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
 
 
 @contextlib.contextmanager
-def open_pool(job: StageRun[TrainFullParams], intervals: int, example: TensorFacts) -> Iterator[WorkerPool]:
+def open_pool(
+    job: StageRun[TrainFullParams], place: PoolPlace, intervals: int, example: TensorFacts
+) -> Iterator[WorkerPool]:
     """The pool of the stage's endpoint, or of its worker group's role, while it trains.
 
     Args:
         job: the stage's run.
+        place: the tensor workers of its resources.
         intervals: tasks that there may be at once.
         example: facts of a task, for which workers are prepared.
 
     Raises:
         UserError: the group cannot be opened, or there is no token.
     """
-    place = PoolPlace.of_resources(job.resources)
-    assert place is not None
     if place.url:
         with open_endpoint_pool(place, job.progress.log, intervals) as pool:
             yield pool

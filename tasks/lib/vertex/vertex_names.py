@@ -13,7 +13,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
 
 
-def graph_before(initial: Dataset, source: str = "initial") -> Dataset:
+def graph_before(initial: Dataset) -> Dataset:
     """The graph of an earlier run, which lies in the same store.
 
     Raises:
@@ -22,7 +22,7 @@ def graph_before(initial: Dataset, source: str = "initial") -> Dataset:
     entry, root = initial.manifest.inputs.get("graph"), initial.uri.rsplit("/", 2)[0]
     found = Store(root).find(entry.stage, entry.digest) if entry is not None and entry.stage else None
     if found is None:
-        raise UserError("the graph of the earlier run is not in its store", where=source, value=initial.uri,
+        raise UserError("the graph of the earlier run is not in its store", where="initial", value=initial.uri,
                         remedy="Give the dataset where it was made, or leave it out")  # fmt: skip
     return found
 

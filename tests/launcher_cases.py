@@ -3,8 +3,6 @@
 The tests of a launcher inherit `LauncherCases` and have a fixture `ground` that says where its stages run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tasks of engines in tests: in turn in this process, or on sessions of Spark and Dask that all tests share."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pickle

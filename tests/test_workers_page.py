@@ -1,7 +1,5 @@
 """The stage on the page about worker groups does what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

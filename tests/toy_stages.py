@@ -4,8 +4,6 @@
 checkpoint on its way.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ Blocks are divided among the ranks; in each step the ranks exchange the sums of 
 of the blocks, so that the bytes are the same for any number of workers. The workers write their blocks to the store.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

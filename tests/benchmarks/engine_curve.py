@@ -12,8 +12,6 @@ executors. The file has the section `kubernetes` of a profile; pods see the fold
 Writes `.bench/engine-curve.json`, `.md` and `.png`; `--publish` copies the last to `docs/engines.png`.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -9,8 +9,6 @@ speed. Ours counts sums of features, start, validation and files; DGL's training
 folder, and what is there is not made again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -6,8 +6,6 @@ senders of each receiver; `features-<set>.npy`, float32 [nodes, values]; `labels
 the classified set: 0 for training, 1 for validation, 2 for test, -1 for none.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

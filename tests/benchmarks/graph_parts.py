@@ -7,8 +7,6 @@ CPU seconds an epoch, those before the first, ghosts, bytes; before the rows, wh
 Files of runs with the same parts are compared: one server's and two servers' are the same bytes.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

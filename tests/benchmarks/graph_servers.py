@@ -5,8 +5,6 @@ each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual 
 of this machine; for one and two servers next to the CPU seconds of a server. The graph stays in the folder.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

@@ -5,8 +5,6 @@ with the fewest arcs and the one with the most are from the mean, in arcs that g
 intervals; the share of arcs that are between intervals; how many vertices changed places, and CPU milliseconds.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -5,8 +5,6 @@ intervals: two threads of the graph server and two tensor workers, on this machi
 default; the graph stays in the folder.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

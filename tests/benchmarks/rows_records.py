@@ -5,8 +5,6 @@ whose messages are built from the same arrays and serialized. Batches: of 64 sub
 store and by `tfgnn.parse_example` in tf.data from our TFRecords. Both by CPU seconds, which other load disturbs less.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ Ours makes whole subgraphs, with their nodes and edges numbered and in order. DG
 which is what gives a subgraph for each seed, or 64 seeds a call, which merges them into one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

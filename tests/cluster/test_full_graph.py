@@ -1,7 +1,5 @@
 """Full-graph training on tensor pods and on graph pods, against the same training in one process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter

@@ -5,8 +5,6 @@ archive of images and shows them to the nodes, such as `kind load image-archive 
 is asked when its socket is in the folder of the kubeconfig.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

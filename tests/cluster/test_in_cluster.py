@@ -1,7 +1,5 @@
 """A flow in a pod of its own with the rights that the project ships, and stages whose store is a bucket."""
 
-from __future__ import annotations
-
 import os
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """Stages on Spark and Dask, executors as pods: the same files as in process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

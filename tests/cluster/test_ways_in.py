@@ -1,7 +1,5 @@
 """Stages through credentials that Prefect keeps, and on a store in a volume claim."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

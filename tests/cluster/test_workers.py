@@ -1,7 +1,5 @@
 """Worker groups on the cluster: the Job coordinates, workers are plain pods that the launcher keeps."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

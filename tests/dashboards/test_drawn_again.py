@@ -1,7 +1,5 @@
 """Pictures and panels of cached stages: those that an earlier run has drawn of the same datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The superworkflow `gnn` end to end: from an edge list, and from a schema, to a model that answers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run reuses and makes what it was planned with, or says that something else is there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A network of edges on a new edge list, which is read as its own was; every edge has a prediction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

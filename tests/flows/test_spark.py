@@ -1,7 +1,5 @@
 """The whole superworkflow on the shipped graph with a stage on Spark, whose files its own tests compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A user's file: the second superworkflow's first stages, and one of its own for those whom the regression misses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

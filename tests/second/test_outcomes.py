@@ -1,7 +1,5 @@
 """Outcomes as a superworkflow declares them: metrics by node, a model with code of its own, a picture."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A kernel is compiled for the types of its arguments, and Numba asks its dispatch
 it on disk or not. What compiling the image's kernels has not asked for would be compiled in every pod.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small real inputs of the stages prepare and embed: a graph, its walks, and how they are made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables of graphs in every format, their schema, and what the stage heterograph makes of them by plain Python."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

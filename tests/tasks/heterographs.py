@@ -1,7 +1,5 @@
 """Small heterographs as datasets, written from Python values without the stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

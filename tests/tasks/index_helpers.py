@@ -1,7 +1,5 @@
 """Run the index stage on a small file, and read what it wrote."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from pathlib import Path

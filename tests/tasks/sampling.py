@@ -1,7 +1,5 @@
 """Heterographs to sample from, and a slow reference sampler in plain Python, which the compiled one must equal."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

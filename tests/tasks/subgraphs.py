@@ -1,7 +1,5 @@
 """Random subgraphs of small heterographs, as blocks and as datasets of stage `sample`, without the stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

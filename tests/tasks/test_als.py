@@ -1,7 +1,5 @@
 """Alternating least squares against SciPy's normal equations, its figures against NumPy's, and what is refused."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

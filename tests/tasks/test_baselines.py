@@ -1,7 +1,5 @@
 """Stage `baselines`: known values on graphs of which labels, features and edges say a known share."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Stage `baselines_links`: figures of networkx and scikit-learn on the same held-out pairs."""
 
-from __future__ import annotations
-
 import io
 
 import networkx as nx

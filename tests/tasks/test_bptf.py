@@ -1,7 +1,5 @@
 """Bayesian factorization: each draw against its distribution in closed form, and predictions on held-out ratings."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """CoEM against the fixed point of its linear equations, with ids that both sides share."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs on Debian's packages: sections by contexts, installed sizes and sections by words; needs apt's lists."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

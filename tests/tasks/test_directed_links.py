@@ -1,7 +1,5 @@
 """Links with a direction: both ways are held out together, and the decoder distinguishes a link from its reverse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

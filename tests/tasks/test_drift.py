@@ -1,7 +1,5 @@
 """Stages `drift` and `set_drift` against plain Python, and on data whose drift is known."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from pathlib import Path

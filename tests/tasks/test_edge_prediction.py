@@ -1,7 +1,5 @@
 """Classes and numbers of edges: what is hidden, what is learned, and that the registered model has the same answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nodes without edges and sets without rows: every model trains and predicts on them, or says why it cannot."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from pathlib import Path

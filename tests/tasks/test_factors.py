@@ -1,7 +1,5 @@
 """Factor graphs: the UAI format, belief propagation and Gibbs sampling on them, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import math

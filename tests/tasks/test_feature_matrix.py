@@ -1,7 +1,5 @@
 """Stage feature_matrix: which columns of a schema's tables are features, their scaling, and what is warned about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Links to validate and test that a user gives, and ranks among given pairs by the formulas of ogb's evaluator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An earlier network on a later graph, judged on nodes that it has not learned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Accuracy on a citation graph with Planetoid's split; published figures are means of many seeds, here is one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """Typed graphs in DGL's chunked format: what becomes of files of each kind, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

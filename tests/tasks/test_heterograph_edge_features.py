@@ -1,7 +1,5 @@
 """Columns of an edge list that are features of its edges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The reader of heterographs: what it gives, and what it refuses of files that somebody has changed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

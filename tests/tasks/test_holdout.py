@@ -1,7 +1,5 @@
 """The holdout stage: what it hides, what it keeps, and that nothing is in two places."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import networkx as nx

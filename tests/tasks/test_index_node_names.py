@@ -1,7 +1,5 @@
 """Two sets of nodes whose ids coincide, and rows without an id: the same graph on every engine, as counted by hand."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

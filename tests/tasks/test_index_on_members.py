@@ -3,8 +3,6 @@
 Tasks run in turn here; `test_on_members` has the engines.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

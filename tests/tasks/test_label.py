@@ -1,7 +1,5 @@
 """Stage `label` as a whole, and what evaluate makes of label datasets that do not fit."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training on each node's latest edges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lasso and support vector machines against scikit-learn, their figures on held-out samples, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from pathlib import Path

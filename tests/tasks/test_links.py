@@ -1,7 +1,5 @@
 """Link prediction: what is held out, what a step learns from, and what predictions are worth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

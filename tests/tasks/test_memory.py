@@ -1,7 +1,5 @@
 """`plan` predicts the peak memory of every stage within a fifth, held against real stage processes of two sizes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Several labels a node: from rows of a file to a model that answers with lists."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """New nodes that a registered model predicts: a known node that comes as a new one has the answer of stage infer."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Stage node_labels: labels apart from the graph train the network that labels in the graph train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

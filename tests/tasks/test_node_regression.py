@@ -1,7 +1,5 @@
 """Node regression: from rows of a file to a model that answers with numbers, in the labels' unit."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each stage on each engine with members: the very files of one process. Other tests run their tasks in turn."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Modules of one's own: in training, inference and the registered model, on one process and on workers."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

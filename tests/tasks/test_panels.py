@@ -1,7 +1,5 @@
 """Panels: what their functions make of small datasets, and the document that pages read."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

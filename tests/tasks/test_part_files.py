@@ -1,7 +1,5 @@
 """Folders of part files give the same datasets as one file with their rows, on every engine, here and in a bucket."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

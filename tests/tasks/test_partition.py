@@ -1,7 +1,5 @@
 """Partition and shards: few edges cut, the same for every number of workers, and nothing of the graph is lost."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

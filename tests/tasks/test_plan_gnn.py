@@ -1,7 +1,5 @@
 """Plans of gnn against what its stages take: compressed tables, the size of a training's steps, two earlier runs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

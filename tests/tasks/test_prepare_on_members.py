@@ -1,7 +1,5 @@
 """The prepare stage on members: the same files as in process; tasks run in turn here."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Means along sampled edges, against a recursive reading of them; what the classifier finds, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records of subgraphs: byte for byte what protobuf's Example gives, in shards that depend on sizes alone."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from itertools import chain

@@ -1,7 +1,5 @@
 """Runs of vertex programs that start from an earlier one: as a cold run, in fewer updates."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The work of a task that makes subgraphs with all rows of the graph; `test_on_members` has the engines."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

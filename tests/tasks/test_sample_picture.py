@@ -1,7 +1,5 @@
 """Pictures of specs with names as hostile as can be, and of a subgraph; left out where they would be too large."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

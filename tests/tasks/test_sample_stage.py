@@ -1,7 +1,5 @@
 """The sample stage as a process runs it: shards, splits, seeds, repeats, sizes, refusals, and the live path."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Stage `score`: figures of scikit-learn, of predictions by a trained network."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

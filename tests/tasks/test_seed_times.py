@@ -1,7 +1,5 @@
 """Seeds with times: no edge that is later than a seed passes messages towards it, in training and in prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sparse features: the graph is that of the same values in a dense table."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

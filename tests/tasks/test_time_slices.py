@@ -1,7 +1,5 @@
 """Slices of time: those of edges, the chain of their factors against its joint distribution, and a planted drift."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Edges by their times on a worker group: the losses of one process."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training: losses of a plain loop, blocks independent of threads, resuming after SIGKILL, and refused input."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

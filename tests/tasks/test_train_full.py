@@ -1,7 +1,5 @@
 """Training on the whole graph: the losses of a dense network with the same weights and masks, asynchrony, refusals."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The virtual clock of full-graph training: rates of tasks, tensor workers, and what `plan` simulates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensor workers of full-graph training: the weights of training without them, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

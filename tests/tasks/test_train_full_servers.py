@@ -1,7 +1,5 @@
 """Graph servers of full-graph training: the weights of one process, the bytes of ghosts, and a server that is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

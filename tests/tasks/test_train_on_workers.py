@@ -1,7 +1,5 @@
 """Training on a worker group: the blocks and the losses of one process, for any partitioning."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

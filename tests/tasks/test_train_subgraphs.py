@@ -1,7 +1,5 @@
 """Training on subgraphs that stage sample has drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Triangles and clustering coefficients against networkx."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Link prediction over all relations: triples are held out, ranked without other true ones, and served."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

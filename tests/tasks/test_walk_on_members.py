@@ -1,7 +1,5 @@
 """Walks with the whole graph in each member: the same files and errors as in process; tasks run in turn here."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Walks with the graph in parts: the very files of the process, also when an executor of Spark is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

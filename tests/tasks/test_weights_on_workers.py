@@ -1,7 +1,5 @@
 """Weights of edges on worker groups of 1, 2 and 4: the blocks, losses and predictions of one process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator

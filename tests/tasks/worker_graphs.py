@@ -1,7 +1,5 @@
 """Graphs of tests of worker groups, with their means and their parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

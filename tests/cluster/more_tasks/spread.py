@@ -1,7 +1,5 @@
 """Stage `spread`: Spark tasks of a given time and memory, for tests of the platform."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 

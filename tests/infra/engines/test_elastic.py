@@ -1,7 +1,5 @@
 """Elastic roles as processes of this machine: members join and leave while the stage runs, and no item is lost."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The registry of engines, and that nothing outside of an engine knows its name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

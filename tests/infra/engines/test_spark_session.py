@@ -1,7 +1,5 @@
 """Spark as an engine: settings, errors before it starts, a stage on it, and nothing left after it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

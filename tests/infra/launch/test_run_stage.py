@@ -1,7 +1,5 @@
 """One stage run in this process: the same contract on a local folder and on S3."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Other formats of a result, on a local folder and on S3."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Resources that a profile leaves to the estimate."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forecasts from records that are given, and from those that real launches leave."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

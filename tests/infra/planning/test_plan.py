@@ -1,7 +1,5 @@
 """Requests, diagrams, plans, explanations and records, with a superworkflow of two toy stages."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from pathlib import Path

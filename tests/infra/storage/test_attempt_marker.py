@@ -1,7 +1,5 @@
 """An attempt removes the files of the one before it, and never any others: in a local folder and on S3."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A digest names what was read: a dataset's folder, manifest and content agree, or it does not exist."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Names, sizes and digests that a store holds are checked before anything is done with them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Sources: files, folders, and descriptions that name tables, on a local disk and on the S3 server."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

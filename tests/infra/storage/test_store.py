@@ -1,7 +1,5 @@
 """Datasets and stores: the same contract on a local folder and on S3."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

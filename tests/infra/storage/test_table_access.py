@@ -1,7 +1,5 @@
 """Tables that a description names by absolute paths and URIs: who may, and how pods get them."""
 
-from __future__ import annotations
-
 import io
 import uuid
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records of stages that took several attempts."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

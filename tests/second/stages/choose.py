@@ -1,7 +1,5 @@
 """Stage `choose`: the better one of two regressions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats

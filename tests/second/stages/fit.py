@@ -1,7 +1,5 @@
 """Stage `fit`: a ridge regression by gradient descent, judged by cross-validation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pydantic import Field

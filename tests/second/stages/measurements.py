@@ -1,7 +1,5 @@
 """Stage `measurements`: what is known of each patient, from two node tables and two edge tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pydantic import Field

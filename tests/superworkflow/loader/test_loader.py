@@ -1,7 +1,5 @@
 """The loader: stored batches and those sampled now are the same, in an order of seed and epoch alone."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from itertools import chain

@@ -1,7 +1,5 @@
 """Stage `gated`: waits in the middle of its work for as long as a file is not there. Two steps, two files, two rows."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Stages as processes: what all launchers promise, and what holds for processes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

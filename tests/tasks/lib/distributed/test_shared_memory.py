@@ -1,7 +1,5 @@
 """Exchange by shared memory: the same results as by TCP, with nothing left behind."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Layers that read features of edges equal sums over single edges, written as torch_geometric's layers have them."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Edge weights and float16 features: sums and draws, from an edge list to predictions."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inputs that do not fit each other are refused before a compiled kernel follows them."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Typed graphs and subgraphs with tables and rows in parts: the very files and errors of one process."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Stages of subgraphs that are killed, run out of disk, or lose their bucket, and are run again: the same files."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

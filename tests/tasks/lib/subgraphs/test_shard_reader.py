@@ -1,7 +1,5 @@
 """Shards of sampled subgraphs as they are read: what Arrow reads in them, by any thread, and damaged ones refused."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Callable

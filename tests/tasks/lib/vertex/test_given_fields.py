@@ -1,7 +1,5 @@
 """Fields from a table of vertices, and label propagation on them."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Shipped programs against networkx, and their stages."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -38,6 +38,7 @@ from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.upload import complete, upload
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
@@ -224,6 +225,11 @@ class Dataset:
 
         return pq.ParquetFile(self.local(name), memory_map=True)
 
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """One Parquet file, or these columns of it, in memory."""
+        with self.parquet(name) as file:
+            return file.read(columns)
+
     def json(self, name: str) -> Any:
         """One JSON file, parsed."""
         return json.loads(self.local(name).read_text())
@@ -273,6 +279,13 @@ class FileWriter(ABC):
 
         with self.file(name) as path, path.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
+
+    def table(self, name: str, table: pa.Table) -> None:
+        """Write one table as Parquet."""
+        import pyarrow.parquet as pq
+
+        with self.file(name) as path:
+            pq.write_table(table, path, compression="zstd")
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file."""

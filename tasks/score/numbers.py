@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
@@ -50,8 +49,7 @@ def judge_numbers(job: StageRun[StageParams], table: pa.Table) -> Output:
     if not metrics:
         raise nothing_to_judge(job.inputs["predictions"].uri)
     job.output.json("metrics.json", metrics)
-    with job.output.file("errors.parquet") as path:
-        pq.write_table(pa.concat_tables(worst), path, compression="zstd")
+    job.output.table("errors.parquet", pa.concat_tables(worst))
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
     warnings = number_warnings(metrics, simple, trained_by(job.inputs["predictions"]))
     log_warnings(job.progress, warnings)

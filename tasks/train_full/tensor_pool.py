@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Resources, StageRun
@@ -140,8 +139,7 @@ def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
     """Write a row for each epoch; totals, and means over epochs, for the record of the run."""
     columns = zip(*rows, strict=True) if rows else [()] * len(PoolRow._fields)
     table = {name: pa.array(each) for name, each in zip(PoolRow._fields, columns, strict=True)}
-    with output.file(POOL_FILE) as path:
-        pq.write_table(pa.table(table), path, compression="zstd")
+    output.table(POOL_FILE, pa.table(table))
     totals = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) for name in _TOTALS}
     count = max(1, len(rows))
     means = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) / count for name in ("queue", "size")}

@@ -9,8 +9,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from superworkflow.__main__ import main as superworkflow
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
@@ -52,7 +50,7 @@ def main(folder: Path, picture: Path) -> None:
     inputs, tables = inputs_of(folder), {}
     for staleness, title in SIDES.items():
         found = staged("train_full", PARAMS | {"staleness": staleness}, inputs, folder / f"s-{staleness}", 2)
-        tables[title] = pq.read_table(found.local(TIMELINE_FILE))
+        tables[title] = found.table(TIMELINE_FILE)
     timelines_picture(tables, picture)
 
 

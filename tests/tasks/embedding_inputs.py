@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
@@ -25,8 +24,7 @@ def _commit(writer: DatasetWriter, stage: str, name: str, rows: int, stats: Mapp
 def write_graph(folder: Path, labels: Sequence[str]) -> Dataset:
     """An index dataset with labels only: these stages read nothing else of it."""
     writer = DatasetWriter(Location.of(folder))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": list(labels)}), path)
+    writer.table("vertices.parquet", pa.table({"node": list(labels)}))
     return _commit(writer, "index", f"graph-{folder.name}", len(labels), {"vertices": len(labels)})
 
 
@@ -73,8 +71,7 @@ class Inputs:
 
 def vectors(dataset: Dataset) -> tuple[list[str], np.ndarray]:
     """Labels and vectors of an embed dataset."""
-    with dataset.parquet("embeddings.parquet") as file:
-        table = file.read()
+    table = dataset.table("embeddings.parquet")
     column = table["vector"].combine_chunks()
     return table["node"].to_pylist(), column.flatten().to_numpy().reshape(len(table), -1)
 

@@ -73,8 +73,7 @@ def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
     """Published factors of users and items, [id, factors + 2]; NaN of ids without ratings."""
     made, found = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder), []
     for name, size in (("users", 6_000), ("items", 40)):
-        with made.parquet(f"{name}.parquet") as file:
-            table = file.read()
+        table = made.table(f"{name}.parquet")
         factors = np.full((size, FACTORS + 2), np.nan)
         factors[table["node"].cast("int64").to_numpy()] = np.array(table["factor"].to_pylist())
         found.append(factors)
@@ -109,8 +108,7 @@ def test_half_sweeps_solve_the_normal_equations(
     np.testing.assert_allclose(later, solved(rows, items, 6_000, 0), atol=1e-5)
     assert np.nanmax(np.abs(later - users)) > 1e-3
     errors = [np.sqrt(np.mean([(users[u] @ items[i] - r) ** 2 for u, i, r in rows]))]
-    with two.parquet("trace.parquet") as file:
-        traced = file.read()["rmse"].to_pylist()
+    traced = two.table("trace.parquet")["rmse"].to_pylist()
     assert traced[-1] == pytest.approx(errors[0], rel=1e-6)
     assert traced[-1] < traced[0]
 
@@ -288,8 +286,7 @@ def test_columns_are_found_by_what_they_hold(names: str, form: str, tmp_path: Pa
     table, path = pa.table([held[kind] for kind in kinds], names), tmp_path / f"r.{form}"
     (csv.write_csv if form == "csv" else pq.write_table)(table, path)
     graph = run_stage(READ, {}, {"edges": str(path)}, tmp_path / "graph")
-    with graph.parquet("vertices.parquet") as file:
-        nodes = file.read(["node"]).column(0).to_pylist()
+    nodes = graph.table("vertices.parquet", ["node"]).column(0).to_pylist()
     assert sorted(nodes)[:2] == [f"{graph.stats['target_prefix']}{item}" for item in (7, 8)]
     assert sorted(nodes)[2:] == [f"{graph.stats['source_prefix']}{user}" for user in (1, 2)]
     assert sorted(set(graph.array("weights.npy").tolist())) == [2.0, 4.0, 5.0]

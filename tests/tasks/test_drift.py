@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged
@@ -43,8 +42,7 @@ def _indexed(folder: Path, name: str, edges: Edges, directed: bool) -> Dataset:
     lengths = np.bincount([u for u, _ in arcs], minlength=len(nodes))
     writer.array("indptr.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
     writer.array("indices.npy", np.array([v for _, v in arcs], np.int32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": nodes, "degree": [degree[node] for node in nodes]}), path)
+    writer.table("vertices.parquet", pa.table({"node": nodes, "degree": [degree[node] for node in nodes]}))
     stats: dict[str, Any] = {"vertices": len(nodes), "directed": directed, "directed_edges": len(arcs)}
     return _commit(writer, "index", name, len(nodes), stats)
 
@@ -108,8 +106,7 @@ def _embeddings(folder: Path, nodes: list[str], vectors: np.ndarray) -> str:
     flat = pa.array(vectors.astype(np.float32).ravel())
     table = pa.table({"node": nodes, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
     writer = DatasetWriter(Location.of(folder))
-    with writer.file("embeddings.parquet") as path:
-        pq.write_table(table, path)
+    writer.table("embeddings.parquet", table)
     return _commit(writer, "embed", folder.name, len(nodes), {"dimensions": vectors.shape[1]}).uri
 
 
@@ -145,8 +142,7 @@ def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:
     writer = DatasetWriter(Location.of(tmp_path / "damaged"))
     writer.array("indptr.npy", np.array([0, 1, 2]))
     writer.array("indices.npy", np.array([1, 7], np.int32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": ["a", "b"], "degree": [1, 1]}), path)
+    writer.table("vertices.parquet", pa.table({"node": ["a", "b"], "degree": [1, 1]}))
     damaged = _commit(writer, "index", "damaged", 2, {"vertices": 2, "directed": False})
     inputs = {"graph": graph.uri, "earlier_graph": damaged.uri}
     with pytest.raises(DatasetDamaged, match=r"a neighbour is none of 2 vertices \(got 7\)"):

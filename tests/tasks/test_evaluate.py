@@ -120,7 +120,7 @@ def test_labels_and_links(tmp_path, inputs):
     assert metrics["link_auc@weighted-l2"] > 0.9
     judged = {name for name in metrics if name.startswith("link_auc@")}
     assert judged == {f"link_auc@{name}" for name in EvaluateParams().link_operators}
-    scores = pq.read_table(made.local("scores.parquet"))
+    scores = made.table("scores.parquet")
     assert scores.num_rows == 9
     at_half = scores.to_pandas().query("train_ratio == 0.5").micro_f1
     assert metrics["micro_f1@0.5"] == pytest.approx(at_half.mean())
@@ -129,7 +129,7 @@ def test_labels_and_links(tmp_path, inputs):
     assert made.stats["labels"] == BLOCKS
     assert made.stats["link_test_pairs"] == 400
     assert made.stats["link_vertices_without_vector"] == 5
-    projection = pq.read_table(made.local("projection.parquet"))
+    projection = made.table("projection.parquet")
     assert projection.schema.names == ["node", "x", "y", "label"]
     assert projection.num_rows == made.stats["projected_nodes"] == 60
     nodes = pq.read_table(Path(inputs["graph"], "vertices.parquet"))["node"].to_pylist()
@@ -167,13 +167,13 @@ def test_each_protocol_alone(tmp_path, inputs):
     links = evaluate(tmp_path, {k: v for k, v in inputs.items() if k != "labels"}, name="links")
     assert not any("f1" in name for name in links.stats)
     assert links.stats["metrics.link_auc@hadamard"] > 0.5
-    assert pq.read_table(links.local("projection.parquet"))["label"].null_count == 60
-    assert pq.read_table(links.local("scores.parquet")).num_rows == 0
+    assert links.table("projection.parquet")["label"].null_count == 60
+    assert links.table("scores.parquet").num_rows == 0
     labels = evaluate(
         tmp_path, {k: v for k, v in inputs.items() if "holdout" not in k}, name="classes", projection_sample=0
     )
     assert not any("link" in name for name in labels.stats)
-    assert pq.read_table(labels.local("projection.parquet")).num_rows == 0
+    assert labels.table("projection.parquet").num_rows == 0
 
 
 def test_missing_vectors_are_zeros_and_counted(tmp_path, inputs):

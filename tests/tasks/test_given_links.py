@@ -73,8 +73,7 @@ def test_ranks_among_given_pairs(whole: Dataset, rows, tmp_path: Path) -> None:
     given = {"graph": str(graph.location.local_path)}
     network = run_stage(STAGE, TRAIN | {"decoder": "dot"}, given, tmp_path / "train")
     found = run_stage(infer.STAGE, {}, given | {"network": str(network.location.local_path)}, tmp_path / "infer")
-    with found.parquet("embeddings.parquet") as file:
-        vectors = np.array(file.read(["vector"])["vector"].to_pylist())
+    vectors = np.array(found.table("embeddings.parquet", ["vector"])["vector"].to_pylist())
     score_of = {row: float(vectors[row[0]] @ vectors[row[1]]) for row in rows if row[2] == "test"}
     links = [row for row in score_of if row[3]]
     own = np.array([score_of[row] for row in links])

@@ -47,8 +47,7 @@ def test_the_champion_is_judged_by_what_it_has_not_learned(both, tmp_path):
     (_, network, seen), (graph, own, _) = both
     given = {"graph": graph, "network": network, "splits": own}
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = found.table("predictions.parquet").to_pylist()
     assert len(rows) == 66
     assert [row["split"] for row in rows] == [SPLITS[(i // 2 + 1) % 3] for i in range(66)]
     fair = [row for i, row in enumerate(rows) if row["split"] == "test" and (i >= 60 or SPLITS[i // 2 % 3] == "test")]

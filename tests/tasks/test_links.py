@@ -141,8 +141,7 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
     scored = run_stage(score_links.STAGE, {"k": 3}, given, tmp_path / "score").json("metrics.json")
     assert network.json("history.json")[-1]["validation_auc"] > 0
     assert scored["auc@test"] > (0.35 if typed else 0.6)
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     test = table.filter((np.array(table["split"]) == "test").tolist())
     score, linked = test["score"].to_numpy(), np.array(test["linked"].to_pylist())
     above = (score[linked][:, None] > score[~linked]).mean() + (score[linked][:, None] == score[~linked]).mean() / 2

@@ -46,8 +46,7 @@ def test_from_rows_to_a_model_that_answers(sources, tmp_path):
     made = run_stage(STAGE, {"hidden": 16, "batch": 16, "epochs": 30, "dropout": 0.1}, folders, tmp_path / "train")
     assert made.stats["labels"] == has.sum()
     found = run_stage(infer.STAGE, {}, {**folders, "network": str(made.location.local_path)}, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = found.table("predictions.parquet").to_pylist()
     assert [row["label"] for row in rows] == [[f"l{kind}" for kind in np.flatnonzero(each)] for each in has]
     assert all(len(row["ranked"]) == len(row["label"]) for row in rows)
     given = {"predictions": str(found.location.local_path)}

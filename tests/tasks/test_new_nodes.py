@@ -84,8 +84,7 @@ def from_files(folder: Path, columns: str = "abcdefghijkl", seed: int = 3) -> Da
 
 
 def rows_of(found: Dataset) -> list[dict[str, Any]]:
-    with found.parquet("predictions.parquet") as file:
-        return file.read().to_pylist()
+    return found.table("predictions.parquet").to_pylist()
 
 
 def check_answers(answer: pd.DataFrame, found: Dataset, rows: list[int], nodes: list[str]) -> None:

@@ -57,8 +57,7 @@ def test_from_rows_to_a_model_that_answers(graph: Dataset, truth: dict[str, floa
     assert made.stats["task"] == "node_regression"
     trained = given | {"network": str(made.location.local_path)}
     found = run_stage(infer.STAGE, {}, trained, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = found.table("predictions.parquet").to_pylist()
     assert {row["node"]: row["label"] for row in rows if row["label"] is not None} == pytest.approx(truth)
     simple = run_stage(baselines.STAGE, {"task": "regression"}, given, tmp_path / "baselines")
     inputs = {"predictions": str(found.location.local_path), "baselines": str(simple.location.local_path)}
@@ -69,8 +68,9 @@ def test_from_rows_to_a_model_that_answers(graph: Dataset, truth: dict[str, floa
         assert scored.stats[f"metrics.{name}@test"] == pytest.approx(figure(*both))
     assert scored.stats["metrics.rmse@test"] < 0.5 * simple.stats["metrics.mean_rmse@test"]
     table = run_stage(tabulate.STAGE, {}, {"predictions": inputs["predictions"]}, tmp_path / "table")
-    with table.parquet("predictions.parquet") as file:
-        assert file.read().to_pylist() == [{key: row[key] for key in ("node", "predicted")} for row in rows]
+    assert table.table("predictions.parquet").to_pylist() == [
+        {key: row[key] for key in ("node", "predicted")} for row in rows
+    ]
     published = trained | {"predictions": inputs["predictions"], "scores": str(scored.location.local_path)}
     bundle = run_stage(publish_predictions.STAGE, {}, published, tmp_path / "bundle")
     model = load(bundle.location.local_path)

@@ -120,7 +120,7 @@ def test_the_text_of_the_file_is_in_the_digest_and_kept(tmp_path, graph):
     assert "new nodes cannot be predicted: own_model.py:MeanNet" in log.getvalue()
     served = serve(bundle.location.local_path)
     answers = served.predict(pd.DataFrame({"node": ["n004", "new"], "neighbors": [None, ["n001"]]}), {})
-    wanted = pq.read_table(found.local("predictions.parquet")).to_pylist()[4]
+    wanted = found.table("predictions.parquet").to_pylist()[4]
     assert (answers["predicted"][0], answers["error"][0]) == (wanted["predicted"], "")
     assert "own_model.py:MeanNet" in answers["error"][1]
     assert "superworkflow predict" in answers["error"][1]
@@ -170,7 +170,7 @@ def test_workers_train_as_one_process_does(tmp_path, graph):
         made = group.run(infer_together, *given)[0]
         with pytest.raises(UserError, match="running means of BatchNorm"):
             group.run(train, noisy, graph.uri, shards.uri, "", str(tmp_path / "none"))
-    losses = pq.read_table(alone.local("losses.parquet"))["loss"].to_pylist()
+    losses = alone.table("losses.parquet")["loss"].to_pylist()
     assert pq.read_table(tmp_path / "together" / "losses.parquet")["loss"].to_pylist() == pytest.approx(
         losses, abs=1e-4
     )

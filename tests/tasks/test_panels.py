@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.dashboards.web.panels import read_panel
@@ -23,8 +22,7 @@ from superworkflow.tasks.score.panels import classes
 def _dataset(folder: Path, stage: str, tables: dict[str, pa.Table], arrays: dict[str, Any], **stats: Any) -> Dataset:
     writer = DatasetWriter(Location.of(str(folder / stage)))
     for name, values in tables.items():
-        with writer.file(name) as path:
-            pq.write_table(values, path)
+        writer.table(name, values)
     for name, values in arrays.items():
         writer.array(name, values) if name.endswith(".npy") else writer.json(name, values)
     measured = Measurement(runtime_s=1, cpu_s=1, peak_memory_bytes=1, rows=1, bytes=1)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import (
     average_precision_score,
@@ -43,8 +42,7 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Datase
 
 
 def _rows(dataset: Dataset, name: str) -> list[dict[str, Any]]:
-    with dataset.parquet(name) as file:
-        return list(file.read().to_pylist())
+    return list(dataset.table(name).to_pylist())
 
 
 def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
@@ -108,15 +106,13 @@ def test_warnings_name_parameters_of_the_stage_that_trained(predicted: tuple[Dat
 def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     """Such as on a later graph: it counts as never predicted, without a curve."""
     _, found = predicted
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     labels = table["label"].to_pylist()
     tested = [i for i, split in enumerate(table["split"].to_pylist()) if split == "test"]
     labels[tested[0]] = "new"
     output = DatasetWriter(Location.of(tmp_path / "later"))
     changed = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.string()))
-    with output.file("predictions.parquet") as path:
-        pq.write_table(changed, path)
+    output.table("predictions.parquet", changed)
     output.array("probabilities.npy", found.array("probabilities.npy"))
     output.json("classes.json", found.json("classes.json"))
     later = _commit(output, "infer", "later", len(labels), {"nodes": len(labels), "classes": 3})

@@ -159,10 +159,8 @@ def test_a_planted_drift(tmp_path: Path) -> None:
     assert factors.shape == (10, 81)
     for name in ("factor-00000.npy", "globals.json"):
         assert one.local(name).read_bytes() == two.local(name).read_bytes()
-    with timed.parquet("predictions.parquet") as file:
-        assert file.read()["time"].to_pylist() == [t for *_, t in tests]
-    with Dataset.open(Location.of(tmp_path / "10-1" / "published")).parquet("slices.parquet") as file:
-        starts = file.read()["start"].to_pylist()
+    assert timed.table("predictions.parquet")["time"].to_pylist() == [t for *_, t in tests]
+    starts = Dataset.open(Location.of(tmp_path / "10-1" / "published")).table("slices.parquet")["start"].to_pylist()
     assert starts[0] is None
     assert starts[1:] == pytest.approx(1_100_000_000 + np.arange(100, 1000, 100), abs=15)
     late = [row for row in tests if row[3] >= starts[-1]]

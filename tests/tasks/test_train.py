@@ -59,8 +59,7 @@ def trained(graph: Dataset, folder: Path, sums: Dataset | None = None, cpu: int 
 
 
 def losses(dataset: Dataset) -> list[float]:
-    with dataset.parquet("losses.parquet") as file:
-        return file.read(["loss"])["loss"].to_pylist()
+    return dataset.table("losses.parquet", ["loss"])["loss"].to_pylist()
 
 
 def sums_of(dataset: Dataset) -> dict[str, str]:
@@ -393,13 +392,14 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     batch = sampler_of(shape, data, everything(2)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     with torch.no_grad():
         likely, classes = torch.softmax(model(batch, data.inputs)[shape.head.node_sets[0]], 1).max(1)
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
     assert table["predicted"].to_pylist() == [targets.names[number] for number in classes]
     assert table["label"].to_pylist() == [targets.names[number] for number in targets.classes]
-    with found.parquet("embeddings.parquet") as file:
-        assert file.read()["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), 16).min() >= 0
+    assert (
+        found.table("embeddings.parquet")["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), 16).min()
+        >= 0
+    )
     scored = run_stage(score.STAGE, {}, {"predictions": str(found.location.local_path)}, tmp_path / "score")
     tested = targets.nodes("test")
     right = float((classes.numpy()[tested] == targets.classes[tested]).mean())

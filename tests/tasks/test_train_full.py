@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn import functional
@@ -67,11 +66,11 @@ def weights_of(dataset: Dataset) -> dict[str, np.ndarray]:
 
 
 def history_of(dataset: Dataset) -> dict[str, list[float]]:
-    return pq.read_table(dataset.local("history.parquet")).to_pydict()
+    return dataset.table("history.parquet").to_pydict()
 
 
 def timeline_of(dataset: Dataset) -> list[TimelineRow]:
-    return [TimelineRow(**row) for row in pq.read_table(dataset.local("timeline.parquet")).to_pylist()]
+    return [TimelineRow(**row) for row in dataset.table("timeline.parquet").to_pylist()]
 
 
 def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[float]:
@@ -159,7 +158,7 @@ def test_threads_change_no_bit_and_intervals_little(graph, sums, tmp_path, model
         assert one.local(name).read_bytes() == two.local(name).read_bytes()
     assert not faults(timeline_of(two), 0)
     assert max(row.epoch - row.oldest for row in timeline_of(two)) == 0
-    timeline_picture(pq.read_table(two.local("timeline.parquet")), tmp_path / "pipeline.png")
+    timeline_picture(two.table("timeline.parquet"), tmp_path / "pipeline.png")
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
     other = trained(graph, sums, tmp_path / "other", **given | {"intervals": 64})
     for name, values in weights_of(one).items():

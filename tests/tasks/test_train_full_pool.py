@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
@@ -98,15 +97,15 @@ def same(found: Dataset, alone: Dataset) -> bool:
 def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu):
     found, log = trained(inputs, tmp_path / "run", model, cpu, count)
     assert same(found, alone[model])
-    assert not faults([TimelineRow(**row) for row in pq.read_table(found.local("timeline.parquet")).to_pylist()], 0)
-    stats, rows = found.stats, pq.read_table(found.local("pool.parquet"))
+    assert not faults([TimelineRow(**row) for row in found.table("timeline.parquet").to_pylist()], 0)
+    stats, rows = found.stats, found.table("pool.parquet")
     tasks = GIVEN["epochs"] * GIVEN["intervals"] * 3 * (3 if model == "gat" else 2)
     assert (stats["tensor.calls"], stats["tensor.undone"]) == (tasks, 0), log
     assert sum(rows["calls"].to_pylist()) == tasks
     assert rows["epoch"].to_pylist() == list(range(1, GIVEN["epochs"] + 1))
     assert int(str(stats["tensor.bytes_sent"])) > int(str(stats["tensor.bytes_received"])) > 0
     assert not members_of(os.getpid())
-    timeline_picture(pq.read_table(found.local("timeline.parquet")), tmp_path / "a.png", rows)
+    timeline_picture(found.table("timeline.parquet"), tmp_path / "a.png", rows)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

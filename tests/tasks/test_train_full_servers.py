@@ -194,7 +194,7 @@ def test_asynchrony_with_all_roles(symmetric, tmp_path, staleness):
     rows = read_timeline(found.local("timeline.parquet"))
     assert not faults(rows, staleness), log
     assert {row.epoch for row in rows} == set(range(1, 13))
-    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    history = found.table("history.parquet").to_pydict()
     assert history["loss"][-1] < history["loss"][0]
 
 
@@ -339,7 +339,7 @@ def test_graph_servers_share_an_endpoint(symmetric, tmp_path, monkeypatch, param
     found = Dataset.open(Location.of(output))
     assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
     assert {-row.thread for row in read_timeline(found.local("timeline.parquet")) if row.thread < 0}
-    pool = pq.read_table(found.local("pool.parquet")).to_pydict()
+    pool = found.table("pool.parquet").to_pydict()
     executed = int(str(found.stats["tensor.calls"]))
     assert executed == sum(pool["calls"]) > GIVEN["epochs"]
     assert max(pool["size"]) <= 3
@@ -357,7 +357,7 @@ def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
     assert max(row.epoch - row.oldest for row in rows) >= 1
     assert {row.epoch for row in rows} == set(range(1, 26))
     assert len([row for row in rows if row.kind == "WU"]) == 25
-    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    history = found.table("history.parquet").to_pydict()
     assert history["loss"][-1] < history["loss"][0]
     switch = int(np.flatnonzero(np.array(history["validation_accuracy"]) >= 0.6)[0]) + 1
     late = [row for row in rows if row.epoch > switch + staleness]
@@ -455,7 +455,7 @@ def test_parts_change_only_the_order_of_additions(inputs, tmp_path, model):
     losses = []
     for number, given in enumerate((whole, divided)):
         found, _ = trained(given, tmp_path / str(number), 0, model=model, intervals="auto")
-        losses.append(pq.read_table(found.local("history.parquet")).to_pydict()["loss"])
+        losses.append(found.table("history.parquet").to_pydict()["loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     one_kind(tmp_path / "other", seed=5)
     with pytest.raises(UserError, match="parts of another graph"):

@@ -195,8 +195,7 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     results = group.run(
         train, whole, source.graph.uri, source.shards.uri, source.sums.uri if summed else "", str(output)
     )
-    with alone.parquet("losses.parquet") as file:
-        losses = file.read(["loss"])["loss"].to_pylist()
+    losses = alone.table("losses.parquet", ["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
     figure = "validation_auc" if "links" in kind else "validation_accuracy"
     assert results[0]["facts"].keys() == alone.stats.keys()
@@ -422,7 +421,7 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
         if entry.path in (*inner, "probabilities.npy"):
             assert np.load(tmp_path / "together" / entry.path) == pytest.approx(alone.array(entry.path), abs=1e-5)
         if entry.path.endswith("parquet"):
-            one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
+            one, other = alone.table(entry.path), pq.read_table(tmp_path / "together" / entry.path)
             for name in one.column_names:
                 first, second = one[name].to_pylist(), other[name].to_pylist()
                 if name in ("vector", "probability", "score") or one[name].type == "double":
@@ -448,8 +447,7 @@ def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_p
     alone = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "alone", 1)
     whole = TrainParams(**params).model_dump(mode="json")
     results = group.run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
-    with alone.parquet("losses.parquet") as file:
-        losses = file.read(["loss"])["loss"].to_pylist()
+    losses = alone.table("losses.parquet", ["loss"])["loss"].to_pylist()
     assert len(losses) == 6
     assert pq.read_table(tmp_path / "together/losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
     for name in ("validation_accuracy", "validation_loss"):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
@@ -41,8 +40,7 @@ def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, wei
     writer.array("indices.npy", targets.astype(np.int32))
     if weighted:
         writer.array("weights.npy", ((sources + targets) % 7 + 1).astype(np.float32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}), path)
+    writer.table("vertices.parquet", pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}))
     return writer.commit(
         stage="index", version="1", params={"n": n, "keys": len(keys)}, inputs={},
         stats={"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted},

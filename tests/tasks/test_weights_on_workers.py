@@ -222,7 +222,7 @@ def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, t
         given = [{"batch": 7}, source.graph.uri, network.uri, source.shards.uri, network.uri, str(output)]
         groups[size](infer_together, *given)
         for name, column in (("embeddings.parquet", "vector"), ("predictions.parquet", "probability")):
-            one, other = pq.read_table(alone.local(name)), pq.read_table(output / name)
+            one, other = alone.table(name), pq.read_table(output / name)
             assert one["node"].to_pylist() == other["node"].to_pylist()
             wanted = np.array(one[column].to_pylist())
             assert np.array(other[column].to_pylist()) == pytest.approx(wanted, abs=1e-5), size

@@ -188,8 +188,7 @@ def given_by(program: VertexProgram, graph: Dataset, table: Dataset | None) -> G
         return NOTHING_GIVEN
 
     def name_of(vertex: int) -> str:
-        with graph.parquet("vertices.parquet") as file:
-            return str(file.read(["node"]).column(0)[vertex].as_py())
+        return str(graph.table("vertices.parquet", ["node"]).column(0)[vertex].as_py())
 
     matched = table.manifest.inputs.get("graph")
     if matched is not None and matched.digest != graph.digest:
@@ -209,8 +208,7 @@ def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) ->
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with graph.parquet("vertices.parquet") as file:
-        names = file.read(["node"]).column(0)
+    names = graph.table("vertices.parquet", ["node"]).column(0)
     found = {
         name: int(pc.index(names, pa.scalar(str(getattr(params, name)), names.type)).as_py()) for name in program.nodes
     }
@@ -322,8 +320,7 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
         given: NDArray[np.int32] = graph.array(f"{SIDE}.npy", mmap=False)
         return given
     found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
-    with graph.parquet("vertices.parquet") as file:
-        found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
+    found[side_vertices(graph.table("vertices.parquet", ["node"]).column(0), graph.stats)[1]] = 1
     return found
 
 

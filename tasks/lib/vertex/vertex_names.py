@@ -77,8 +77,7 @@ def _of_nodes(before: Dataset, graph: Dataset) -> NDArray[np.int32]:
 
     names = []
     for each in (before, graph):
-        with each.parquet("vertices.parquet") as file:
-            names.append(file.read(["node"]).column(0).cast(pa.large_string()).combine_chunks())
+        names.append(each.table("vertices.parquet", ["node"]).column(0).cast(pa.large_string()).combine_chunks())
     found = pc.fill_null(pc.index_in(names[0], value_set=names[1]), -1)
     numbers: NDArray[np.int32] = found.to_numpy(zero_copy_only=False).astype(np.int32)
     return numbers

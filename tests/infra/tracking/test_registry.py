@@ -15,7 +15,6 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -43,8 +42,7 @@ def publish(folder: Path, seed: int = 0, metric: str = "cosine") -> Dataset:
     source = folder / f"embeddings-{seed}"
     writer = DatasetWriter(Location.of(source))
     kind = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), D)
-    with writer.file("embeddings.parquet") as path:
-        pq.write_table(pa.table({"node": NODES, "vector": kind}), path)
+    writer.table("embeddings.parquet", pa.table({"node": NODES, "vector": kind}))
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=0)
     writer.commit(
         stage="embed", version="1", params={"name": source.name}, inputs={}, stats={}, measured=measured, software={}

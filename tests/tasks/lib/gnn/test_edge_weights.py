@@ -124,8 +124,7 @@ def test_from_an_edge_list_to_predictions(graph, tmp_path, params):
     batch = sampler_of(shape, data, everything(2)).batch({"node": np.arange(NODES)}, 0, 0, 0)
     with torch.no_grad():
         likely = torch.softmax(read_network(made, shape)(batch, data.inputs)["node"], 1).amax(1)
-    with found.parquet("predictions.parquet") as file:
-        assert file.read()["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
+    assert found.table("predictions.parquet")["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
 
 
 def test_what_is_no_weight_is_refused(graph):

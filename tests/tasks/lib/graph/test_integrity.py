@@ -101,8 +101,7 @@ def test_graphs_that_do_not_fit_themselves(
     writer = DatasetWriter(Location.of(tmp_path / "graph"))
     for name, values in (arrays | changed).items():
         writer.array(f"{name}.npy", values)
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}), path)
+    writer.table("vertices.parquet", pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}))
     stats = {"vertices": 3, "edges": 2, "directed_edges": 4, "directed": False, "weighted": True}
     graph = _commit(writer, "index", "graph", 3, stats)
     if stage is not None:

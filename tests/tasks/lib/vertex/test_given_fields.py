@@ -37,8 +37,7 @@ def propagated(edges: Path | Dataset, table: Path, folder: Path, **params: objec
     inputs = {"graph": graph.uri, "colours": colours.uri, "table": given.uri}
     values = run_stage(load_stage("label_propagation"), params, inputs, folder / "values", 1, io.StringIO())
     made = run_stage(load_stage("publish_fields"), {}, {"graph": graph.uri, "values": values.uri}, folder / "published")
-    with made.parquet("vertices.parquet") as file:
-        return {row["node"]: row for row in file.read().to_pylist()}
+    return {row["node"]: row for row in made.table("vertices.parquet").to_pylist()}
 
 
 def test_label_propagation_is_the_harmonic_function(tmp_path: Path) -> None:

@@ -46,8 +46,7 @@ def values_of(
 
 
 def table(dataset: Dataset, field: str) -> dict[int, float]:
-    with dataset.parquet("vertices.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = dataset.table("vertices.parquet").to_pylist()
     return {int(row["node"][1:]): row[field] for row in rows}
 
 
@@ -109,8 +108,7 @@ def test_kcore(tmp_path: Path) -> None:
         folder = tmp_path / execution / "kcore"
         written.append([(folder / name).read_bytes() for name in ("core-00000.npy", "globals.json")])
     assert written[0] == written[1]
-    with Dataset.open(Location.of(str(folder.parent.parent / "peeling/kcore"))).parquet("trace.parquet") as file:
-        steps = file.read().to_pydict()
+    steps = Dataset.open(Location.of(str(folder.parent.parent / "peeling/kcore"))).table("trace.parquet").to_pydict()
     assert dict(zip(steps["step"], steps["updates"], strict=True)) == Counter(expected.values())
     assert sum(steps["arcs"]) == 2 * graph.number_of_edges()
 

@@ -81,7 +81,7 @@ class LearnedTask:
 
 @dataclass(frozen=True)
 class FullGraphWork(LearnedTask):
-    """What is to be trained, with arcs of the graph, or of a server's part."""
+    """A `LearnedTask` with arcs of the graph, or of a server's part."""
 
     whole: WholeGraph
 

@@ -19,7 +19,6 @@ from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.table_files import matching
 from superworkflow.infra.tracking.records import RunRecord
 
@@ -198,7 +197,7 @@ class Run:
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        return {each.name: Dataset.open(Location.of(each.output)) for each in self.record.stages}
+        return {each.name: Dataset.open(each.output) for each in self.record.stages}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """A query that the superworkflow declares, on the dataset of its node."""

@@ -22,7 +22,6 @@ from superworkflow.infra.contract.stage import Estimate, Output, Resources, Stag
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 
 _ALONE: dict[str, Any] = {"affects_result": False}
@@ -83,7 +82,7 @@ def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, An
             raise RuntimeError("no further than here")
         if worker.rank == 0 and params["end"] == "bad-input":
             raise UserError("these blocks cannot be relaxed", where="blocks", value=params["blocks"])
-    writer = TaskWriter(Location.of(output))
+    writer = TaskWriter(output)
     for block, values in blocks.items():
         writer.array(f"block-{block}.npy", values)
     return {"files": [entry.model_dump() for entry in writer.entries], "resumed": resumed, "filled": len(filled)}

@@ -91,12 +91,13 @@ class Dataset:
             ) from None  # fmt: skip
 
     @classmethod
-    def open(cls, location: Location) -> Dataset:
-        """Like `find`, for a dataset that must be there.
+    def open(cls, place: Location | str | Path) -> Dataset:
+        """Like `find`, for a dataset that must be there, by its location or address.
 
         Raises:
-            UserError: there is no manifest at `location`.
+            UserError: there is no manifest.
         """
+        location = Location.of(place)
         dataset = cls.find(location)
         if dataset is None:
             raise UserError(
@@ -262,11 +263,11 @@ class FileWriter(ABC):
     """Writes data files into the folder of a dataset.
 
     Args:
-        location: the dataset's folder.
+        place: location or address of the dataset's folder.
     """
 
-    def __init__(self, location: Location):
-        self.location = location
+    def __init__(self, place: Location | str | Path):
+        self.location = Location.of(place)
         self._files: dict[str, FileEntry] = {}
 
     @abstractmethod
@@ -306,8 +307,8 @@ class DatasetWriter(FileWriter):
     """Writes one dataset: data files first, the manifest last.
 
     Args:
-        location: the dataset's folder; what an earlier attempt of ours left there is removed, apart from its checkpoint
-            and the files that it noted as whole.
+        place: location or address of the dataset's folder; what an earlier attempt of ours left there is removed, apart
+            from its checkpoint and the files that it noted as whole.
         digest: of the dataset; what was left of another one is removed as well.
         right: to write there; it is checked before each file of a remote dataset.
 
@@ -315,17 +316,17 @@ class DatasetWriter(FileWriter):
         UserError: the folder holds something else, which is left alone.
     """
 
-    def __init__(self, location: Location, digest: str = "", right: Right = Right()):  # noqa: B008
-        super().__init__(location)
+    def __init__(self, place: Location | str | Path, digest: str = "", right: Right = Right()):  # noqa: B008
+        super().__init__(place)
         self._right = right
         self._sums: dict[str, tuple[int, Future[str]]] = {}
         """Bytes of files that are written and not yet in `_files`, and what will be their sums."""
-        location.make()
-        self._attempt = DatasetAttempt(location, digest)
+        self.location.make()
+        self._attempt = DatasetAttempt(self.location, digest)
         self._attempt.begin()
         self._resumable = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
-        self._scratch = Scratch("output") if location.local_path is None else None
+        self._scratch = Scratch("output") if self.location.local_path is None else None
 
     def claim(self, names: Iterable[str], *, resumable: bool = False) -> None:
         """Say which files will be written, before any of them is: of an attempt that is killed they can be removed.

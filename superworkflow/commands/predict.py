@@ -155,7 +155,7 @@ def _copy(superworkflow: Superworkflow, record: RunRecord, out: Path) -> None:
     """Copy the first output of a run."""
     node, name = next(iter(superworkflow.outputs.values()))
     (stage,) = (each for each in record.stages if each.name == node)
-    dataset = Dataset.open(Location.of(stage.output))
+    dataset = Dataset.open(stage.output)
     try:
         shutil.copyfile(dataset.local(name), out)
     finally:

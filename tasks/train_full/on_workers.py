@@ -28,7 +28,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.process.shutdown import Shutdown
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.checkpoint_stores import STATE
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -163,7 +162,7 @@ def train(
     result = _facts(f"graph server {rank + 1}", server.mailbox, setup_s, work.items)
     result |= {"vertices": whole.count, "ghosts": len(whole.ghosts.numbers)}
     if not rank:
-        writer = TaskWriter(Location.of(output))
+        writer = TaskWriter(output)
         result["stats"] = training.write_results(writer, trainer, rows, progress)
         if tensors is not None:
             result["stats"] |= write_pool(writer, calls)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from examples.debian_archive import LISTS, convert_apt
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.generators.communities import EDGES, FEATURES, LABELS, generate_communities
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
@@ -155,7 +154,7 @@ def debian(setting: Setting, batch: int) -> GnnGraph | None:
         setting.say("making the graph: Debian's packages")
         convert_apt(Path(LISTS), _empty(folder) / "tables")
         whole = run_stage(setting, "heterograph", {"graph": folder / "tables"}, folder / "whole").output
-        graph = HeteroGraph.open(Dataset.open(Location.of(str(whole))))
+        graph = HeteroGraph.open(Dataset.open(str(whole)))
         targets = targets_of(graph, _SECTION, _SHARES, 42)
         rows = {(each.name, each.source, each.target): graph.rows(each.name) for each in graph.edge_sets.values()}
         features = {name: features_of(graph, name) for name in graph.node_sets}

@@ -15,7 +15,6 @@ from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests import toy_workers
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.infra.launch.kubernetes.pod_security import violations
@@ -60,7 +59,7 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
     log: list[str] = []
     output = shared_folder / "store" / "relax" / DIGEST
     launched = KubernetesLauncher(workers).launch(_call(output, seconds=0.5, fill_mib=800), on_event)
-    made = Dataset.open(Location.of(str(output)))
+    made = Dataset.open(str(output))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)
     assert int(made.stats["resumed"] or 0) >= 2
@@ -95,7 +94,7 @@ def test_pods_of_an_elastic_role_join_and_leave_at_work(
     )  # fmt: skip
     events: list[Event] = []
     launched = KubernetesLauncher(workers).launch(call, events.append)
-    made = Dataset.open(Location.of(str(output)))
+    made = Dataset.open(str(output))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)
     assert made.stats["members"] == 3

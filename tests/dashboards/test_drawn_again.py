@@ -10,7 +10,6 @@ from superworkflow.dashboards.report import attach_pictures
 from superworkflow.infra.contract.outcomes import Picture
 from superworkflow.infra.contract.panel import Panel, Part, table
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 from superworkflow.infra.tracking.records import RunRecord
@@ -41,7 +40,7 @@ OUTCOMES = (
 def output(tmp_path: Path) -> str:
     """An empty dataset."""
     measured = Measurement(runtime_s=1, cpu_s=1, peak_memory_bytes=1, rows=0, bytes=0)
-    writer = DatasetWriter(Location.of(str(tmp_path / "dataset")))
+    writer = DatasetWriter(str(tmp_path / "dataset"))
     writer.commit(stage="fit", version="1", params={}, inputs={}, stats={}, measured=measured, software={})
     DRAWN.clear()
     return str(tmp_path / "dataset")

@@ -9,7 +9,6 @@ import pyarrow as pa
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement, Stat
 from superworkflow.tasks import embed, prepare
 
@@ -23,14 +22,14 @@ def _commit(writer: DatasetWriter, stage: str, name: str, rows: int, stats: Mapp
 
 def write_graph(folder: Path, labels: Sequence[str]) -> Dataset:
     """An index dataset with labels only: these stages read nothing else of it."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     writer.table("vertices.parquet", pa.table({"node": list(labels)}))
     return _commit(writer, "index", f"graph-{folder.name}", len(labels), {"vertices": len(labels)})
 
 
 def write_walks(folder: Path, walks: np.ndarray, vertices: int, shards: int = 1) -> Dataset:
     """A walk dataset of the given walks, in some shards."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for i, part in enumerate(np.array_split(walks.astype(np.int32), shards)):
         writer.array(f"walks-{i:05d}.npy", part)
     stats: dict[str, Stat] = {"walks": len(walks), "tokens": int((walks >= 0).sum()), "vertices": vertices}

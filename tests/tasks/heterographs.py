@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import (
     DTYPES,
     STRING,
@@ -59,7 +58,7 @@ def write_heterograph(
     context: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """A heterograph dataset in `folder`; context features have one item."""
-    output = DatasetWriter(Location.of(folder))
+    output = DatasetWriter(folder)
     numbers: dict[str, dict[str, int]] = {}
     node_sets = []
     for i, name in enumerate(sorted(nodes, key=str.encode)):

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, feature_stem, index_dtype
 from superworkflow.tasks.lib.graph.heterograph_writer import (
@@ -51,7 +50,7 @@ class PlainGraph:
 
     def write(self, folder: Path) -> Dataset:
         """As a heterograph dataset."""
-        output = DatasetWriter(Location.of(str(folder)), "d" * 32)
+        output = DatasetWriter(str(folder), "d" * 32)
         node_sets = [
             NodeSet(name, self.nodes[name], _features(self.node_features.get(name, {}))) for name in sorted(self.nodes)
         ]

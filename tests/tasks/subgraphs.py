@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, FLOATS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import (
@@ -128,7 +127,7 @@ def write_subgraphs(
     seed_sets: tuple[str, ...] = ("paper",),
 ) -> Dataset:
     """A dataset of blocks: of each split the shards, of each shard the row groups."""
-    output, layout = DatasetWriter(Location.of(folder)), layout_of(graph)
+    output, layout = DatasetWriter(folder), layout_of(graph)
     sizes = Sizes(layout)
     for split, shards in blocks.items():
         for number, groups in enumerate(shards):

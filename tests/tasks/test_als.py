@@ -14,7 +14,6 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
@@ -228,7 +227,7 @@ def test_the_model_predicts_and_recommends(
     rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
 ) -> None:
     users, items = tables(graph[0], values, tmp_path / "p")
-    published = Dataset.open(Location.of(tmp_path / "p"))
+    published = Dataset.open(tmp_path / "p")
     described, model = card(published), load(tmp_path / "p")
     user, item, _ = rows[0]
     options = {name: each for name, each in described.options.items() if name != "task"}

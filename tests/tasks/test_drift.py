@@ -13,7 +13,6 @@ from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import drift, set_drift
 from superworkflow.tasks.drift import graphs
 from superworkflow.tasks.drift.graphs import stability_index
@@ -38,7 +37,7 @@ def _indexed(folder: Path, name: str, edges: Edges, directed: bool) -> Dataset:
     number = {node: vertex for vertex, node in enumerate(nodes)}
     arcs = [(number[u], number[v]) for u, v in map(tuple, found)]
     arcs = sorted(arcs if directed else arcs + [(v, u) for u, v in arcs])
-    writer = DatasetWriter(Location.of(folder / name))
+    writer = DatasetWriter(folder / name)
     lengths = np.bincount([u for u, _ in arcs], minlength=len(nodes))
     writer.array("indptr.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
     writer.array("indices.npy", np.array([v for _, v in arcs], np.int32))
@@ -105,7 +104,7 @@ def test_stability_index() -> None:
 def _embeddings(folder: Path, nodes: list[str], vectors: np.ndarray) -> str:
     flat = pa.array(vectors.astype(np.float32).ravel())
     table = pa.table({"node": nodes, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     writer.table("embeddings.parquet", table)
     return _commit(writer, "embed", folder.name, len(nodes), {"dimensions": vectors.shape[1]}).uri
 
@@ -139,7 +138,7 @@ def test_vectors_are_compared_up_to_rotation(tmp_path: Path) -> None:
 
 def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:
     graph = _indexed(tmp_path, "graph", {("a", "b"), ("b", "c")}, directed=False)
-    writer = DatasetWriter(Location.of(tmp_path / "damaged"))
+    writer = DatasetWriter(tmp_path / "damaged")
     writer.array("indptr.npy", np.array([0, 1, 2]))
     writer.array("indices.npy", np.array([1, 7], np.int32))
     writer.table("vertices.parquet", pa.table({"node": ["a", "b"], "degree": [1, 1]}))

@@ -13,7 +13,6 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
 
@@ -22,7 +21,7 @@ N, D, BLOCKS = 240, 12, 3
 
 def dataset(folder, stage, arrays=None, tables=None, stats=None, names=None):
     """Write a dataset of another stage; its digest is of its folder's name."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name, values in (arrays or {}).items():
         writer.array(name, values)
     for name, table in (tables or {}).items():
@@ -88,7 +87,7 @@ def evaluate(tmp_path, inputs, name="output", threads=1, stream=None, **params):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share):
     """The other graph has its vertices in another order, and one more; some of the held-out edges are in it."""
-    graph, positives = Dataset.open(Location.of(inputs["graph"])), Dataset.open(Location.of(inputs["holdout"]))
+    graph, positives = Dataset.open(inputs["graph"]), Dataset.open(inputs["holdout"])
     nodes = graph.parquet("vertices.parquet").read()["node"].to_pylist()
     pairs = positives.array("positives.npy")
     other = ["more", *reversed(nodes)]

@@ -9,7 +9,6 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -78,7 +77,7 @@ def test_what_is_written_is_read(dataset: Dataset) -> None:
 
 def _changed(dataset: Dataset, folder: Path, files: dict[str, Any]) -> HeteroGraph:
     """The graph with other files, of which the manifest says that they are right."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name in dataset.files():
         with writer.file(name) as path:
             path.write_bytes(dataset.local(name).read_bytes())
@@ -136,7 +135,7 @@ def test_files_that_do_not_fit(dataset: Dataset, tmp_path: Path, name: str, valu
 
 
 def test_another_dataset(tmp_path: Path) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "other"))
+    writer = DatasetWriter(tmp_path / "other")
     writer.array("indptr.npy", np.zeros(1, np.int64))
     with pytest.raises(UserError, match="it is no heterograph"):
         HeteroGraph.open(_commit(writer, "index", "other", 0, {}))

@@ -11,7 +11,6 @@ from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import evaluate, label
 from superworkflow.tasks.label.table import Labels, open_labels
 from tests.tasks.embedding_inputs import _commit
@@ -92,12 +91,12 @@ def test_labels_of_another_graph_are_refused(tmp_path: Path, graph: Dataset) -> 
     with pytest.raises(UserError, match="these labels were matched with the nodes of another graph"):
         open_labels(made, other, 5)
     moved = shutil.copytree(str(graph.location.local_path), tmp_path / "moved")
-    assert len(open_labels(made, Dataset.open(Location.of(moved)), 5).vertices) == 2
+    assert len(open_labels(made, Dataset.open(moved), 5).vertices) == 2
 
 
 def _table(folder: Path, names: object = ("x", "y"), **changed: np.ndarray) -> Dataset:
     """A label dataset without the graph's identity."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name, values in (TABLE | changed).items():
         writer.array(f"{name}.npy", values)
     writer.json("names.json", list(names) if isinstance(names, tuple) else names)

@@ -13,7 +13,6 @@ import pytest
 
 from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
@@ -41,17 +40,17 @@ class Chain:
         command += [part for key, path in inputs.items() for part in ("--input", f"{key}={path}")]
         subprocess.run(command, check=True, capture_output=True)
         stats = {
-            key: Dataset.open(Location.of(path)).stats if path.is_dir() else stage.inputs[key].stats_of(Source.of(path))
+            key: Dataset.open(path).stats if path.is_dir() else stage.inputs[key].stats_of(Source.of(path))
             for key, path in inputs.items()
         }
         estimate = stage.estimate(stage.params(**params), stats, RESOURCES)
-        self.found[name] = Dataset.open(Location.of(output)), estimate
+        self.found[name] = Dataset.open(output), estimate
         return output
 
 
 def _embeddings(folder: Path, graph: Path) -> Path:
     """Random vectors, as the embed stage writes them."""
-    index, writer = Dataset.open(Location.of(graph)), DatasetWriter(Location.of(folder))
+    index, writer = Dataset.open(graph), DatasetWriter(folder)
     rows = int(index.stats["vertices"] or 0)
     vectors = np.random.default_rng(0).standard_normal((rows, DIMENSIONS), np.float32)
     with writer.file("embeddings.parquet") as path:
@@ -64,7 +63,7 @@ def _embeddings(folder: Path, graph: Path) -> Path:
 
 def _labels(path: Path, graph: Path) -> Path:
     """A label of ten for each vertex."""
-    nodes = Dataset.open(Location.of(graph)).parquet("vertices.parquet").read(["node"])["node"].to_pylist()
+    nodes = Dataset.open(graph).parquet("vertices.parquet").read(["node"])["node"].to_pylist()
     drawn = np.random.default_rng(0).integers(10, size=len(nodes))
     path.write_text("".join(f"{node},{label}\n" for node, label in zip(nodes, drawn, strict=True)))
     return path

@@ -12,7 +12,6 @@ import pytest
 from superworkflow.dashboards.web.panels import read_panel
 from superworkflow.infra.contract.panel import MOST_ROWS, Panel, packed, panel_document, plot, points, table
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.lib.panels.graph_profile import profile
 from superworkflow.tasks.lib.panels.node_projection import projection
@@ -20,7 +19,7 @@ from superworkflow.tasks.score.panels import classes
 
 
 def _dataset(folder: Path, stage: str, tables: dict[str, pa.Table], arrays: dict[str, Any], **stats: Any) -> Dataset:
-    writer = DatasetWriter(Location.of(str(folder / stage)))
+    writer = DatasetWriter(str(folder / stage))
     for name, values in tables.items():
         writer.table(name, values)
     for name, values in arrays.items():

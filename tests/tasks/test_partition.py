@@ -15,7 +15,6 @@ from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Estimate, Progress, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, partition, shard
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.lib.distributed.partition import NodePartition
@@ -319,7 +318,7 @@ def test_refuses_damaged_features_of_edges(tmp_path: Path):
 def _with(dataset: Dataset, name: str, values: object, folder: Path) -> Dataset:
     """A copy in which one file holds something else, and the manifest its sum."""
     shutil.rmtree(folder, ignore_errors=True)
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for entry in dataset.manifest.files:
         with writer.file(entry.path) as path:
             if entry.path != name:

@@ -8,7 +8,6 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.feature_matrix.columns import features_among_columns
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
@@ -155,7 +154,7 @@ def test_means_are_those_of_a_recursive_reading(graph):
 @pytest.fixture(scope="module")
 def subgraphs(graph, tmp_path_factory) -> Dataset:
     opened, rng = HeteroGraph.open(graph), np.random.default_rng(3)
-    writer = DatasetWriter(Location.of(tmp_path_factory.mktemp("probe") / "sampled"))
+    writer = DatasetWriter(tmp_path_factory.mktemp("probe") / "sampled")
     layout = SubgraphLayout(2, 3, (0, 1), (0, 1, 2))
     for split, seeds in (("train", range(80)), ("validation", range(80, 100)), ("test", range(100, 120))):
         parts = [sampled(opened, list(seeds)[i : i + 30], rng) for i in range(0, len(seeds), 30)]

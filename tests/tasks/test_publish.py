@@ -14,7 +14,6 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.publish import STAGE, PublishParams
 
@@ -22,7 +21,7 @@ NODES = ["zoë", "10", "2", "a b", "日本", "b", "", "B"]
 
 
 def embeddings(folder, nodes, vectors, row_group_size=3):
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     flat = pa.array(np.asarray(vectors, dtype=np.float32).ravel())
     kind = pa.FixedSizeListArray.from_arrays(flat, np.shape(vectors)[1])
     with writer.file("embeddings.parquet") as path:
@@ -61,7 +60,7 @@ def test_bundle_holds_every_vector_under_its_node(tmp_path, vectors):
     assert ordered == sorted(NODES, key=str.encode)
     assert made.stats["nodes"] == made.manifest.rows == len(NODES)
     facts = made.json("bundle.json")
-    assert facts["embeddings"] == Dataset.open(Location.of(tmp_path / "embeddings-bundle")).digest
+    assert facts["embeddings"] == Dataset.open(tmp_path / "embeddings-bundle").digest
     assert (facts["nodes"], facts["dimensions"], facts["metric"], facts["metrics"]) == (len(NODES), 5, "cosine", {})
 
 
@@ -76,11 +75,11 @@ def test_bundle_is_the_same_bytes_again(tmp_path, vectors):
 
 
 def test_quality_travels_in_the_bundle(tmp_path, vectors):
-    writer = DatasetWriter(Location.of(tmp_path / "evaluation"))
+    writer = DatasetWriter(tmp_path / "evaluation")
     writer.json("metrics.json", {"micro_f1@0.5": 0.38})
     made = publish(tmp_path, vectors=vectors, evaluation=commit(writer, "evaluate", tmp_path / "evaluation"))
     assert made.json("bundle.json")["metrics"] == {"micro_f1@0.5": 0.38}
-    assert made.json("bundle.json")["evaluation"] == Dataset.open(Location.of(tmp_path / "evaluation")).digest
+    assert made.json("bundle.json")["evaluation"] == Dataset.open(tmp_path / "evaluation").digest
     assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())
 
 

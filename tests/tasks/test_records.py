@@ -32,7 +32,7 @@ from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 def make(folder: Path, graph: Dataset, subgraphs: Dataset, threads: int = 2, **params: Any) -> Dataset:
     inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
     execute(STAGE, params, inputs, str(folder), Resources(cpu=threads), Progress("records", stream=io.StringIO()))
-    return Dataset.open(Location.of(folder))
+    return Dataset.open(folder)
 
 
 def expected(

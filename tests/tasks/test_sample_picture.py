@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import InputEntry
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.sample import drawn
@@ -27,7 +26,7 @@ def test_a_spec_is_drawn(tmp_path, figures, ops, kind):
          "edge_set_name": "\0{}", "sample_size": i + 1, "strategy": "TOP_K"}
         for i in range(ops)
     ]  # fmt: skip
-    writer = DatasetWriter(Location.of(tmp_path / "sampled"))
+    writer = DatasetWriter(tmp_path / "sampled")
     writer.json("sampled.json", {"spec": {kind: {"op_name": "s", "node_set_name": "n"}, "sampling_ops": hops}})
     draw(_commit(writer, "sample", "sampled", 0, {}), tmp_path / "spec.png")
     assert (tmp_path / "spec.png").exists() == (ops < 41)

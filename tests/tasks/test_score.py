@@ -15,7 +15,6 @@ from sklearn.metrics import (
 )
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import baselines, infer, score, train
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.score.numbers import trained_by
@@ -110,7 +109,7 @@ def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Datase
     labels = table["label"].to_pylist()
     tested = [i for i, split in enumerate(table["split"].to_pylist()) if split == "test"]
     labels[tested[0]] = "new"
-    output = DatasetWriter(Location.of(tmp_path / "later"))
+    output = DatasetWriter(tmp_path / "later")
     changed = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.string()))
     output.table("predictions.parquet", changed)
     output.array("probabilities.npy", found.array("probabilities.npy"))

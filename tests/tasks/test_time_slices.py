@@ -10,7 +10,6 @@ import pytest
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.bptf import STAGE as BPTF
 from superworkflow.tasks.bptf.posterior import draw_chain, draw_slices
 from superworkflow.tasks.bptf.program import BptfParams, finish, report
@@ -160,7 +159,7 @@ def test_a_planted_drift(tmp_path: Path) -> None:
     for name in ("factor-00000.npy", "globals.json"):
         assert one.local(name).read_bytes() == two.local(name).read_bytes()
     assert timed.table("predictions.parquet")["time"].to_pylist() == [t for *_, t in tests]
-    starts = Dataset.open(Location.of(tmp_path / "10-1" / "published")).table("slices.parquet")["start"].to_pylist()
+    starts = Dataset.open(tmp_path / "10-1" / "published").table("slices.parquet")["start"].to_pylist()
     assert starts[0] is None
     assert starts[1:] == pytest.approx(1_100_000_000 + np.arange(100, 1000, 100), abs=15)
     late = [row for row in tests if row[3] >= starts[-1]]

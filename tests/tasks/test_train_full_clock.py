@@ -7,7 +7,6 @@ import pytest
 
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.train_full import sparse_inputs, virtual_servers
 from superworkflow.tasks.train_full.layer_tasks import AV, BACK, FORWARD, GA, Task
@@ -118,7 +117,7 @@ def test_more_tensor_workers_are_faster_where_links_are_fast(inputs, tmp_path, m
 def test_a_planned_epoch_is_as_long_as_a_virtual_one(inputs, tmp_path, model):
     """Loosely: arcs of the graph are not random."""
     found = trained(inputs, tmp_path, model=model, virtual_threads=2, epochs=2)
-    graph = Dataset.open(Location.of(inputs["graph"]))
+    graph = Dataset.open(inputs["graph"])
     nodes, arcs = int(str(graph.stats["nodes"])), int(str(graph.stats["edges"]))
     read = int(str(graph.stats["values.nodes.node"]))
     classes = int(str(found.stats["classes"]))

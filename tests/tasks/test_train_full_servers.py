@@ -26,7 +26,6 @@ from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition, order_file
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
@@ -103,9 +102,9 @@ def rows_of(dataset: Dataset) -> CsrRows:
 
 def order_in(inputs: dict[str, str], intervals: int) -> VertexOrder:
     """The order of a graph's vertices in this many intervals."""
-    graph, parts = Dataset.open(Location.of(inputs["graph"])), None
+    graph, parts = Dataset.open(inputs["graph"]), None
     if "parts" in inputs:
-        divided = NodePartition.open(Dataset.open(Location.of(inputs["parts"])), HeteroGraph.open(graph))
+        divided = NodePartition.open(Dataset.open(inputs["parts"]), HeteroGraph.open(graph))
         parts = Parts(divided.orders["node"], divided.book[0])
     return even_order(rows_of(graph), intervals, parts)
 
@@ -131,7 +130,7 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
     """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
     given = {"model": model, "precision": precision, "updates": updates}
     alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
-    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 5)
+    rows, order = rows_of(Dataset.open(inputs["graph"])), order_in(inputs, 5)
     assert len(order.vertices)
     classes = int(str(alone.stats["classes"]))
     for count in servers:
@@ -336,7 +335,7 @@ def test_graph_servers_share_an_endpoint(symmetric, tmp_path, monkeypatch, param
         call = StageCall("train_full", "train_full", GIVEN, symmetric, output, placed, {"flow-run": "tests"}, "torch")
         (attempt,) = ProcessLauncher().launch(call, lambda event: None).attempts
         served.shutdown()
-    found = Dataset.open(Location.of(output))
+    found = Dataset.open(output)
     assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
     assert {-row.thread for row in read_timeline(found.local("timeline.parquet")) if row.thread < 0}
     pool = found.table("pool.parquet").to_pydict()
@@ -388,7 +387,7 @@ def test_refusals(symmetric, tmp_path):
 @pytest.mark.parametrize("servers", [2, 4])
 def test_parts_of_a_graph_are_the_graph(inputs, servers):
     """Places name the positions of the whole graph's arcs, and what leaves one server comes to the other."""
-    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 6)
+    rows, order = rows_of(Dataset.open(inputs["graph"])), order_in(inputs, 6)
     whole = WholeGraph.of_rows(rows, order)
     arcs = {(int(r), int(s)) for r in range(NODES) for s in rows.indices[rows.indptr[r] : rows.indptr[r + 1]]}
     for ends, turned in ((whole.arcs, False), (whole.back, True)):
@@ -419,12 +418,12 @@ def test_a_graph_with_other_numbers_and_its_parts(tmp_path, model, alike):
     parts = tmp_path / "parts"
     made = {"graph": directed(tmp_path / "graph")}
     run_stage(load_stage("partition"), {"parts": 4}, {"graph": str(tmp_path / "graph")}, parts)
-    divided = NodePartition.open(Dataset.open(Location.of(parts)), HeteroGraph.open(made["graph"]))
+    divided = NodePartition.open(Dataset.open(parts), HeteroGraph.open(made["graph"]))
     order, book = divided.orders["node"], divided.book[0]
     numbers = np.empty(NODES, np.int64)
     numbers[order] = np.arange(NODES) if alike else np.random.default_rng(2).permutation(NODES)
     made["other"] = directed(tmp_path / "other", numbers.tolist())
-    writer = DatasetWriter(Location.of(tmp_path / "other parts"))
+    writer = DatasetWriter(tmp_path / "other parts")
     theirs = [np.sort(numbers[order[begin:end]]) for begin, end in itertools.pairwise(book.tolist())]
     writer.array(order_file(0), np.concatenate(theirs).astype(order.dtype))
     writer.array(BOOK_FILE, divided.book)

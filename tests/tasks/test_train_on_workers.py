@@ -30,7 +30,6 @@ from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import aggregate, infer, partition, shard
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
@@ -91,7 +90,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     Buffers have room for nothing at first, then for one step's arrays, and finally for those of all steps.
     """
     usual, buffer_sizes.LEAST = buffer_sizes.LEAST, 0
-    shards = Shards(Dataset.open(Location.of(shards_uri)))
+    shards = Shards(Dataset.open(shards_uri))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
     mine = WorkerPartition(worker, shards)

@@ -35,7 +35,7 @@ def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, wei
     indptr = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(keys // n, minlength=n), out=indptr[1:])
     sources, targets = keys // n, keys % n
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     writer.array("indptr.npy", indptr)
     writer.array("indices.npy", targets.astype(np.int32))
     if weighted:

@@ -18,7 +18,6 @@ from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, infer
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -107,8 +106,8 @@ def blocks_of(
     worker: Worker, graph_uri: str, shards_uri: str, fanouts: list[int], by: str, steps: list[list[Any]]
 ) -> list[Any]:  # fmt: skip
     """Edges that each worker draws around those targets that it owns, in one window, with weights; and bytes sent."""
-    graph = HeteroGraph.open(Dataset.open(Location.of(graph_uri)))
-    mine = WorkerPartition(worker, Shards(Dataset.open(Location.of(shards_uri))))
+    graph = HeteroGraph.open(Dataset.open(graph_uri))
+    mine = WorkerPartition(worker, Shards(Dataset.open(shards_uri)))
     owners, relations = KVStore(mine.book, Exchange(dist.group.WORLD)), relations_of(graph)
     given = {by: mine.weights(graph, relations, "weight")} if by else {}
     store = DistNeighborSampler(mine.piece, owners, draws_of(graph, fanouts), {}, False, frozenset(), **given)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.records.features import FeatureSource
 from superworkflow.tasks.records.run import open_source
@@ -51,7 +50,7 @@ class Nowhere:
 
 def prepare() -> dict[str, Any]:
     folder = Path(sys.argv[1])
-    graph, sampled = (Dataset.open(Location.of(folder / name)) for name in ("graph", "sample"))
+    graph, sampled = (Dataset.open(folder / name) for name in ("graph", "sample"))
     made.update(source=open_source(graph, sampled), subgraphs=Held(sampled, "train"))
     return {"subgraphs": len(made["subgraphs"])}
 

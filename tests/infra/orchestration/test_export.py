@@ -62,7 +62,7 @@ def test_folder(run: RunRecord, store: Store, scratch: Path) -> None:
 
 
 def test_outputs_are_files_folders_or_patterns(run: RunRecord) -> None:
-    made = Dataset.open(Location.of(run.stages[0].output))
+    made = Dataset.open(run.stages[0].output)
     assert output_uri(made, "lines.npy") == f"{made.uri}/lines.npy"
     assert output_uri(made, "li*.npy") == f"{made.uri}/li*.npy"
     assert output_uri(made, "lines") is None

@@ -110,7 +110,7 @@ def test_threads_may_ask_for_one_file_at_once(s3_store: Store) -> None:
     """The second must not take what the first has fetched half."""
     uri = _make(s3_store).uri
     for _ in range(5):
-        dataset, together = Dataset.open(Location.of(uri)), threading.Barrier(4)
+        dataset, together = Dataset.open(uri), threading.Barrier(4)
 
         def read(_: int, dataset: Dataset = dataset, together: threading.Barrier = together) -> int:
             together.wait()

@@ -13,7 +13,6 @@ from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.stage import Progress, Resources, Stage
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows
@@ -63,7 +62,7 @@ def test_training_with_the_vocabulary_of_another_graph(inputs: Inputs, tmp_path:
 def test_training_with_a_vocabulary_that_does_not_fit_itself(
     inputs: Inputs, tmp_path: Path, name: str, values: np.ndarray
 ) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "altered"))
+    writer = DatasetWriter(tmp_path / "altered")
     own = ("remap.npy", "negative_threshold.npy", "negative_alias.npy")
     for file in own:
         if file != name:
@@ -98,7 +97,7 @@ def test_graphs_that_do_not_fit_themselves(
 ) -> None:
     arrays = {"indptr": INDPTR, "indices": INDICES, "weights": np.ones(4, np.float32)}
     check_rows("graph", *arrays.values(), 3)
-    writer = DatasetWriter(Location.of(tmp_path / "graph"))
+    writer = DatasetWriter(tmp_path / "graph")
     for name, values in (arrays | changed).items():
         writer.array(f"{name}.npy", values)
     writer.table("vertices.parquet", pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}))
@@ -117,7 +116,7 @@ def test_a_graph_without_direction_whose_arcs_are_in_one_row_only(tmp_path: Path
     whole = run_index(tmp_path / "g.csv", directed=True, header=False).dataset
     folder = tmp_path / "altered"
     shutil.copytree(whole.location.local_path, folder)
-    altered = DatasetWriter(Location.of(tmp_path / "half"))
+    altered = DatasetWriter(tmp_path / "half")
     for name in ("indptr", "indices"):
         altered.array(f"{name}.npy", whole.array(f"{name}.npy"))
     with altered.file("vertices.parquet") as path:
@@ -128,7 +127,7 @@ def test_a_graph_without_direction_whose_arcs_are_in_one_row_only(tmp_path: Path
 
 
 def test_embeddings_without_a_vector(tmp_path: Path) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "embeddings"))
+    writer = DatasetWriter(tmp_path / "embeddings")
     with writer.file("embeddings.parquet") as path:
         kind = pa.list_(pa.float32(), 2)
         pq.write_table(pa.table({"node": ["a", "b"], "vector": pa.array([[1, 2], [1, None]], kind)}), path)

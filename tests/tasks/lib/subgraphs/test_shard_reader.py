@@ -14,7 +14,6 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.loader.subgraphs import Stored
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.buffer_pool import Arena, Memory
@@ -210,7 +209,7 @@ def test_a_file_that_is_no_shard_of_the_dataset_is_named(made: Made, tmp_path: P
 
 def test_a_shard_that_never_was_one(made: Made, tmp_path: Path) -> None:
     """In a store that others write to: its sum fits, its content does not."""
-    output = DatasetWriter(Location.of(tmp_path))
+    output = DatasetWriter(tmp_path)
     with output.file(shard_name("train", 1)) as path:
         path.write_bytes(bytes(5000))
     output.json(DESCRIPTION, made.dataset.json(DESCRIPTION))

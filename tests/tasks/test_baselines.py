@@ -23,7 +23,7 @@ from tests.tasks.index_helpers import run_stage
 
 def _run(graph: Dataset, folder: Path, params: dict[str, Any] | None = None, cpu: int = 1) -> tuple[Any, str]:
     log = io.StringIO()
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     return run_stage(baselines.STAGE, params or {}, given, folder, cpu, log), log.getvalue()
 
 

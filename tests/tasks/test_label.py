@@ -90,7 +90,7 @@ def test_labels_of_another_graph_are_refused(tmp_path: Path, graph: Dataset) -> 
     assert other.stats["vertices"] == graph.stats["vertices"] == 5
     with pytest.raises(UserError, match="these labels were matched with the nodes of another graph"):
         open_labels(made, other, 5)
-    moved = shutil.copytree(str(graph.location.local_path), tmp_path / "moved")
+    moved = shutil.copytree(graph.uri, tmp_path / "moved")
     assert len(open_labels(made, Dataset.open(moved), 5).vertices) == 2
 
 

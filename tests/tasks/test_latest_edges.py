@@ -31,7 +31,7 @@ def made(folder: Path, latest: int | None = None) -> Dataset:
 
 
 def trained(graph: Dataset, folder: Path, **params: Any) -> Dataset:
-    return run_stage(STAGE, SMALL | params, {"graph": str(graph.location.local_path)}, folder)
+    return run_stage(STAGE, SMALL | params, {"graph": graph.uri}, folder)
 
 
 def test_training_equals_that_on_the_latest_edges_alone(tmp_path: Path) -> None:

@@ -39,13 +39,13 @@ def graph(request, tmp_path_factory) -> Dataset:
 
 
 def divided(graph: Dataset, folder: Path, parts: int | str = 4, **params) -> Dataset:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     return run_stage(partition.STAGE, {"parts": parts, **params}, given, folder)
 
 
 def sharded(graph: Dataset, parts: Dataset, folder: Path) -> Dataset:
     given = {"graph": graph, "partition": parts}
-    return run_stage(shard.STAGE, {}, {name: str(each.location.local_path) for name, each in given.items()}, folder)
+    return run_stage(shard.STAGE, {}, {name: each.uri for name, each in given.items()}, folder)
 
 
 @pytest.mark.parametrize("method", ["metis", "contiguous"])

@@ -167,7 +167,7 @@ def subgraphs(graph, tmp_path_factory) -> Dataset:
 
 
 def probe(graph: Dataset, subgraphs: Dataset, folder: Path, cpu: int = 2, **params) -> Dataset:
-    inputs = {"graph": str(graph.location.local_path), "subgraphs": str(subgraphs.location.local_path)}
+    inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
     params = {"leave_out": OTHERS, **params}
     return run_stage(STAGE, params, inputs, folder, cpu)
 

@@ -25,18 +25,14 @@ from tests.tasks.index_helpers import run_stage
 SPLITS = ("validation", "test")
 
 
-def _path(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
-
-
 @pytest.fixture(scope="module")
 def predicted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
     """A graph, and predictions that are often wrong."""
     folder = tmp_path_factory.mktemp("score")
     graph = one_kind(folder / "graph")
     params = {"epochs": 2, "hidden": 4, "fanouts": "3,3", "batch": 8}
-    network = run_stage(train.STAGE, params, {"graph": _path(graph)}, folder / "train")
-    given = {"graph": _path(graph), "network": _path(network)}
+    network = run_stage(train.STAGE, params, {"graph": graph.uri}, folder / "train")
+    given = {"graph": graph.uri, "network": network.uri}
     return graph, run_stage(infer.STAGE, {}, given, folder / "infer")
 
 
@@ -52,7 +48,7 @@ def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], t
     assert likely.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert [row["predicted"] for row in rows] == [names[number] for number in likely.argmax(axis=1)]
     assert [row["probability"] for row in rows] == pytest.approx(likely.max(axis=1).tolist())
-    scored = run_stage(score.STAGE, {}, {"predictions": _path(found)}, tmp_path / "score")
+    scored = run_stage(score.STAGE, {}, {"predictions": found.uri}, tmp_path / "score")
     classes, confusion, bins = (_rows(scored, f"{name}.parquet") for name in ("classes", "confusion", "calibration"))
     for split in SPLITS:
         judged = np.flatnonzero([row["split"] == split for row in rows])
@@ -84,9 +80,9 @@ def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], t
 
 def test_a_simpler_method_that_is_better_is_a_warning(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     graph, found = predicted
-    simple = run_stage(baselines.STAGE, {}, {"graph": _path(graph)}, tmp_path / "baselines")
+    simple = run_stage(baselines.STAGE, {}, {"graph": graph.uri}, tmp_path / "baselines")
     log = io.StringIO()
-    given = {"predictions": _path(found), "baselines": _path(simple)}
+    given = {"predictions": found.uri, "baselines": simple.uri}
     scored = run_stage(score.STAGE, {}, given, tmp_path / "score", log=log)
     assert simple.metrics["label_propagation_accuracy@test"] > scored.metrics["accuracy@test"] + 0.2
     warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
@@ -115,7 +111,7 @@ def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Datase
     output.array("probabilities.npy", found.array("probabilities.npy"))
     output.json("classes.json", found.json("classes.json"))
     later = _commit(output, "infer", "later", len(labels), {"nodes": len(labels), "classes": 3})
-    scored = run_stage(score.STAGE, {}, {"predictions": _path(later)}, tmp_path / "score")
+    scored = run_stage(score.STAGE, {}, {"predictions": later.uri}, tmp_path / "score")
     (row,) = [row for row in _rows(scored, "classes.parquet") if (row["split"], row["class"]) == ("test", "new")]
     assert (row["support"], row["predicted"], row["recall"], row["precision"], row["roc_auc"]) == (
         1,

@@ -46,18 +46,18 @@ def graph(tmp_path_factory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def sums(graph, tmp_path_factory) -> Dataset:
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     return run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path_factory.mktemp("sums"))
 
 
 def trained(
     graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, parts: Dataset | None = None, **params: Any
 ) -> Dataset:  # fmt: skip
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     if parts is not None:
-        inputs["parts"] = str(parts.location.local_path)
+        inputs["parts"] = parts.uri
     if params.get("model", "gcn") == "gcn":
-        inputs["sums"] = str(sums.location.local_path)
+        inputs["sums"] = sums.uri
     return run_stage(load_stage("train_full"), SMALL | params, inputs, folder, cpu=cpu)
 
 
@@ -172,7 +172,7 @@ def test_threads_change_no_bit_and_intervals_little(graph, sums, tmp_path, model
 def test_inference_of_the_kept_epoch(graph, sums, tmp_path, model):
     """Stage infer, with the layers of mini-batches, finds the validation accuracy of the epoch that was kept."""
     network = trained(graph, sums, tmp_path / "network", epochs=30, model=model)
-    given = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+    given = {"graph": graph.uri, "network": network.uri}
     run_stage(load_stage("infer"), {}, given, tmp_path / "found")
     judged = run_stage(load_stage("score"), {}, {"predictions": str(tmp_path / "found")}, tmp_path / "score")
     history, best = history_of(network), int(network.stats["best_epoch"] or 0)
@@ -367,7 +367,7 @@ def test_refusals(graph, sums, tmp_path):
         trained(bare, sums, tmp_path / "a", model="gat")
     with pytest.raises(UserError, match="another graph"):
         trained(one_kind(tmp_path / "other", seed=5), sums, tmp_path / "b")
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     with pytest.raises(UserError, match="reads sums"):
         run_stage(load_stage("train_full"), {}, inputs, tmp_path / "c")
     means = run_stage(load_stage("aggregate"), {}, inputs, tmp_path / "means")
@@ -392,7 +392,7 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
                           "split": [("train", "validation", "test")[i // 3 % 3] for i in range(NODES)]})  # fmt: skip
     pairs = sorted({(names[i], names[j]) for i in range(NODES) for j in ((i + 3) % NODES, (i - 3) % NODES)})
     made = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", pairs)})
-    given = {"graph": str(made.location.local_path)}
+    given = {"graph": made.uri}
     parts = run_stage(load_stage("partition"), {"parts": 4}, given, tmp_path / "parts")
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):

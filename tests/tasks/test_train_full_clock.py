@@ -28,7 +28,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("one")
     given = {"graph": str(one_kind(folder / "graph").location.local_path)}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 def trained(inputs: dict[str, str], folder: Path, **params: Any) -> Dataset:

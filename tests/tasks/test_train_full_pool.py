@@ -40,9 +40,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def inputs(graph: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, tmp_path_factory.mktemp("sums"))
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 @pytest.fixture(scope="module")

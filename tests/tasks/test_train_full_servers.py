@@ -63,20 +63,20 @@ def directed(folder: Path, numbers: Sequence[int] = range(NODES)) -> Dataset:
 def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp(request.param)
     graph = (one_kind if request.param == "symmetric" else directed)(folder / "graph")
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     made = {"sums": run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")}
     if request.param == "in parts":
         made["parts"] = run_stage(load_stage("partition"), {"parts": 4}, given, folder / "parts")
-    return given | {name: str(each.location.local_path) for name, each in made.items()}
+    return given | {name: each.uri for name, each in made.items()}
 
 
 @pytest.fixture(scope="module")
 def symmetric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("one")
     graph = one_kind(folder / "graph")
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 def trained(

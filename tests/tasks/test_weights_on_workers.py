@@ -75,7 +75,7 @@ def made(tmp_path_factory) -> dict[str, Made]:
 
 def linked(folder: Path, base: Any, **params: Any) -> Dataset:
     whole = base(folder.with_name(f"{folder.name}-whole"), weights=True)
-    given = {"graph": str(whole.location.local_path)}
+    given = {"graph": whole.uri}
     return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
 

@@ -4,8 +4,6 @@ python -m tests.benchmarks.own.encoding FOLDER
 {"side": "own" | "protobuf", "subgraphs"} -> {"bytes", "wall_s", "cpu_s"}
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ python -m tests.benchmarks.own.sampling GRAPH
 {"subgraphs", "seed"} -> {"subgraphs", "edges", "wall_s", "cpu_s"}
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -26,7 +26,6 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, Launcher, StageCall
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.toys import SITE
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +101,7 @@ def kill_stage(call: StageCall) -> None:
 
 def complete(call: StageCall) -> bool:
     """True if the dataset of a call is there."""
-    return Dataset.find(Location.of(call.output)) is not None
+    return Dataset.find(call.output) is not None
 
 
 def steps(events: list[Event]) -> list[int]:

@@ -68,12 +68,13 @@ class Dataset:
         self._turns: dict[str, threading.Lock] = {}
 
     @classmethod
-    def find(cls, location: Location) -> Dataset | None:
-        """The dataset at `location`, or None when there is no manifest.
+    def find(cls, address: Location | str | Path) -> Dataset | None:
+        """The dataset at a location or address, or None when there is no manifest.
 
         Raises:
             DatasetDamaged: the manifest cannot be read, was altered, or is of a later version.
         """
+        location = Location.of(address)
         place = location.join(MANIFEST_NAME)
         try:
             return cls(location, Manifest.parse(place.read_text()))
@@ -91,17 +92,16 @@ class Dataset:
             ) from None  # fmt: skip
 
     @classmethod
-    def open(cls, place: Location | str | Path) -> Dataset:
-        """Like `find`, for a dataset that must be there, by its location or address.
+    def open(cls, address: Location | str | Path) -> Dataset:
+        """Like `find`, for a dataset that must be there.
 
         Raises:
             UserError: there is no manifest.
         """
-        location = Location.of(place)
-        dataset = cls.find(location)
+        dataset = cls.find(address)
         if dataset is None:
             raise UserError(
-                "no complete dataset here (no manifest.json)", where=location.uri,
+                "no complete dataset here (no manifest.json)", where=Location.of(address).uri,
                 remedy="Check the URI, or run the stage that makes this dataset",
             )  # fmt: skip
         return dataset

@@ -121,7 +121,7 @@ def test_errors_are_those_of_the_stage_in_process(tmp_path: Path, text: str, par
             make(tmp_path / "edges.csv", tmp_path / "none", engine, **params)
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
-    assert Dataset.find(Location.of(tmp_path / "none")) is None
+    assert Dataset.find(tmp_path / "none") is None
 
 
 def test_every_line_is_in_one_part() -> None:

@@ -16,7 +16,6 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement, warnings_of
 from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.estimates import estimate, shard_walks
@@ -111,7 +110,7 @@ def test_start_vertices_by_label(tmp_path):
     np.testing.assert_array_equal(np.sort(walks[:, 0].reshape(4, 3), 1), [[3, 9, 90]] * 4)
     with pytest.raises(UserError, match=r"walk\.start_vertices: 2 of 3 .*'nobody'"):
         make(graph, tmp_path / "none", {"start_vertices": ["v1", "nobody", "v100"]})
-    assert Dataset.find(Location.of(tmp_path / "none")) is None
+    assert Dataset.find(tmp_path / "none") is None
 
 
 def test_weights_are_used_unless_switched_off(tmp_path):

@@ -144,7 +144,7 @@ def test_full_disk(made: Made, disk: Callable[[int], Path], name: str) -> None:
     assert "cannot write: " in full.stderr
     assert "complete stages are kept" in full.stderr
     assert "Traceback" not in full.stderr
-    assert Dataset.find(Location.of(output)) is None
+    assert Dataset.find(output) is None
     disk(made.wanted[name].manifest.bytes * 2 + (1 << 20))
     dataset, logged = _run(name, made.inputs[name], output)
     assert dataset.manifest.files == made.wanted[name].manifest.files

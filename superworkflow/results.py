@@ -59,7 +59,7 @@ class Result:
 
         if not all(name.endswith(".parquet") for name in self.names):
             raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
-        return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
+        return pa.concat_tables(self._dataset.table(name) for name in self.names)
 
     def export(self, address: str) -> int:
         """Write the table to `postgresql://…?table=NAME`, or a path or URI with the ending of a table's form.

@@ -49,7 +49,7 @@ def run_stage(
 
 
 def read(dataset: Dataset) -> Graph:
-    table = dataset.parquet("vertices.parquet").read()
+    table = dataset.table("vertices.parquet")
     return Graph(
         dataset,
         dataset.array("indptr.npy"),

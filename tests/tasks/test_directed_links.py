@@ -61,7 +61,7 @@ def test_direction_is_learned_and_served(whole: Dataset, tmp_path: Path) -> None
     metrics = run_stage(score_links.STAGE, {}, judged, tmp_path / "score").json("metrics.json")
     assert metrics["direction@test"] > 0.7  # the order of the numbers
     graph = HeteroGraph.open(held)
-    tests, table = read_held_out(graph).links["test"], found.parquet("predictions.parquet").read().to_pandas()
+    tests, table = read_held_out(graph).links["test"], found.table("predictions.parquet").to_pandas()
     linked = table[(table["split"] == "test") & table["linked"]]
     names = np.array(graph.ids("node").to_pylist())
     assert linked["source"].tolist() == names[tests[:, 0]].tolist()

@@ -125,7 +125,7 @@ def test_a_network_beats_what_both_ends_say(task: str, made: tuple[Path, Dataset
         assert metrics["accuracy@test"] > 0.95 > others["end_classes_accuracy@test"]
     else:
         assert metrics["rmse@test"] < 0.7 < others["end_means_rmse@test"]
-    table = found.parquet("predictions.parquet").read().to_pandas()
+    table = found.table("predictions.parquet").to_pandas()
     assert table[["source", "target"]].equals(pd.read_csv(made[0])[["source", "target"]])
     given = {"predictions": found.uri, "network": network.uri, "graph": graph.dataset.uri}
     bundle = run_stage(publish_predictions.STAGE, {}, given, tmp_path / "bundle")

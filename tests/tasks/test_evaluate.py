@@ -13,8 +13,8 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
+from tests.datasets import commit
 
 N, D, BLOCKS = 240, 12, 3
 
@@ -29,12 +29,7 @@ def dataset(folder, stage, arrays=None, tables=None, stats=None, names=None):
             pq.write_table(table, path, row_group_size=50)
     if names is not None:
         writer.json("names.json", names)
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=writer.bytes_written)
-    made = writer.commit(
-        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats=stats or {}, measured=measured,
-        software={},
-    )  # fmt: skip
-    return made.uri
+    return commit(writer, stage, {"name": folder.name}, stats or {}, N).uri
 
 
 def embeddings(folder, nodes, vectors):
@@ -88,7 +83,7 @@ def evaluate(tmp_path, inputs, name="output", threads=1, stream=None, **params):
 def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share):
     """The other graph has its vertices in another order, and one more; some of the held-out edges are in it."""
     graph, positives = Dataset.open(inputs["graph"]), Dataset.open(inputs["holdout"])
-    nodes = graph.parquet("vertices.parquet").read()["node"].to_pylist()
+    nodes = graph.table("vertices.parquet")["node"].to_pylist()
     pairs = positives.array("positives.npy")
     other = ["more", *reversed(nodes)]
     place = {node: number for number, node in enumerate(other)}

@@ -38,7 +38,7 @@ def _label(folder: Path, graph: Dataset, text: str, name: str = "labels", **para
 
 
 def test_the_table_of_a_file(tmp_path: Path, graph: Dataset) -> None:
-    nodes = graph.parquet("vertices.parquet").read(["node"])["node"].to_pylist()
+    nodes = graph.table("vertices.parquet", ["node"])["node"].to_pylist()
     text = "node,label\nc,10\na,9\nc,9\nzz,8\nc,9\nzz,8\nb,x\n"
     made = _label(tmp_path, graph, text, max_unknown=0.3)
     assert made.files() == ["kinds.npy", "names.json", "offsets.npy", "vertices.npy"]

@@ -39,9 +39,9 @@ def test_training_equals_that_on_the_latest_edges_alone(tmp_path: Path) -> None:
     assert len(pruned.array("edges-0-indices.npy")) < len(whole.array("edges-0-indices.npy")) // 2
     latest = trained(whole, tmp_path / "latest", sampler="latest")
     wanted = trained(pruned, tmp_path / "wanted", sampler="neighbor")
-    assert latest.parquet("losses.parquet").read() == wanted.parquet("losses.parquet").read()
+    assert latest.table("losses.parquet") == wanted.table("losses.parquet")
     drawn = trained(whole, tmp_path / "drawn", sampler="neighbor")
-    assert latest.parquet("losses.parquet").read() != drawn.parquet("losses.parquet").read()
+    assert latest.table("losses.parquet") != drawn.table("losses.parquet")
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.embed.run import write_embeddings
 from superworkflow.tasks.lib.generators.edge_lists import generate
+from tests.datasets import commit
 
 RESOURCES = Resources(cpu=2, memory=4 << 30)
 SIZES = {"small": (5_000, 60_000), "large": (250_000, 3_000_000)}
@@ -55,15 +55,13 @@ def _embeddings(folder: Path, graph: Path) -> Path:
     vectors = np.random.default_rng(0).standard_normal((rows, DIMENSIONS), np.float32)
     with writer.file("embeddings.parquet") as path:
         write_embeddings(path, vectors, index, np.arange(rows))
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=rows, bytes=0)
-    stats = {"rows": rows, "dimensions": DIMENSIONS, "vertices": rows}
-    writer.commit(stage="embed", version="1", params={}, inputs={}, stats=stats, measured=measured, software={})
+    commit(writer, "embed", stats={"rows": rows, "dimensions": DIMENSIONS, "vertices": rows}, rows=rows)
     return folder
 
 
 def _labels(path: Path, graph: Path) -> Path:
     """A label of ten for each vertex."""
-    nodes = Dataset.open(graph).parquet("vertices.parquet").read(["node"])["node"].to_pylist()
+    nodes = Dataset.open(graph).table("vertices.parquet", ["node"])["node"].to_pylist()
     drawn = np.random.default_rng(0).integers(10, size=len(nodes))
     path.write_text("".join(f"{node},{label}\n" for node, label in zip(nodes, drawn, strict=True)))
     return path

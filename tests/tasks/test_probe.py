@@ -179,7 +179,7 @@ def test_neighbours_tell_the_label(graph, subgraphs, tmp_path):
     assert (stats["labels"], stats["features"]) == (2, 16)
     assert float(stats["metrics.accuracy@test"] or 0) > 0.8
     assert float(stats["metrics.macro_f1@validation"] or 0) > 0.8
-    table = made.parquet("predictions.parquet").read()
+    table = made.table("predictions.parquet")
     right = np.array(table["label"]) == np.array(table["predicted"])
     is_test = np.array(table["split"]) == "test"
     assert right[is_test].mean() == stats["metrics.accuracy@test"]

@@ -175,7 +175,7 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
     judged = {"graph": held.uri, "predictions": found.uri, "baselines": simple.uri}
     scored = run_stage(score_links.STAGE, {}, judged, tmp_path / "score")
     metrics = scored.json("metrics.json")
-    table = scored.parquet("relations.parquet").read().to_pandas()
+    table = scored.table("relations.parquet").to_pandas()
     test = table[table["split"] == "test"]
     assert test["ranked"].sum() == held.stats["test_links"]
     assert np.average(test["mrr"].fillna(0), weights=test["ranked"]) == pytest.approx(metrics["mrr@test"])
@@ -183,7 +183,7 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
     validated = trained.json("history.json")[trained.stats["best_epoch"] - 1]["validation_mrr"]
     assert validated <= metrics["mrr@validation"]  # with triples to test left out too, ranks can only fall
     bundle = run_stage(publish_predictions.STAGE, {}, given | {"predictions": found.uri}, tmp_path / "bundle")
-    rows = found.parquet("predictions.parquet").read().to_pandas()
+    rows = found.table("predictions.parquet").to_pandas()
     model = serving.load(Path(bundle.uri))
     answer = model.predict(rows[["source", "relation", "target"]], {})
     np.testing.assert_allclose(answer["score"], rows["score"], atol=1e-4)

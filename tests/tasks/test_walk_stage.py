@@ -16,11 +16,12 @@ from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.manifest import Measurement, warnings_of
+from superworkflow.infra.storage.manifest import warnings_of
 from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.estimates import estimate, shard_walks
 from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
+from tests.datasets import commit
 
 
 def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, weighted: bool = False) -> Dataset:
@@ -40,11 +41,8 @@ def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, wei
     if weighted:
         writer.array("weights.npy", ((sources + targets) % 7 + 1).astype(np.float32))
     writer.table("vertices.parquet", pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}))
-    return writer.commit(
-        stage="index", version="1", params={"n": n, "keys": len(keys)}, inputs={},
-        stats={"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=len(keys), bytes=0), software={},
-    )  # fmt: skip
+    stats = {"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted}
+    return commit(writer, "index", {"n": n, "keys": len(keys)}, stats, len(keys))
 
 
 def make(graph: Dataset, output: Path, params: dict[str, object], cpu: int = 2) -> Dataset:

@@ -121,7 +121,7 @@ def _plane(
 def _graph(dataset: Dataset) -> _Graph | None:
     """A graph of one set of nodes and its rows."""
     if "vertices.parquet" in dataset and "indptr.npy" in dataset:
-        names = dataset.parquet("vertices.parquet").read(["node"])["node"]
+        names = dataset.table("vertices.parquet", ["node"])["node"]
         return _Graph(_texts(names), dataset.array("indptr.npy"), dataset.array("indices.npy"))
     if GRAPH_FILE not in dataset:
         return None

@@ -23,9 +23,9 @@ from superworkflow.infra.storage.manifest import (
     PARTS_FOLDER,
     WHOLE_FOLDER,
     FileEntry,
-    Measurement,
 )
 from superworkflow.infra.storage.store import Store
+from tests.datasets import commit
 from tests.toy_stages import COUNT
 
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -198,10 +198,7 @@ def _go_on(folder: Location) -> dict[str, str | None]:
         if found[name] is None:
             with writer.file(name) as path:
                 path.write_text(f"content of {name}")
-    made = writer.commit(
-        stage="count", version="1", params={}, inputs={}, stats={}, software={},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
-    )  # fmt: skip
+    made = commit(writer, "count")
     assert made.files() == ["a/1", "b", "c"]
     made.verify()
     made.close()
@@ -247,10 +244,7 @@ def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> No
     writer.claim(["b"], resumable=True)
     with writer.left_whole("b"):
         pass
-    made = writer.commit(
-        stage="count", version="1", params={}, inputs={}, stats={}, software={},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
-    )  # fmt: skip
+    made = commit(writer, "count")
     assert folder.walk_files() == ["b", MANIFEST_NAME]
     assert made.files() == ["b"]
 

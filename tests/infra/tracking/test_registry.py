@@ -24,11 +24,11 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking import registry
 from superworkflow.infra.tracking.registry import process_tracking_uri, register
 from superworkflow.infra.tracking.tags import DIGEST_TAG
 from superworkflow.tasks.publish import STAGE, serving
+from tests.datasets import commit
 
 (MODEL,) = SUPERWORKFLOW.registered
 N, D = 500, 16
@@ -42,10 +42,7 @@ def publish(folder: Path, seed: int = 0, metric: str = "cosine") -> Dataset:
     writer = DatasetWriter(source)
     kind = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), D)
     writer.table("embeddings.parquet", pa.table({"node": NODES, "vector": kind}))
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=0)
-    writer.commit(
-        stage="embed", version="1", params={"name": source.name}, inputs={}, stats={}, measured=measured, software={}
-    )
+    commit(writer, "embed", {"name": source.name}, rows=N)
     output = str(folder / f"bundle-{seed}-{metric}")
     return execute(
         STAGE, {"metric": metric}, {"embeddings": str(source)}, output, Resources(), Progress("publish")

@@ -98,7 +98,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def typed(path: Dataset, tmp_path: Path, column: pa.Array, kind: str | tuple[str, int]) -> GivenFields:
     pq.write_table(pa.table({"node": ["c", "a"], "x": column}), tmp_path / "t.parquet")
     graph, table = fields_of(path, tmp_path / "t.parquet", tmp_path)
-    nodes = graph.parquet("vertices.parquet").read()["node"]
+    nodes = graph.table("vertices.parquet")["node"]
     program = VertexProgram("some", {"x": kind}, update=print, given=("x",))
     made = given_fields(program, table, 3, lambda vertex: nodes[vertex].as_py())
     order = [nodes.to_pylist().index(node) for node in "abc"]
@@ -158,7 +158,7 @@ def test_rows_of_few_other_nodes_are_left_out(path: Dataset, tmp_path: Path) -> 
     _, table = fields_of(path, tmp_path / "t.csv", tmp_path, max_unknown=0.34)
     assert "33.3% of the rows are about nodes that the graph lacks, and are left out (got z)" in str(table.stats)
     made = given_fields(PROGRAM, table, 3, str)
-    nodes = path.parquet("vertices.parquet").read()["node"].to_pylist()
+    nodes = path.table("vertices.parquet")["node"].to_pylist()
     assert dict(zip(nodes, made.values["label"].tolist(), strict=True)) == {"a": 0, "b": -1, "c": 1}
     assert made.classes == {"label": ["x", "y"]}
 

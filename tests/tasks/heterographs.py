@@ -29,7 +29,7 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
     write_ids,
     write_rows,
 )
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 
 _NAMES = {np.dtype(given): name for name, given in DTYPES.items()}
 
@@ -91,7 +91,7 @@ def write_heterograph(
     in_order = [edge_sets[name] for name in names]
     write_graph_file(output, node_sets, in_order, _write_features(output, "context", None, context or {}, [0]))
     stats = stats_of(node_sets, in_order) | {"bytes": output.bytes_written}
-    return _commit(output, "heterograph", f"heterograph-{folder.name}", int(stats["nodes"] or 0), stats)
+    return commit(output, "heterograph", {"name": f"heterograph-{folder.name}"}, stats, int(stats["nodes"] or 0))
 
 
 def _write_features(

@@ -18,7 +18,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import (
 )
 from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
 from superworkflow.tasks.sample.sizes import Sizes
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes
 
 
@@ -142,4 +142,4 @@ def write_subgraphs(
         "spec": {"symmetric_link_seed_op" if len(seed_sets) == 2 else "seed_op": {}},
     })  # fmt: skip
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
-    return _commit(output, "sample", f"sample-{folder.name}", sizes.subgraphs, stats)
+    return commit(output, "sample", {"name": f"sample-{folder.name}"}, stats, sizes.subgraphs)

@@ -16,7 +16,7 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks import drift, set_drift
 from superworkflow.tasks.drift import graphs
 from superworkflow.tasks.drift.graphs import stability_index
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges as EdgesOfSet
 from tests.tasks.heterographs import Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -43,7 +43,7 @@ def _indexed(folder: Path, name: str, edges: Edges, directed: bool) -> Dataset:
     writer.array("indices.npy", np.array([v for _, v in arcs], np.int32))
     writer.table("vertices.parquet", pa.table({"node": nodes, "degree": [degree[node] for node in nodes]}))
     stats: dict[str, Any] = {"vertices": len(nodes), "directed": directed, "directed_edges": len(arcs)}
-    return _commit(writer, "index", name, len(nodes), stats)
+    return commit(writer, "index", {"name": name}, stats, len(nodes))
 
 
 def _figures(dataset: Dataset) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _embeddings(folder: Path, nodes: list[str], vectors: np.ndarray) -> str:
     table = pa.table({"node": nodes, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
     writer = DatasetWriter(folder)
     writer.table("embeddings.parquet", table)
-    return _commit(writer, "embed", folder.name, len(nodes), {"dimensions": vectors.shape[1]}).uri
+    return commit(writer, "embed", {"name": folder.name}, {"dimensions": vectors.shape[1]}, len(nodes)).uri
 
 
 def test_vectors_are_compared_up_to_rotation(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:
     writer.array("indptr.npy", np.array([0, 1, 2]))
     writer.array("indices.npy", np.array([1, 7], np.int32))
     writer.table("vertices.parquet", pa.table({"node": ["a", "b"], "degree": [1, 1]}))
-    damaged = _commit(writer, "index", "damaged", 2, {"vertices": 2, "directed": False})
+    damaged = commit(writer, "index", {"name": "damaged"}, {"vertices": 2, "directed": False}, 2)
     inputs = {"graph": graph.uri, "earlier_graph": damaged.uri}
     with pytest.raises(DatasetDamaged, match=r"a neighbour is none of 2 vertices \(got 7\)"):
         execute(drift.STAGE, {}, inputs, str(tmp_path / "out"), Resources(cpu=1), Progress("drift"))

@@ -10,7 +10,7 @@ import pytest
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 
 STRANGE = "né/../*"
@@ -85,7 +85,7 @@ def _changed(dataset: Dataset, folder: Path, files: dict[str, Any]) -> HeteroGra
                 np.save(path, files[name])
             elif name in files:
                 path.write_text(files[name])
-    return HeteroGraph.open(_commit(writer, "heterograph", folder.name, 0, {}))
+    return HeteroGraph.open(commit(writer, "heterograph", {"name": folder.name}))
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_another_dataset(tmp_path: Path) -> None:
     writer = DatasetWriter(tmp_path / "other")
     writer.array("indptr.npy", np.zeros(1, np.int64))
     with pytest.raises(UserError, match="it is no heterograph"):
-        HeteroGraph.open(_commit(writer, "index", "other", 0, {}))
+        HeteroGraph.open(commit(writer, "index", {"name": "other"}))

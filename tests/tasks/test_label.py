@@ -13,7 +13,7 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks import evaluate, label
 from superworkflow.tasks.label.table import Labels, open_labels
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.index_helpers import run_index
 
 EDGES = "a,b\nb,c\nc,d\nd,e\ne,a\n"
@@ -100,7 +100,7 @@ def _table(folder: Path, names: object = ("x", "y"), **changed: np.ndarray) -> D
     for name, values in (TABLE | changed).items():
         writer.array(f"{name}.npy", values)
     writer.json("names.json", list(names) if isinstance(names, tuple) else names)
-    return _commit(writer, "label", folder.name, 4, {"labelled_nodes": 3, "labels": 2})
+    return commit(writer, "label", {"name": folder.name}, {"labelled_nodes": 3, "labels": 2}, 4)
 
 
 def test_a_table_that_fits(tmp_path: Path, graph: Dataset) -> None:

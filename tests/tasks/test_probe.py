@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.subgraphs.spec_paths import paths_of
 from superworkflow.tasks.probe import STAGE
 from superworkflow.tasks.probe.carry import carried, chosen, features_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
@@ -163,7 +163,7 @@ def subgraphs(graph, tmp_path_factory) -> Dataset:
                 write(block)
     used = {"used_node_sets": [0, 1], "used_edge_sets": [0, 1, 2]}
     writer.json("sampled.json", {"spec": SPEC, "node_sets": 2, "edge_sets": 3} | used)
-    return _commit(writer, "sample", "sampled", 120, {"subgraphs": 120})
+    return commit(writer, "sample", {"name": "sampled"}, {"subgraphs": 120}, 120)
 
 
 def probe(graph: Dataset, subgraphs: Dataset, folder: Path, cpu: int = 2, **params) -> Dataset:

@@ -13,7 +13,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.sample import drawn
 from superworkflow.tasks.sample.drawn import Subgraph, rings, subgraph_of
 from superworkflow.tasks.sample.picture import draw
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 
@@ -28,7 +28,7 @@ def test_a_spec_is_drawn(tmp_path, figures, ops, kind):
     ]  # fmt: skip
     writer = DatasetWriter(tmp_path / "sampled")
     writer.json("sampled.json", {"spec": {kind: {"op_name": "s", "node_set_name": "n"}, "sampling_ops": hops}})
-    draw(_commit(writer, "sample", "sampled", 0, {}), tmp_path / "spec.png")
+    draw(commit(writer, "sample", {"name": "sampled"}), tmp_path / "spec.png")
     assert (tmp_path / "spec.png").exists() == (ops < 41)
     assert [len(figure.axes[0].texts) for figure in figures] == ([1 + ops + 2 * ops - (ops > 0)] if ops < 41 else [])
 

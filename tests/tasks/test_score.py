@@ -18,7 +18,7 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks import baselines, infer, score, train
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.score.numbers import trained_by
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
 
@@ -110,7 +110,7 @@ def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Datase
     output.table("predictions.parquet", changed)
     output.array("probabilities.npy", found.array("probabilities.npy"))
     output.json("classes.json", found.json("classes.json"))
-    later = _commit(output, "infer", "later", len(labels), {"nodes": len(labels), "classes": 3})
+    later = commit(output, "infer", {"name": "later"}, {"nodes": len(labels), "classes": 3}, len(labels))
     scored = run_stage(score.STAGE, {}, {"predictions": later.uri}, tmp_path / "score")
     (row,) = [row for row in _rows(scored, "classes.parquet") if (row["split"], row["class"]) == ("test", "new")]
     assert (row["support"], row["predicted"], row["recall"], row["precision"], row["roc_auc"]) == (

@@ -38,8 +38,8 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from tests.datasets import commit
 from tests.infra.engines.test_workers import members_of
-from tests.tasks.embedding_inputs import _commit
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -427,7 +427,7 @@ def test_a_graph_with_other_numbers_and_its_parts(tmp_path, model, alike):
     theirs = [np.sort(numbers[order[begin:end]]) for begin, end in itertools.pairwise(book.tolist())]
     writer.array(order_file(0), np.concatenate(theirs).astype(order.dtype))
     writer.array(BOOK_FILE, divided.book)
-    _commit(writer, "partition", "other", NODES, {})
+    commit(writer, "partition", {"name": "other"}, {}, NODES)
     found = []
     for name in ("", "other "):
         given = {"graph": str(tmp_path / (name.strip() or "graph")), "parts": str(tmp_path / f"{name}parts")}

@@ -16,7 +16,8 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows
-from tests.tasks.embedding_inputs import Inputs, _commit, write_graph, write_walks
+from tests.datasets import commit
+from tests.tasks.embedding_inputs import Inputs, write_graph, write_walks
 from tests.tasks.index_helpers import run_index
 
 LABELS = [f"v{i}" for i in range(10)]
@@ -68,7 +69,7 @@ def test_training_with_a_vocabulary_that_does_not_fit_itself(
         if file != name:
             writer.array(file, inputs.vocabulary.array(file))
     writer.array(name, values)
-    altered = _commit(writer, "prepare", "altered", 10, {"rows": 10})
+    altered = commit(writer, "prepare", {"name": "altered"}, {"rows": 10}, 10)
     given = {"graph": inputs.graph, "walks": inputs.walks, "vocabulary": altered}
     with pytest.raises(DatasetDamaged, match="files do not fit each other"):
         run(embed.STAGE, given, tmp_path, dimensions=16)
@@ -102,7 +103,7 @@ def test_graphs_that_do_not_fit_themselves(
         writer.array(f"{name}.npy", values)
     writer.table("vertices.parquet", pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}))
     stats = {"vertices": 3, "edges": 2, "directed_edges": 4, "directed": False, "weighted": True}
-    graph = _commit(writer, "index", "graph", 3, stats)
+    graph = commit(writer, "index", {"name": "graph"}, stats, 3)
     if stage is not None:
         with pytest.raises(DatasetDamaged, match=message):
             run(stage, {"graph": graph}, tmp_path)
@@ -121,7 +122,7 @@ def test_a_graph_without_direction_whose_arcs_are_in_one_row_only(tmp_path: Path
         altered.array(f"{name}.npy", whole.array(f"{name}.npy"))
     with altered.file("vertices.parquet") as path:
         shutil.copy(folder / "vertices.parquet", path)
-    graph = _commit(altered, "index", "half", 4, dict(whole.stats) | {"directed": False})
+    graph = commit(altered, "index", {"name": "half"}, dict(whole.stats) | {"directed": False}, 4)
     with pytest.raises(DatasetDamaged, match="arcs in one row only"):
         run(holdout.STAGE, {"graph": graph}, tmp_path)
 
@@ -131,6 +132,6 @@ def test_embeddings_without_a_vector(tmp_path: Path) -> None:
     with writer.file("embeddings.parquet") as path:
         kind = pa.list_(pa.float32(), 2)
         pq.write_table(pa.table({"node": ["a", "b"], "vector": pa.array([[1, 2], [1, None]], kind)}), path)
-    made = _commit(writer, "embed", "embeddings", 2, {"rows": 2, "dimensions": 2})
+    made = commit(writer, "embed", {"name": "embeddings"}, {"rows": 2, "dimensions": 2}, 2)
     with pytest.raises(DatasetDamaged, match="a row has no node or no vector"):
         run(publish.STAGE, {"embeddings": made}, tmp_path)

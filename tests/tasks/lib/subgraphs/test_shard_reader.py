@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphBlock
 from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
 from superworkflow.tasks.lib.subgraphs.shard_reader import SubgraphShard
 from superworkflow.tasks.records.shards import SplitSubgraphs
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import write_heterograph
 from tests.tasks.subgraphs import layout_of, some_block, some_graph, write_subgraphs
 
@@ -213,7 +213,7 @@ def test_a_shard_that_never_was_one(made: Made, tmp_path: Path) -> None:
     with output.file(shard_name("train", 1)) as path:
         path.write_bytes(bytes(5000))
     output.json(DESCRIPTION, made.dataset.json(DESCRIPTION))
-    written = _commit(output, "sample", "sample-never", 0, {})
+    written = commit(output, "sample", {"name": "sample-never"})
     with pytest.raises(DatasetDamaged, match="not a whole shard") as raised:
         SplitSubgraphs(written, "train")
     assert str(raised.value).startswith(f"{written.uri}/{shard_name('train', 1)}: ")

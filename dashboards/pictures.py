@@ -16,14 +16,13 @@ from superworkflow.infra.base.plot_style import DPI, FAINT, GREY, INK, layout, p
 _RAN_TIME, _RAN_COST = "#4269d0", "#3ca951"
 
 
-def cost_picture(rows: Sequence[Any], path: str | Path, *, title: str = "Runtime and cost per stage") -> None:
+def cost_picture(rows: Sequence[Any], path: str | Path) -> None:
     """Draw runtime and cost of each stage as bars; hatched in grey for a cached stage: what it saved.
 
     Args:
         rows: stages in order; objects or mappings with `name`, `state` (`ran` or `cached`), `runtime_s`, `cost_usd`,
             `saved_usd` and, where known, `saved_s`.
         path: PNG to write.
-        title: heading.
     """
     stages = [_Bar(row) for row in rows]
     figure = Figure(figsize=(9.2, 1.7 + 0.46 * max(len(stages), 1)), dpi=DPI, layout=layout(), facecolor="white")
@@ -39,7 +38,7 @@ def cost_picture(rows: Sequence[Any], path: str | Path, *, title: str = "Runtime
         axes.set_title(plain(text), loc="left", fontsize=10, color=INK)
     seconds.set_yticks(range(len(stages)), [plain(stage.name) for stage in stages], fontsize=10, color=INK)
     seconds.set_ylim(len(stages) - 0.4, -0.6)
-    figure.suptitle(plain(title), x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    figure.suptitle("Runtime and cost per stage", x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
     if any(stage.cached for stage in stages):
         patch = Patch(facecolor="white", edgecolor=GREY, hatch="////", label="cached: what running it again would take")
         figure.legend(

@@ -15,7 +15,6 @@ from superworkflow.infra.base.import_strings import imported, module_file
 from superworkflow.infra.contract.outcomes import Outcome, Picture
 from superworkflow.infra.contract.panel import FORMAT, Panel, Part, panel_document
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.tags import PANELS
@@ -101,7 +100,7 @@ def _read(text: bytes | None) -> dict[str, Any] | None:
 def _draw(picture: Picture, stages: Mapping[str, StageRecord], path: Path) -> None:
     """Draw a picture, or nothing where there is none to draw."""
     try:
-        with closing(Dataset.open(Location.of(stages[picture.node].output))) as dataset:
+        with closing(Dataset.open(stages[picture.node].output)) as dataset:
             imported(picture.function)(dataset, path)
     except Exception as error:
         _log.warning("%s drew no picture of %s: %s: %s", picture.function, picture.node, type(error).__name__, error)
@@ -113,8 +112,7 @@ def _panel(panel: Panel, stages: Mapping[str, StageRecord]) -> dict[str, Any] | 
     try:
         with ExitStack() as opened:
             datasets = {
-                node: opened.enter_context(closing(Dataset.open(Location.of(stages[node].output))))
-                for node in _nodes(panel, stages)
+                node: opened.enter_context(closing(Dataset.open(stages[node].output))) for node in _nodes(panel, stages)
             }
             parts: Part | Sequence[Part] | None = imported(panel.function)(datasets)
             parts = [parts] if isinstance(parts, Part) else parts

@@ -1,7 +1,5 @@
 """Factors of users and items from ratings, by a vertex program; judged on ratings that are held out."""
 
-from __future__ import annotations
-
 from superworkflow.flows.ratings import ratings_superworkflow
 from superworkflow.tasks.als import STAGE
 from superworkflow.tasks.als.program import PROGRAM

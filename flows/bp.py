@@ -1,7 +1,5 @@
 """Belief propagation on a lattice or on factors, by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import model_superworkflow
 from superworkflow.tasks.bp import STAGE
 from superworkflow.tasks.bp.program import PROGRAM

@@ -1,7 +1,5 @@
 """Classes of nouns and contexts from the classes of some, by a vertex program."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from superworkflow.flows.vertex_program import vertex_superworkflow

@@ -1,7 +1,5 @@
 """Segments of an image or a volume, by a vertex program."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from superworkflow.flows.vertex_program import lattice_superworkflow

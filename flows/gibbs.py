@@ -1,7 +1,5 @@
 """Gibbs sampling on a lattice or on factors, by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import model_superworkflow
 from superworkflow.tasks.gibbs import STAGE
 from superworkflow.tasks.gibbs.program import PROGRAM

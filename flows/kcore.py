@@ -1,7 +1,5 @@
 """Coreness of an edge list, by peeling or by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.tasks.kcore import STAGE
 from superworkflow.tasks.kcore.program import PEELING, PROGRAM

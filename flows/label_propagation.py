@@ -1,7 +1,5 @@
 """Classes of nodes from the classes of some, by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.tasks.label_propagation import STAGE
 from superworkflow.tasks.label_propagation.program import PROGRAM

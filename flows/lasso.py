@@ -1,7 +1,5 @@
 """Sparse coefficients that predict numbers, by a vertex program; judged on samples that are held out."""
 
-from __future__ import annotations
-
 from superworkflow.flows.linear_model import linear_superworkflow
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.tasks.feature_graph import SamplesParams

@@ -1,7 +1,5 @@
 """Parameters of a lattice's model from a labelling, by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import lattice_superworkflow
 from superworkflow.tasks.mrf_learning import STAGE
 from superworkflow.tasks.mrf_learning.program import PROGRAM

@@ -1,7 +1,5 @@
 """PageRank of an edge list, by a vertex program."""
 
-from __future__ import annotations
-
 from superworkflow.flows.vertex_program import vertex_superworkflow
 from superworkflow.tasks.pagerank import STAGE
 from superworkflow.tasks.pagerank.program import PROGRAM

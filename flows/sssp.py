@@ -1,7 +1,5 @@
 """Shortest paths from one node of an edge list, by a vertex program."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from superworkflow.flows.vertex_program import vertex_superworkflow

@@ -26,7 +26,7 @@ def find_datasets(superworkflow: Superworkflow, sources: Mapping[str, str], stor
     """
     found = dict(sources)
     for name in sorted(superworkflow.datasets & found.keys()):
-        if "/" not in found[name] and Dataset.find(Location.of(found[name])) is None:
+        if "/" not in found[name] and Dataset.find(found[name]) is None:
             found[name] = _made_by(superworkflow, name, found[name], store)
     return found
 

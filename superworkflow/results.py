@@ -19,7 +19,6 @@ from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.table_files import matching
 from superworkflow.infra.tracking.records import RunRecord
 
@@ -60,7 +59,7 @@ class Result:
 
         if not all(name.endswith(".parquet") for name in self.names):
             raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
-        return pa.concat_tables(self._dataset.parquet(name).read() for name in self.names)
+        return pa.concat_tables(self._dataset.table(name) for name in self.names)
 
     def export(self, address: str) -> int:
         """Write the table to `postgresql://…?table=NAME`, or a path or URI with the ending of a table's form.
@@ -198,7 +197,7 @@ class Run:
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        return {each.name: Dataset.open(Location.of(each.output)) for each in self.record.stages}
+        return {each.name: Dataset.open(each.output) for each in self.record.stages}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """A query that the superworkflow declares, on the dataset of its node."""

@@ -1,7 +1,5 @@
 """A copy of the checkout's tracked files with what work leaves in it, for tests of what is built there."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@
 `SUPERWORKFLOW_TEST_DOCKER_ARGS` more arguments of `docker build`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

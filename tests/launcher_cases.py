@@ -3,8 +3,6 @@
 The tests of a launcher inherit `LauncherCases` and have a fixture `ground` that says where its stages run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -28,7 +26,6 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, Launcher, StageCall
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.toys import SITE
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +101,7 @@ def kill_stage(call: StageCall) -> None:
 
 def complete(call: StageCall) -> bool:
     """True if the dataset of a call is there."""
-    return Dataset.find(Location.of(call.output)) is not None
+    return Dataset.find(call.output) is not None
 
 
 def steps(events: list[Event]) -> list[int]:
@@ -191,7 +188,7 @@ class LauncherCases:
     def test_a_complete_dataset_and_what_the_stage_says(self, ground: Ground) -> None:
         call, events = ground.call(seed=7), list[Event]()
         launched = ground.launcher().launch(call, events.append)
-        dataset = Dataset.open(Location.of(call.output))
+        dataset = Dataset.open(call.output)
         dataset.verify()
         assert launched.measured == dataset.manifest.measured
         assert (launched.measured.rows, launched.reused) == (2, False)
@@ -210,11 +207,11 @@ class LauncherCases:
     def test_a_dataset_of_which_a_file_is_gone_is_made_again(self, ground: Ground) -> None:
         call, events = ground.call(seed=7), list[Event]()
         ground.launcher().launch(call, ignore)
-        first = Dataset.open(Location.of(call.output))
+        first = Dataset.open(call.output)
         first.location.join(first.files()[0]).delete()
         assert not ground.launcher().launch(call, events.append).reused
         assert says(events, "one of its files is gone")
-        second = Dataset.open(Location.of(call.output))
+        second = Dataset.open(call.output)
         second.verify()
         assert second.manifest.files == first.manifest.files
 
@@ -255,7 +252,7 @@ class LauncherCases:
         self._nothing_made(ground, call)
         gate.touch()
         assert not ground.launcher().launch(call, ignore).reused
-        dataset = Dataset.open(Location.of(call.output))
+        dataset = Dataset.open(call.output)
         dataset.verify()
         there = {path.relative_to(call.output).as_posix() for path in Path(call.output).rglob("*") if path.is_file()}
         assert there == {*dataset.files(), "manifest.json"}

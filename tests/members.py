@@ -1,7 +1,5 @@
 """Tasks of engines in tests: in turn in this process, or on sessions of Spark and Dask that all tests share."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pickle
@@ -10,8 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import SparkTasks
 from superworkflow.infra.engines.task_session import Take, TaskSession

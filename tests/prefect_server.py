@@ -1,7 +1,5 @@
 """A Prefect server process, as users start it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import importlib.metadata

@@ -7,8 +7,6 @@ Prints one line of JSON (endpoint, credentials, seconds that it took) once it se
 its standard input closes, hence also when its parent is killed. Without arguments it names those that are installed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """A TCP proxy in front of the S3 server, which imitates a bad network or a busy server on request."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

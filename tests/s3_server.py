@@ -5,8 +5,6 @@ succeed. Here such requests come one at a time, after their bodies have arrived.
 behaves as others do, or as one that cannot be used would (see `QUIRKS`).
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import threading

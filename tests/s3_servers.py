@@ -5,8 +5,6 @@ ceph, seaweedfs      a real one, started for the tests (tests/real_s3.py)
 http://host:port     one that runs; credentials are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Helpers of tests on Spark."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 

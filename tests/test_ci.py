@@ -1,8 +1,6 @@
 """`.ci/run`: no tests where lint fails. `.ci/cluster`: they run with a cluster where one starts, and without where none
 does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

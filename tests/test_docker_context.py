@@ -1,7 +1,5 @@
 """`.dockerignore`: Docker gets the product's files for images, and none that work has left between them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Documents name files, definitions and pages that exist, and stay short enough to be read."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

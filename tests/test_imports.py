@@ -3,8 +3,6 @@
 `docs/architecture.md` has the picture. Every import counts: in functions, for type checkers, and by `import_module`.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib

@@ -1,7 +1,5 @@
 """Targets of the Makefile, by `make`'s own dry run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

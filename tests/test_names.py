@@ -1,7 +1,5 @@
 """Names: one public class of a name in the whole product."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable

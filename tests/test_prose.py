@@ -1,7 +1,5 @@
 """Prose: docstrings, comments and documentation in the terms of the field; no pronoun or preposition as a variable."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

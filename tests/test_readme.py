@@ -1,7 +1,5 @@
 """Commands of the README exist: with their options, make targets and files."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real S3 servers end with the process that started them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

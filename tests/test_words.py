@@ -1,7 +1,5 @@
 """The platform knows no single superworkflow: words of one occur only where they mean something else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

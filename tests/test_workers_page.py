@@ -1,15 +1,12 @@
 """The stage on the page about worker groups does what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.tasks import load_stage
 

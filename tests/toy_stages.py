@@ -4,8 +4,6 @@
 checkpoint on its way.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +14,7 @@ from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Input, Output, Resources, Stage, StageParams, StageRun, Stats
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.storage.dataset import Dataset

@@ -5,8 +5,6 @@ Blocks are divided among the ranks; in each step the ranks exchange the sums of 
 of the blocks, so that the bytes are the same for any number of workers. The workers write their blocks to the store.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -20,14 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Output, Resources, Stage, StageParams, StageRun, Stats
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 
 _ALONE: dict[str, Any] = {"affects_result": False}
@@ -88,7 +82,7 @@ def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, An
             raise RuntimeError("no further than here")
         if worker.rank == 0 and params["end"] == "bad-input":
             raise UserError("these blocks cannot be relaxed", where="blocks", value=params["blocks"])
-    writer = TaskWriter(Location.of(output))
+    writer = TaskWriter(output)
     for block, values in blocks.items():
         writer.array(f"block-{block}.npy", values)
     return {"files": [entry.model_dump() for entry in writer.entries], "resumed": resumed, "filled": len(filled)}

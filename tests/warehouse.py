@@ -1,7 +1,5 @@
 """A PostgreSQL server with pgvector, from PyPI."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -9,8 +9,6 @@ are imported, it has to be the same.
     python -m tests.warm DESCRIPTOR    # what children are forked from; the descriptor is of a socket to the tests
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import ctypes

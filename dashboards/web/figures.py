@@ -22,6 +22,7 @@ COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e
 RAN, FAILED, WAITED, QUEUED, GOOD, LIMIT = COLOURS[0], "#d64545", "#9aa4b2", COLOURS[3], COLOURS[2], "#d64545"
 REST = "others"
 """Name of the sum of parts too small for a colour of their own."""
+_MOST_PARTS = 8
 
 Chart = dict[str, Any]
 
@@ -40,12 +41,12 @@ def chart(traces: Iterable[Mapping[str, Any]], height: int, **layout: Any) -> Ch
     return {"data": [dict(each) for each in traces], "layout": base}
 
 
-def costs(table: pd.DataFrame, most: int = 8) -> Chart:
+def costs(table: pd.DataFrame) -> Chart:
     """USD by day, stacked: the most expensive parts have colours of their own."""
     shown = table
-    if table.shape[1] > most:
-        shown = table.iloc[:, : most - 1].copy()
-        shown[REST] = table.iloc[:, most - 1 :].sum(axis=1)
+    if table.shape[1] > _MOST_PARTS:
+        shown = table.iloc[:, : _MOST_PARTS - 1].copy()
+        shown[REST] = table.iloc[:, _MOST_PARTS - 1 :].sum(axis=1)
     days = [str(day) for day in shown.index]
     traces = [
         {

@@ -136,7 +136,7 @@ class Month:
     forecast_usd: float
 
 
-def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
+def month(table: pd.DataFrame, today: date) -> Month:
     """Forecast of the month that `today` is in, from a frame of all its runs."""
     first = today.replace(day=1)
     last = today.replace(day=monthrange(today.year, today.month)[1])
@@ -144,7 +144,7 @@ def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
     per_day = [float(costs.get(first + timedelta(days=n), 0.0)) for n in range((today - first).days + 1)]
     sums = list(accumulate(per_day))
     begun = min(costs.index, default=today)
-    width = max(1, min(most, (today - begun).days + 1))
+    width = max(1, min(14, (today - begun).days + 1))
     recent = sum(float(costs.get(today - timedelta(days=back), 0.0)) for back in range(width)) / width
     days = tuple((first + timedelta(days=n), value) for n, value in enumerate(sums))
     return Month(first, last, days, sums[-1], recent, width, sums[-1] + recent * (last - today).days)

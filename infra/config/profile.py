@@ -12,8 +12,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.config_files import read_yaml
 from superworkflow.infra.config.kubernetes import KubernetesSettings, Toleration
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Resources
 from superworkflow.infra.engines import engine, engine_names
 
 FOLDER = Path(__file__).parent.parent / "profiles"

@@ -12,8 +12,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.profile import Profile, is_file
 from superworkflow.infra.contract.diagram import Diagram, Node
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Stage, StageParams
 from superworkflow.infra.contract.superworkflow import Superworkflow
 
 _TRIED = 64

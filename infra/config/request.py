@@ -24,7 +24,6 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.engines import engine, image_kind
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import canonical_json
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import reach_of
@@ -154,7 +153,7 @@ def build_request(
     opened: dict[str, Given] = {}
     for name, uri in {**sources, **uris}.items():
         if name in superworkflow.datasets:
-            opened[name] = Dataset.open(Location.of(uri))
+            opened[name] = Dataset.open(uri)
         else:
             reach = reach_of(uri, tables_from, chosen=not deployed, store=store)
             opened[name] = Source.of(uri, rehash=rehash, reach=reach)

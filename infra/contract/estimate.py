@@ -12,13 +12,6 @@ from superworkflow.infra.storage.manifest import Stat
 
 Stats = Mapping[str, Stat]
 
-_START_S, _BASE_BYTES = 0.5, 60 << 20
-"""CPU seconds and memory of a process that has imported NumPy and Arrow."""
-_BYTES_PER_S = 50e6
-"""Input bytes per second and core of a stage without an estimate."""
-_EXPANSION = 4
-"""Memory per input byte of such a stage: compressed columns unpack, and input and result are in memory together."""
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -60,6 +53,30 @@ class Estimate:
         return self.parallel * (1 - self.start_s / self.cpu_s) if self.cpu_s > 0 else 0.0
 
 
+@dataclass(frozen=True)
+class Process:
+    """A stage's process before its work: interpreter, imports and cached kernels.
+
+    Args:
+        start_s: CPU seconds until then.
+        memory_bytes: memory by then.
+    """
+
+    start_s: float
+    memory_bytes: int
+
+    def estimate(
+        self, *, memory_bytes: int, cpu_s: float, output_bytes: int, stats: Stats | None = None,
+        parallel: float = 0.0, mapped_bytes: int = 0, kind: str = "",
+    ) -> Estimate:  # fmt: skip
+        """Estimate of a stage whose work takes `memory_bytes` and `cpu_s` more, by default in one thread."""
+        return Estimate(
+            memory_bytes=self.memory_bytes + memory_bytes, cpu_s=self.start_s + cpu_s, output_bytes=output_bytes,
+            stats=stats or {}, parallel=parallel, start_s=self.start_s, base_bytes=self.memory_bytes,
+            mapped_bytes=mapped_bytes, kind=kind,
+        )  # fmt: skip
+
+
 def input_stats(dataset: Dataset) -> Stats:
     """Facts of an input dataset as estimates read them: its stats, and its `bytes`."""
     return {"bytes": dataset.manifest.bytes, **dataset.stats}
@@ -70,13 +87,18 @@ def predicted_stats(estimate: Estimate) -> Stats:
     return {"bytes": estimate.output_bytes, **estimate.stats}
 
 
+_PROCESS = Process(start_s=0.5, memory_bytes=60 << 20)
+"""One that has imported NumPy and Arrow."""
+_BYTES_PER_S = 50e6
+"""Input bytes per second and core of a stage without an estimate."""
+_EXPANSION = 4
+"""Memory per input byte of such a stage: compressed columns unpack, and input and result are in memory together."""
+
+
 def estimate_from_bytes(params: Any, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Estimate of a stage that declares none: proportional to the bytes of its inputs, on one core.
 
     It is a rough start; records of earlier runs correct both of its parts (`infra.planning.forecast`).
     """
     size = sum(int(stats.get("bytes") or 0) for stats in inputs.values())
-    return Estimate(
-        memory_bytes=_BASE_BYTES + _EXPANSION * size, base_bytes=_BASE_BYTES, cpu_s=_START_S + size / _BYTES_PER_S,
-        start_s=_START_S, output_bytes=size, parallel=0.0,
-    )  # fmt: skip
+    return _PROCESS.estimate(memory_bytes=_EXPANSION * size, cpu_s=size / _BYTES_PER_S, output_bytes=size)

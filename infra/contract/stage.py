@@ -13,6 +13,7 @@ function that does the work is named by an import string, so that plans and flow
 
 A stage knows nothing of the orchestrator, the tracker or the cluster. Given the same parameters and inputs it
 makes the same dataset, whatever its threads, engine or machine; its `version` is raised when that changes.
+Parameters, estimates, resources and progress, each in a module of its own, are imported from here as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Generic, cast
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.estimate import Estimate, Stats, estimate_from_bytes
+from superworkflow.infra.contract.estimate import Estimate, Process, Stats, estimate_from_bytes
 from superworkflow.infra.contract.params import P, StageParams
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
@@ -32,6 +33,11 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Stat
 from superworkflow.infra.storage.part_files import check_parts
 from superworkflow.infra.storage.source import Source
+
+__all__ = (
+    "IN_PROCESS", "LOOK_BYTES", "Estimate", "Input", "Output", "Process", "Progress", "Resources", "Stage",
+    "StageParams", "StageRun", "Stats",
+)  # fmt: skip
 
 IN_PROCESS = "in-process"
 """The engine that every stage has: its own process."""

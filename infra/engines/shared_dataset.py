@@ -37,7 +37,7 @@ class SharedDataset(Dataset):
     @classmethod
     def at(cls, uri: str, folder: str | None) -> SharedDataset:
         """Open the dataset at `uri`; `folder` is `member_folder` when None."""
-        found = Dataset.open(Location.of(uri))
+        found = Dataset.open(uri)
         return cls(found.location, found.manifest, Path(folder) if folder else member_folder())
 
     @classmethod

@@ -19,9 +19,8 @@ from superworkflow.infra.base.errors import DataFileGone, SuperworkflowError, Us
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.code_file import INPUT, CodeFile
 from superworkflow.infra.contract.params import P, parse_params
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources, format_bytes
-from superworkflow.infra.contract.stage import IN_PROCESS, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import IN_PROCESS, Output, Progress, Stage, StageRun
 from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.engines import engines
 from superworkflow.infra.process.compile_clock import clock

@@ -4,8 +4,6 @@ Prefect reads its settings when it is imported, so they are set here, before any
 People see the run's own display; Prefect's server gets the full log.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

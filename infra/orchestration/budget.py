@@ -14,13 +14,12 @@ from typing import Literal, cast
 
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
-from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import format_usd
-from superworkflow.infra.orchestration.deployed_run import DeployedRun, mark
+from superworkflow.infra.orchestration.deployed_run import DeployedRun, current_flow_run, mark
 from superworkflow.infra.orchestration.notifications import EVENTS
 from superworkflow.infra.orchestration.source_trigger import watching_flow_name
 from superworkflow.infra.tracking.base import Tracker
@@ -86,9 +85,6 @@ def keep_to_budget(deployed: DeployedRun, tracker: Tracker, cost_usd: float) -> 
     event = budget.event(spent - cost_usd, spent)
     if not event:
         return
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
     message = f"{deployed.name} has cost {format_usd(spent)} of its budget of {budget}"
     if event == EVENTS[1]:
         message += "; it is paused until a person resumes it, or deploys it with another budget"
@@ -96,7 +92,7 @@ def keep_to_budget(deployed: DeployedRun, tracker: Tracker, cost_usd: float) -> 
         mark(BUDGET_TAG)
     get_run_logger().warning(message)
     emit_event(
-        event, resource={"prefect.resource.id": f"prefect.flow-run.{context.flow_run.id}"},
+        event, resource={"prefect.resource.id": f"prefect.flow-run.{current_flow_run().id}"},
         related=[{"prefect.resource.id": f"prefect.deployment.{deployed.id}", "prefect.resource.role": "deployment"}],
         payload={"message": message},
     )  # fmt: skip

@@ -75,6 +75,14 @@ class DeployedRun:
         return {**own, INPUTS_TAG: self.inputs}
 
 
+def current_flow_run() -> FlowRun:
+    """The flow run that this code is part of."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    return context.flow_run
+
+
 def deployed_run(request: Request) -> DeployedRun | None:
     """The deployment of the current flow run; None where it has none."""
     context = FlowRunContext.get()
@@ -104,10 +112,7 @@ def _name(client: SyncPrefectClient, run: FlowRun, deployment: DeploymentRespons
 
 def mark(*tags: str) -> None:
     """Add tags to the current flow run, which pages show in lists of runs."""
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
-    run = context.flow_run
+    run = current_flow_run()
     with get_client(sync_client=True) as client:
         client.update_flow_run(run.id, tags=sorted({*run.tags, *tags}))
 
@@ -118,11 +123,8 @@ def skip_backlog() -> list[UUID]:
     They pile up while no worker is there or the pool is paused. The current run reads the sources as they are now, so
     that the others would have nothing to do. Runs that a person started and runs with other parameters are kept.
     """
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
     with get_client(sync_client=True) as client:
-        return skip_due(client, context.flow_run)
+        return skip_due(client, current_flow_run())
 
 
 def skip_due(client: SyncPrefectClient, own: FlowRun, later: bool = False) -> list[UUID]:
@@ -174,10 +176,8 @@ def nothing_new(
         return None
     if not request.registration.warm_start and not request.is_complete():
         return None  # of a warm start, what it started from is not known here
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
-    flow_run_id, name = str(context.flow_run.id), context.flow_run.name
+    run = current_flow_run()
+    flow_run_id, name = str(run.id), run.name
     tags = {**deployed.tags(), "superworkflow.flow_run_id": flow_run_id}
     late = behind()
     tracker.unchanged(name, request.superworkflow.name, {**tags, **({BEHIND: late} if late else {})})

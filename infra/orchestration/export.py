@@ -93,13 +93,13 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     if mark:
         node = check_output(superworkflow, output)[0]
         (uri,) = (record.output for record in run.stages if record.name == node)
-        write_output(superworkflow, output, Dataset.open(Location.of(uri)), address)
+        write_output(superworkflow, output, Dataset.open(uri), address)
         found = TableAddress.parse(address)
         return found.shown if found is not None else Location.of(address).uri
     definition = superworkflow.exports[name]
     record = next(record for record in run.stages if record.name == definition.node)
     target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")
-    dataset = Dataset.open(Location.of(record.output))
+    dataset = Dataset.open(record.output)
     with replacing(target) as path:
         try:
             imported(definition.function)(dataset, path)

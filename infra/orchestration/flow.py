@@ -13,7 +13,6 @@ from prefect import Flow, Task, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
-from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed, Failed
@@ -33,6 +32,7 @@ from superworkflow.infra.orchestration.comparison_nodes import measure_drift
 from superworkflow.infra.orchestration.deployed_run import (
     REJECTED_TAG,
     DeployedRun,
+    current_flow_run,
     deployed_run,
     mark,
     nothing_new,
@@ -139,12 +139,10 @@ def _execute(
     deployed: DeployedRun | None,
 ) -> RunRecord:
     started = time.monotonic()
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
-    flow_run_id = str(context.flow_run.id)
+    flow_run = current_flow_run()
+    flow_run_id = str(flow_run.id)
     run = begin_record(
-        request, tracker, context.flow_run.name, flow_run_id, page(f"runs/flow-run/{flow_run_id}"),
+        request, tracker, flow_run.name, flow_run_id, page(f"runs/flow-run/{flow_run_id}"),
         deployed.tags() if deployed is not None else {},
     )  # fmt: skip
     if url := tracker.url():

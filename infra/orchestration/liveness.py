@@ -21,10 +21,10 @@ from prefect.client.schemas.filters import (
     TaskRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
-from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
 from superworkflow.infra.base.masking import mask_log
+from superworkflow.infra.orchestration.deployed_run import current_flow_run
 from superworkflow.infra.process.heartbeat import Heartbeat, is_dead, last_sign, sign, signature
 from superworkflow.infra.process.interrupt import take_signals_back
 
@@ -39,10 +39,8 @@ def enter_flow() -> None:
 @contextlib.contextmanager
 def signs_of_life() -> Iterator[None]:
     """Send heartbeats of the current flow run to the server, and close the runs of dead processes."""
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
-    own, outermost = context.flow_run.id, context.flow_run.parent_task_run_id is None
+    run = current_flow_run()
+    own, outermost = run.id, run.parent_task_run_id is None
 
     def first() -> None:
         with get_client(sync_client=True) as client:

@@ -17,7 +17,6 @@ from superworkflow.infra.contract.outcomes import Model
 from superworkflow.infra.orchestration.comparison_nodes import RunNodes, dataset_digests, measure_drift, run_added
 from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.decision import Decision, Scored, decide
 from superworkflow.infra.tracking.records import RunRecord
@@ -122,7 +121,7 @@ def register_and_promote(
         if model.node not in outputs:
             continue  # a trial of a sweep runs no more than its objective needs
         name = registered_name(terms.name, model, request.superworkflow.registered)
-        with contextlib.closing(Dataset.open(Location.of(outputs[model.node]))) as dataset:
+        with contextlib.closing(Dataset.open(outputs[model.node])) as dataset:
             made = tracker.model(dataset, model, name, _tags(request, model))
         assert made is not None
         own = registry.version(name, made.version)

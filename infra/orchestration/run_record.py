@@ -14,7 +14,6 @@ from superworkflow.infra.orchestration.comparison_nodes import dataset_digests
 from superworkflow.infra.orchestration.export import output_uri
 from superworkflow.infra.orchestration.run_node import used_sources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG
@@ -58,7 +57,7 @@ def name_outputs(request: Request, run: RunRecord, warn: Callable[[str], None]) 
     by_name = {record.name: record for record in run.stages}
     for title, (node, name) in request.superworkflow.outputs.items():
         if node in by_name:  # a trial of a sweep runs no more than its objective needs
-            uri = output_uri(Dataset.open(Location.of(by_name[node].output)), name)
+            uri = output_uri(Dataset.open(by_name[node].output), name)
             if uri is None:
                 warn(f"the dataset of {node} has no {name}, which is to be its output")
             else:

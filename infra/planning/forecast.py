@@ -14,9 +14,7 @@ from statistics import median
 from typing import Any
 
 from superworkflow.infra.config.profile import Placement, Profile
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Estimate, Resources, Stage, Stats
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.prediction import MembersPrediction, StagePrediction
 from superworkflow.infra.planning.calibration import AffineEstimate, fitted

@@ -14,8 +14,7 @@ from superworkflow.infra.config.request import Request
 from superworkflow.infra.config.usage import held
 from superworkflow.infra.contract.diagram import Node
 from superworkflow.infra.contract.estimate import estimate_from_bytes, input_stats, predicted_stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.memory_history import Sizing
 from superworkflow.infra.planning.autosize import placed

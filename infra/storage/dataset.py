@@ -38,6 +38,7 @@ from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.upload import complete, upload
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
@@ -67,12 +68,13 @@ class Dataset:
         self._turns: dict[str, threading.Lock] = {}
 
     @classmethod
-    def find(cls, location: Location) -> Dataset | None:
-        """The dataset at `location`, or None when there is no manifest.
+    def find(cls, address: Location | str | Path) -> Dataset | None:
+        """The dataset at a location or address, or None when there is no manifest.
 
         Raises:
             DatasetDamaged: the manifest cannot be read, was altered, or is of a later version.
         """
+        location = Location.of(address)
         place = location.join(MANIFEST_NAME)
         try:
             return cls(location, Manifest.parse(place.read_text()))
@@ -90,16 +92,16 @@ class Dataset:
             ) from None  # fmt: skip
 
     @classmethod
-    def open(cls, location: Location) -> Dataset:
+    def open(cls, address: Location | str | Path) -> Dataset:
         """Like `find`, for a dataset that must be there.
 
         Raises:
-            UserError: there is no manifest at `location`.
+            UserError: there is no manifest.
         """
-        dataset = cls.find(location)
+        dataset = cls.find(address)
         if dataset is None:
             raise UserError(
-                "no complete dataset here (no manifest.json)", where=location.uri,
+                "no complete dataset here (no manifest.json)", where=Location.of(address).uri,
                 remedy="Check the URI, or run the stage that makes this dataset",
             )  # fmt: skip
         return dataset
@@ -224,6 +226,11 @@ class Dataset:
 
         return pq.ParquetFile(self.local(name), memory_map=True)
 
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """One Parquet file, or these columns of it, in memory."""
+        with self.parquet(name) as file:
+            return file.read(columns)
+
     def json(self, name: str) -> Any:
         """One JSON file, parsed."""
         return json.loads(self.local(name).read_text())
@@ -256,11 +263,11 @@ class FileWriter(ABC):
     """Writes data files into the folder of a dataset.
 
     Args:
-        location: the dataset's folder.
+        place: location or address of the dataset's folder.
     """
 
-    def __init__(self, location: Location):
-        self.location = location
+    def __init__(self, place: Location | str | Path):
+        self.location = Location.of(place)
         self._files: dict[str, FileEntry] = {}
 
     @abstractmethod
@@ -273,6 +280,13 @@ class FileWriter(ABC):
 
         with self.file(name) as path, path.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
+
+    def table(self, name: str, table: pa.Table) -> None:
+        """Write one table as Parquet."""
+        import pyarrow.parquet as pq
+
+        with self.file(name) as path:
+            pq.write_table(table, path, compression="zstd")
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file."""
@@ -293,8 +307,8 @@ class DatasetWriter(FileWriter):
     """Writes one dataset: data files first, the manifest last.
 
     Args:
-        location: the dataset's folder; what an earlier attempt of ours left there is removed, apart from its checkpoint
-            and the files that it noted as whole.
+        place: location or address of the dataset's folder; what an earlier attempt of ours left there is removed, apart
+            from its checkpoint and the files that it noted as whole.
         digest: of the dataset; what was left of another one is removed as well.
         right: to write there; it is checked before each file of a remote dataset.
 
@@ -302,17 +316,17 @@ class DatasetWriter(FileWriter):
         UserError: the folder holds something else, which is left alone.
     """
 
-    def __init__(self, location: Location, digest: str = "", right: Right = Right()):  # noqa: B008
-        super().__init__(location)
+    def __init__(self, place: Location | str | Path, digest: str = "", right: Right = Right()):  # noqa: B008
+        super().__init__(place)
         self._right = right
         self._sums: dict[str, tuple[int, Future[str]]] = {}
         """Bytes of files that are written and not yet in `_files`, and what will be their sums."""
-        location.make()
-        self._attempt = DatasetAttempt(location, digest)
+        self.location.make()
+        self._attempt = DatasetAttempt(self.location, digest)
         self._attempt.begin()
         self._resumable = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
-        self._scratch = Scratch("output") if location.local_path is None else None
+        self._scratch = Scratch("output") if self.location.local_path is None else None
 
     def claim(self, names: Iterable[str], *, resumable: bool = False) -> None:
         """Say which files will be written, before any of them is: of an attempt that is killed they can be removed.

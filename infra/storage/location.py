@@ -53,12 +53,14 @@ class Location:
     _patient: bool = field(default=True, kw_only=True, repr=False, compare=False)
 
     @classmethod
-    def of(cls, uri: str | Path) -> Location:
-        """Normalise: local paths become absolute, trailing slashes go.
+    def of(cls, uri: str | Path | Location) -> Location:
+        """Normalise: local paths become absolute, trailing slashes go; a location stays as it is.
 
         Raises:
             UserError: unknown protocol, a NUL, which no path may hold, or a password.
         """
+        if isinstance(uri, Location):
+            return uri
         text = str(uri)
         if "\0" in text:
             raise UserError("not a path or URI", value=text, remedy="Remove the NUL character")

@@ -98,12 +98,11 @@ class MlflowTracker(RunTracker):
 
     Args:
         uri: tracking URI.
-        experiment: name of the experiment; made when missing.
         parent: id of the run below which this one is, such as a sweep's.
     """
 
-    def __init__(self, uri: str, experiment: str = EXPERIMENT, parent: str | None = None):
-        self.uri, self.experiment = uri, experiment
+    def __init__(self, uri: str, parent: str | None = None):
+        self.uri = uri
         self._client = open_client(uri)
         super().__init__(uri, self._experiment(), parent)
 
@@ -217,7 +216,7 @@ class MlflowTracker(RunTracker):
         return found[0] if found else None
 
     def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(self.experiment)
+        found = self._client.get_experiment_by_name(EXPERIMENT)
         if found is not None:
             check_experiment(found, self.uri)
             if not EXPERIMENT_KIND.keys() & found.tags.keys():  # made by an earlier version
@@ -227,10 +226,10 @@ class MlflowTracker(RunTracker):
         path = sqlite_path(self.uri)
         artifacts = None if path is None else artifact_folder(path)
         try:
-            made = self._client.create_experiment(self.experiment, artifact_location=artifacts, tags=EXPERIMENT_KIND)
+            made = self._client.create_experiment(EXPERIMENT, artifact_location=artifacts, tags=EXPERIMENT_KIND)
             return str(made)
         except MlflowException:  # another run made it between the two calls
-            found = self._client.get_experiment_by_name(self.experiment)
+            found = self._client.get_experiment_by_name(EXPERIMENT)
             if found is None:
                 raise
             return str(found.experiment_id)

@@ -116,18 +116,13 @@ class RecordPruner:
             check_experiment(found, uri)  # records of a copied store name the artifacts of the original
             self._experiment = found.experiment_id
 
-    def references(self, keep: Keep, now: float | None = None) -> References:
-        """Decide on all records.
-
-        Args:
-            keep: what stays.
-            now: seconds since 1970.
-        """
+    def references(self, keep: Keep) -> References:
+        """Decide on all records."""
         found = References()
         if self._client is None or not self._experiment:
             return found
         close_dead_runs(self._client, self._experiment)
-        oldest_ms = ((time.time() if now is None else now) - keep.seconds) * 1000
+        oldest_ms = (time.time() - keep.seconds) * 1000
         for versions in ModelRegistry(self.uri).listed().values():
             self._split(versions, keep, oldest_ms, found)
         runs = [*self._search(f"tags.`{SUPERWORKFLOW_TAG}` != ''"), *self._search(f"tags.`{SWEEP_TAG}` != ''")]

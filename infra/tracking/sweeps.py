@@ -59,14 +59,13 @@ class MlflowSweepRecord(SweepRecord):
 
     Args:
         uri: tracking URI.
-        run_id: of the sweep's run, when an earlier process opened it.
 
     Raises:
         UserError: the tracker cannot be reached.
     """
 
-    def __init__(self, uri: str, run_id: str = ""):
-        self.uri, self.run_id = uri, run_id
+    def __init__(self, uri: str):
+        self.uri, self.run_id = uri, ""
         self._client, self._experiment = MlflowTracker(uri).handle()
         self._heart: Heartbeat | None = None
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     assert found is not None
     superworkflow = load_superworkflow(options.code or found.superworkflow)
     node, _ = check_output(superworkflow, options.output)
-    made = Dataset.open(Location.of(reader.made(found.run_id, node)))
+    made = Dataset.open(reader.made(found.run_id, node))
     rows = write_output(superworkflow, options.output, made, options.address)
     if options.json:
         print(json.dumps({"run": found.run_id, "output": options.output, "rows": rows}))

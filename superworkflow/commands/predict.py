@@ -16,7 +16,6 @@ from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.tracking.model_versions import CHALLENGER, CURRENT, Version
 from superworkflow.infra.tracking.records import RunRecord
@@ -89,7 +88,7 @@ def _resolved(options: argparse.Namespace) -> tuple[Superworkflow, str, str]:
         UserError: there is no such model, or none of them applies it.
     """
     text, store = options.model, Store(options.store)
-    dataset = None if text.startswith(_REGISTERED) else Dataset.find(Location.of(text))
+    dataset = None if text.startswith(_REGISTERED) else Dataset.find(text)
     for superworkflow in applying():
         for source, stage in superworkflow.applies.items():
             if dataset is not None and dataset.manifest.stage == stage:
@@ -155,7 +154,7 @@ def _copy(superworkflow: Superworkflow, record: RunRecord, out: Path) -> None:
     """Copy the first output of a run."""
     node, name = next(iter(superworkflow.outputs.values()))
     (stage,) = (each for each in record.stages if each.name == node)
-    dataset = Dataset.open(Location.of(stage.output))
+    dataset = Dataset.open(stage.output)
     try:
         shutil.copyfile(dataset.local(name), out)
     finally:

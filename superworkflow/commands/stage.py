@@ -19,9 +19,8 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.base.extras import missing_package
 from superworkflow.infra.config.config_files import read_yaml
 from superworkflow.infra.contract.code_file import CodeFile, read_code
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources, parse_bytes
-from superworkflow.infra.contract.stage import IN_PROCESS, Input, Stage
+from superworkflow.infra.contract.stage import IN_PROCESS, Input, Progress, Stage
 from superworkflow.infra.engines import engine_names
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process import shutdown

@@ -24,7 +24,6 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.heterograph import NODE_SET
 from superworkflow.tasks.lib.distributed.kernels import copy_rows
@@ -144,12 +143,12 @@ def _make_subgraphs(folder: Path) -> None:
     )
     graph = _make("heterograph", {}, folder / "heterograph", graph=folder)
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
-    _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
+    _compile_parts(HeteroGraph.open(Dataset.open(graph)), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
     _make("holdout_links", {}, folder / "holdout_links", graph=graph)
     divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
     _make("shard", {}, folder / "shard", graph=graph, partition=divided)
-    _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
+    _compile_batches(HeteroGraph.open(Dataset.open(graph)))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
 
@@ -170,7 +169,7 @@ def _make_homogeneous(folder: Path) -> None:
         _make("baselines", {}, here / "baselines", graph=graph)
         _make("aggregate", {}, here / "aggregate", graph=graph)
     sums = _make("aggregate", {"form": "gcn"}, here / "sums", graph=graph)
-    _compile_whole_graph(HeteroGraph.open(Dataset.open(Location.of(graph))), Dataset.open(Location.of(sums)))
+    _compile_whole_graph(HeteroGraph.open(Dataset.open(graph)), Dataset.open(sums))
 
 
 class _Squares:

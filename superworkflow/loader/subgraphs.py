@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.loader.batch import Batch, batch_of, wanted_features
 from superworkflow.loader.merge import Window, joined
 from superworkflow.loader.order import batch_spans, windows
@@ -324,7 +323,7 @@ def check_split(split: str) -> None:
 
 
 def _opened(dataset: Dataset | str) -> Dataset:
-    return dataset if isinstance(dataset, Dataset) else Dataset.open(Location.of(dataset))
+    return dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
 
 
 def _rank(rank: int | None, ranks: int | None) -> tuple[int, int]:

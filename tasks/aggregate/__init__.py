@@ -18,10 +18,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import feature_values, mapped_graph, mean_values, stored_features, workers_of
 from superworkflow.tasks.lib.gnn.precomputed_means import MEAN
 
@@ -48,9 +45,9 @@ class GcnSumsParams(AggregateParams):
     form: Literal["gcn"] = Field(default="gcn", description="The form that train_full reads.")
 
 
-_PROCESS_BYTES, _WORKER_BYTES = 150 << 20, 420 << 20
-"""Resident set of the interpreter with NumPy and the compiled kernels, and of a worker, which has torch as well."""
-_START_S = 0.7
+_PROCESS = Process(start_s=0.7, memory_bytes=150 << 20)
+_WORKER_BYTES = 420 << 20
+"""Resident set of a worker, which has torch as well."""
 _PIECE_BYTES = 64 << 20
 _HALF_S, _SINGLE_S = 2.4e-9, 8e-10
 """To add a number of float16, and of float32."""
@@ -62,14 +59,12 @@ def estimate(params: AggregateParams, inputs: Mapping[str, Stats], resources: Re
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     output, mapped = 4 * mean_values(graph), mapped_graph(graph)
     stored, values = stored_features(graph), feature_values(graph)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(2 * output, 2 * _PIECE_BYTES) + mapped,
-        cpu_s=_START_S + (_HALF_S if stored < 3 * values else _SINGLE_S) * edges * values / nodes + 2e-9 * output,
+    return _PROCESS.estimate(
+        memory_bytes=min(2 * output, 2 * _PIECE_BYTES) + mapped,
+        cpu_s=(_HALF_S if stored < 3 * values else _SINGLE_S) * edges * values / nodes + 2e-9 * output,
         output_bytes=output,
         stats={"bytes": output, "nodes": nodes},
         parallel=0.8,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
     )
 

@@ -19,7 +19,6 @@ from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.aggregate import AggregateParams
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -65,7 +64,7 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     shards = Shards(SharedDataset.at(shards_uri, None))
-    partition, writer = WorkerPartition(worker, shards), TaskWriter(Location.of(output))
+    partition, writer = WorkerPartition(worker, shards), TaskWriter(output)
     store = KVStore(partition.book, Exchange(dist.group.WORLD))
     with_halo = {name: partition.with_halo(store, name, values) for name, values in partition.piece.features.items()}
     for number, edges in enumerate(shards.edge_sets):

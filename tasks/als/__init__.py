@@ -5,8 +5,6 @@ with those of the other side predict ratings: of a user its bias and the mean ra
 bias, come last.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.als.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

@@ -28,9 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
@@ -47,8 +45,7 @@ MOST_PROPAGATED = 4_000_000_000
 """Edges times classes times steps of label propagation, at most."""
 MOST_CELLS = 50_000_000
 """Nodes times classes of label propagation, at most."""
-_PROCESS_BYTES = 230 << 20
-_START_S = 2.5
+_PROCESS = Process(start_s=2.5, memory_bytes=230 << 20)
 
 
 def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -62,13 +59,10 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
     fits = 400.0 * min(width * classes * fitted, MOST_FEATURE_PRODUCTS)
     spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
     cells = min(nodes * classes, MOST_CELLS)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
-        cpu_s=_START_S + fits / 1e10 + spread / 1e9 + 1e-6 * nodes,
+    return _PROCESS.estimate(
+        memory_bytes=round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
+        cpu_s=fits / 1e10 + spread / 1e9 + 1e-6 * nodes,
         output_bytes=1 << 10,
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )
 
 

@@ -20,19 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 FREQUENCY = "relation_frequency"
 METHODS = ("degree_product", "common_neighbors", "adamic_adar")
 MOST_JUDGED = 50_000
 """Links of a split that are judged at most, the first of their random order, and as many other pairs."""
-_PROCESS_BYTES = 170 << 20
+_PROCESS = Process(start_s=1.5, memory_bytes=170 << 20)
 _PAIR_BYTES = 3300
 """Bytes of a judged link and its pair: rows of neighbours, some at a time."""
-_START_S = 1.5
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -40,14 +36,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     graph = inputs.get("graph", {})
     edges = int(graph.get("edges") or 0)
     judged = min(int(graph.get("test_links") or MOST_JUDGED), MOST_JUDGED)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 60 * edges + _PAIR_BYTES * judged,
-        cpu_s=_START_S + 3e-7 * edges,
-        output_bytes=1 << 10,
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
-    )
+    return _PROCESS.estimate(memory_bytes=60 * edges + _PAIR_BYTES * judged, cpu_s=3e-7 * edges, output_bytes=1 << 10)
 
 
 STAGE = Stage(

@@ -6,8 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.baselines_links import METHODS, MOST_JUDGED
 from superworkflow.tasks.baselines_links.triples import judge_frequencies
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, directed_links_of, links_of, read_held_out

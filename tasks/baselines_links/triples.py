@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.baselines_links import FREQUENCY, MOST_JUDGED
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
 from superworkflow.tasks.lib.gnn.sampler.triples import Sides, loop_free, read_triples, triple_ranks, triples_of

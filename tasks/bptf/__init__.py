@@ -4,8 +4,6 @@ Field of the dataset, whose files `VertexProgram.__call__` describes: `factor` f
 products with those of the other side predict ratings, as those of `als` do.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.bptf.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

@@ -3,8 +3,6 @@
 Fields of the dataset are those of `tasks.label_propagation`.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.coem.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

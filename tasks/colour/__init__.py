@@ -20,13 +20,9 @@ from typing import Any
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 160 << 20
-_START_S = 0.6
+_PROCESS = Process(start_s=0.6, memory_bytes=160 << 20)
 WORDS = 16
 """Words of 64 colours, beyond which the vertices of an updated node set have a colour each."""
 
@@ -65,10 +61,9 @@ def estimate(params: ColourParams, inputs: Mapping[str, Stats], resources: Resou
     of_side = graph.get("updated_side") is not None
     looks = arcs if of_side else (0, arcs, arcs * max(1.0, arcs / max(1, vertices)) * 4)[params.distance_of(graph)]
     both = 2 if graph.get("directed") else 1
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + both * arcs * 4 + vertices * (28 + 8 * both + 8 * WORDS * of_side),
-        cpu_s=_START_S + 2.5e-9 * looks + 2e-8 * vertices, output_bytes=8 * vertices,
-        stats={"vertices": vertices}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=both * arcs * 4 + vertices * (28 + 8 * both + 8 * WORDS * of_side),
+        cpu_s=2.5e-9 * looks + 2e-8 * vertices, output_bytes=8 * vertices, stats={"vertices": vertices},
     )  # fmt: skip
 
 

@@ -4,8 +4,6 @@ Field of the dataset, whose files `VertexProgram.__call__` describes: `component
 `trace.parquet` of union-find has one row, whose `arcs` are those that were read.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.components.program import PROGRAM, UNIONS
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

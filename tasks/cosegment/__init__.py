@@ -5,8 +5,6 @@ numbered by their mean values; `belief` float32 [segments]; and the messages. `g
 and `outliers`, of values from 0 for the least to 1 for the largest.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.cosegment.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

@@ -22,10 +22,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class DriftParams(StageParams):
@@ -44,9 +41,8 @@ class DriftParams(StageParams):
 
 ARCS_AT_ONCE = 1 << 18
 QUERIES_AT_ONCE = 256
-_PROCESS_BYTES = 140 << 20
-"""Resident set of the interpreter with NumPy and Arrow."""
-_START_S = 0.5
+_PROCESS = Process(start_s=0.5, memory_bytes=140 << 20)
+"""With NumPy and Arrow."""
 _ARC_BYTES = 90
 """Bytes of an arc in the search."""
 
@@ -58,7 +54,7 @@ def estimate(params: DriftParams, inputs: Mapping[str, Stats], resources: Resour
     before = int(earlier.get("vertices") or vertices)
     arcs = int(graph.get("directed_edges") or 0)
     mapped = 4 * (arcs + int(earlier.get("directed_edges") or arcs)) + 8 * (vertices + before)
-    memory = _PROCESS_BYTES + 60 * vertices + 130 * before
+    memory = 60 * vertices + 130 * before
     memory += resources.threads * _ARC_BYTES * min(ARCS_AT_ONCE, arcs)
     looking_s = 1.6e-7 * arcs
     work_s = looking_s + 4e-7 * (vertices + before)
@@ -67,9 +63,9 @@ def estimate(params: DriftParams, inputs: Mapping[str, Stats], resources: Resour
         sample, queries = min(params.sample, vertices), min(params.queries, vertices)
         memory += sample * dimensions * 32 + QUERIES_AT_ONCE * sample * 16
         work_s += 2e-10 * queries * sample * dimensions + 1e-8 * sample * dimensions**2 / 16 + 2e-8 * vertices
-    return Estimate(
-        memory_bytes=memory + mapped, cpu_s=_START_S + work_s, output_bytes=1 << 10,
-        parallel=looking_s / max(work_s, 1e-9), start_s=_START_S, base_bytes=_PROCESS_BYTES, mapped_bytes=mapped,
+    return _PROCESS.estimate(
+        memory_bytes=memory + mapped, cpu_s=work_s, output_bytes=1 << 10, parallel=looking_s / max(work_s, 1e-9),
+        mapped_bytes=mapped,
     )  # fmt: skip
 
 

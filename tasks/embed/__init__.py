@@ -15,10 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 
 
 class EmbedParams(StageParams):

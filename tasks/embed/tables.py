@@ -116,7 +116,7 @@ def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[
                 f"the earlier embeddings have {length} dimensions", where="embed.dimensions", value=centre.shape[1],
                 remedy=f"Set it to {length}, or start without earlier embeddings",
             )  # fmt: skip
-        labels = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string()).combine_chunks()
+        labels = graph.table("vertices.parquet", ["node"])["node"].cast(pa.string()).combine_chunks()
         matched = 0
         for batch in file.iter_batches(1 << 16, columns=["node", "vector"]):
             vertex = pc.index_in(batch["node"].cast(pa.string()), value_set=labels).to_numpy(zero_copy_only=False)

@@ -12,19 +12,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 _LABELS = 40
 """Number of labels that estimates assume where the dataset's statistics do not contain it."""
 
-_PROCESS_BYTES = 256 << 20
+_PROCESS = Process(start_s=0.55, memory_bytes=256 << 20)
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels, before anything is read."""
 _KEPT = 3
 """Share of the smaller protocol's memory that the allocator keeps while the other runs."""
-_START_S = 0.55
 
 LinkOperator = Literal["average", "hadamard", "weighted-l1", "weighted-l2", "cosine", "dot"]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
@@ -91,7 +87,7 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
     """Memory of the larger protocol, of as many fits as run side by side; sizes from graph, embeddings and labels."""
     vertices = int(inputs.get("graph", {}).get("vertices") or 0)
     dimensions = int(inputs.get("embeddings", {}).get("dimensions") or 128)
-    memory, fits_s, rows = _PROCESS_BYTES + vertices * 40, 0.0, 0
+    memory, fits_s, rows = vertices * 40, 0.0, 0
     vector = 4 * dimensions
     batch = min(vertices, 1 << 17) * vector
     protocols, mapped = [0, 0], 0
@@ -122,14 +118,12 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
     if params.projection_sample:
         picture_s = 0.1 + 1.9e-3 * min(vertices or params.projection_sample, params.projection_sample)
     work_s = fits_s + picture_s
-    return Estimate(
+    return _PROCESS.estimate(
         memory_bytes=memory,
-        cpu_s=_START_S + work_s,
+        cpu_s=work_s,
         output_bytes=100 << 10,
         stats={"labelled_nodes": rows},
         parallel=0.8 * fits_s / max(work_s, 1e-9),  # t-SNE is drawn by one thread
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
     )
 

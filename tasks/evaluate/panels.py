@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow.parquet as pq
-
 from superworkflow.infra.contract.panel import Part, plot
 from superworkflow.infra.storage.dataset import Dataset
 
@@ -13,7 +11,7 @@ from superworkflow.infra.storage.dataset import Dataset
 def judged(datasets: Mapping[str, Dataset]) -> list[Part] | None:
     """Parts of an evaluate dataset."""
     (evaluation,) = datasets.values()
-    scores = pq.read_table(evaluation.local("scores.parquet")).to_pylist()
+    scores = evaluation.table("scores.parquet").to_pylist()
     parts = []
     if scores:
         traces = [

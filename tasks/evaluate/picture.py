@@ -25,13 +25,12 @@ def draw(evaluation: Dataset, path: Path) -> None:
         projection_picture(evaluation.local(_FILE), path)
 
 
-def projection_picture(projection: pa.Table | str | Path, path: str | Path, *, title: str = "Embeddings") -> None:
+def projection_picture(projection: pa.Table | str | Path, path: str | Path) -> None:
     """Draw nodes in the plane, coloured by label.
 
     Args:
         projection: table, or Parquet file, with columns `x`, `y` and a nullable `label`.
         path: PNG to write.
-        title: heading.
     """
     table = projection if isinstance(projection, pa.Table) else pq.read_table(projection)
     places = np.column_stack([table["x"].to_numpy(), table["y"].to_numpy()]) if len(table) else np.zeros((0, 2))
@@ -55,7 +54,7 @@ def projection_picture(projection: pa.Table | str | Path, path: str | Path, *, t
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    axes.set_title(plain(title), loc="left", fontsize=13, fontweight="bold", color=INK)
+    axes.set_title("Embeddings", loc="left", fontsize=13, fontweight="bold", color=INK)
     axes.set_xlabel(_caption(len(table), len(names)), fontsize=8.5, color=FAINT, loc="left")
     if frequent:
         legend = axes.legend(

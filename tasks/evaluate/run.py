@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -217,5 +216,4 @@ def _completed(futures: list[Future[Any]]) -> Any:
 
 
 def _write(job: StageRun[EvaluateParams], name: str, table: pa.Table | Mapping[str, Any]) -> None:
-    with job.output.file(name) as path:
-        pq.write_table(table, path, compression="zstd")
+    job.output.table(name, table)

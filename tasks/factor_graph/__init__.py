@@ -16,13 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 110 << 20
-_START_S = 0.5
+_PROCESS = Process(start_s=0.5, memory_bytes=110 << 20)
 DISTANCE = 2
 """Distance of vertices of one colour: sampling writes the factors that a variable shares with others."""
 
@@ -30,13 +26,12 @@ DISTANCE = 2
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Sizes by the file's bytes, as of a model of pairs with few states."""
     given = int(inputs.get("factors", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 14 * given, cpu_s=_START_S + 3e-7 * given, output_bytes=4 * given,
+    return _PROCESS.estimate(
+        memory_bytes=14 * given, cpu_s=3e-7 * given, output_bytes=4 * given,
         stats={
             "vertices": given // 20, "edges": given // 20, "variables": given // 40, "factors": given // 40,
             "distance": DISTANCE,
         },
-        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.factor_graph import DISTANCE
 from superworkflow.tasks.factor_graph.uai import FactorModel, read_evidence, read_model
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats

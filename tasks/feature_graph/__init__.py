@@ -23,13 +23,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 190 << 20
-_START_S = 1.2
+_PROCESS = Process(start_s=1.2, memory_bytes=190 << 20)
 _VALUE_BYTES = 10
 """Of a feature and its value in the file."""
 MOST_CLASSES = 1000
@@ -62,10 +58,9 @@ def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Reso
     """Sizes by the file's bytes."""
     given = int(inputs.get("samples", {}).get("bytes") or 0)
     edges, samples = given // _VALUE_BYTES, given // 300
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 80 * edges, cpu_s=_START_S + 1.5e-8 * given, output_bytes=22 * edges,
+    return _PROCESS.estimate(
+        memory_bytes=80 * edges, cpu_s=1.5e-8 * given, output_bytes=22 * edges,
         stats={"vertices": 2 * samples, "edges": edges, "samples": samples, "features": samples, "distance": 2},
-        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 
 

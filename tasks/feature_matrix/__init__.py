@@ -18,14 +18,12 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.heterograph import FeatureParams
 from superworkflow.tasks.lib.gnn.estimates import feature_values
 
-_PROCESS_BYTES, _FILL_BYTES = 140 << 20, 160 << 20
-_START_S = 0.6
+_FILL_BYTES = 160 << 20
+_PROCESS = Process(start_s=0.6, memory_bytes=140 << 20)
 
 
 class FeatureMatrixParams(FeatureParams):
@@ -38,14 +36,11 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
     """Each value is read, scaled and written once; the rest of the graph is copied."""
     graph = inputs.get("graph", {})
     size, values = int(graph.get("bytes") or 0), feature_values(graph)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(8 * values, _FILL_BYTES),
-        cpu_s=_START_S + 1.2e-8 * values + 1e-9 * size,
+    return _PROCESS.estimate(
+        memory_bytes=min(8 * values, _FILL_BYTES),
+        cpu_s=1.2e-8 * values + 1e-9 * size,
         output_bytes=size,
         stats={**graph, "bytes": size},
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=4 * values,
     )
 

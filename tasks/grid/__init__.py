@@ -15,13 +15,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 110 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=110 << 20)
 
 
 class GridParams(StageParams):
@@ -44,10 +40,9 @@ def estimate(params: GridParams, inputs: Mapping[str, Stats], resources: Resourc
     facts = inputs.get("lattice", {})
     vertices = int(facts.get("vertices") or facts.get("bytes") or 0)
     edges = 3 * vertices
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 70 * vertices, cpu_s=_START_S + 2e-7 * vertices, output_bytes=36 * vertices,
-        stats={"vertices": vertices, "edges": edges, "labels": params.levels}, parallel=0.0,
-        start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=70 * vertices, cpu_s=2e-7 * vertices, output_bytes=36 * vertices,
+        stats={"vertices": vertices, "edges": edges, "labels": params.levels},
     )  # fmt: skip
 
 

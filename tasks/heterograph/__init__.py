@@ -35,10 +35,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
 from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound

@@ -25,10 +25,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class HoldoutParams(StageParams):
@@ -41,9 +38,8 @@ class HoldoutParams(StageParams):
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the split, 0 to 2147483647.")
 
 
-_BASE_MEMORY = 216 << 20
-"""Resident set with the compiled kernels and one chunk of a million candidate pairs."""
-_START_S = 0.6
+_PROCESS = Process(start_s=0.6, memory_bytes=216 << 20)
+"""With the compiled kernels and one chunk of a million candidate pairs."""
 
 
 def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -56,14 +52,13 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
     hidden, train = int(edges * params.fraction), min(params.max_pairs, int(edges * (1 - params.fraction)))
     kept_arcs = int(arcs * (1 - params.fraction))
     output = kept_arcs * per_arc + vertices * 16 + 32 * hidden + 32 * train
-    return Estimate(
-        memory_bytes=_BASE_MEMORY
-        + arcs * per_arc
+    return _PROCESS.estimate(
+        memory_bytes=arcs * per_arc
         + edges * (9 + (4 if weighted else 0))
         + max(32 * hidden, kept_arcs * (per_arc + 8) + (edges - hidden) * 8)
         + vertices * 100
         + edges * 4,
-        cpu_s=_START_S + edges * 5.5e-7,
+        cpu_s=edges * 5.5e-7,
         output_bytes=output,
         stats={
             **{name: graph[name] for name in ("vertices", "directed", "weighted") if name in graph},
@@ -77,8 +72,6 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
             "bytes": output,
         },
         parallel=0.5,
-        start_s=_START_S,
-        base_bytes=_BASE_MEMORY,
     )
 
 

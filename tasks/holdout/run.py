@@ -107,7 +107,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
 
 
 def _names(graph: Dataset) -> pa.Array:
-    return graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
+    return graph.table("vertices.parquet", ["node"]).column(0).combine_chunks()
 
 
 def _pairs(edges: csr.Edges) -> NDArray[np.int64]:

@@ -22,9 +22,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 
@@ -39,8 +37,7 @@ class HoldoutEdgesParams(SplitParams):
     until: TimeBound = Field(default=None, description="See `index.until`.")
 
 
-_PROCESS_BYTES = 230 << 20
-_START_S = 1.1
+_PROCESS = Process(start_s=1.1, memory_bytes=230 << 20)
 
 
 def estimate(params: HoldoutEdgesParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -49,18 +46,15 @@ def estimate(params: HoldoutEdgesParams, inputs: Mapping[str, Stats], resources:
     edges, size = int(graph.get("edges") or 0), int(graph.get("bytes") or 0)
     labelled = max(1, edges // 2)
     kept = params.train_share
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 100 * labelled + 40 * edges,
-        cpu_s=_START_S + 8e-7 * labelled + 1e-9 * size + 5e-9 * int(given.get("bytes") or 0),
+    return _PROCESS.estimate(
+        memory_bytes=100 * labelled + 40 * edges,
+        cpu_s=8e-7 * labelled + 1e-9 * size + 5e-9 * int(given.get("bytes") or 0),
         output_bytes=size + 25 * labelled,
         stats={
             **graph,
             **{name: round(int(graph[name] or 0) * kept) for name in ("edges", "reversed_edges") if name in graph},
             "labelled_edges": labelled,
         },
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=size,
     )
 

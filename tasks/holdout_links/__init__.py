@@ -36,10 +36,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 ALL = "all"
 
@@ -81,8 +78,7 @@ class HoldoutLinksParams(StageParams):
         return self
 
 
-_PROCESS_BYTES = 216 << 20
-_START_S = 0.9
+_PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 
 
 def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -92,9 +88,9 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
     links = edges // 2  # each has an edge either way
     rest = 1 - params.test_share - params.validation_share
     given = int(inputs.get("links", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 48 * edges + 8 * given,
-        cpu_s=_START_S + 3e-7 * edges + 1e-9 * size,
+    return _PROCESS.estimate(
+        memory_bytes=48 * edges + 8 * given,
+        cpu_s=3e-7 * edges + 1e-9 * size,
         output_bytes=size,
         stats={
             **graph,
@@ -103,9 +99,6 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
             "validation_links": int(links * params.validation_share),
             "test_links": int(links * params.test_share),
         },
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=size,
     )
 

@@ -35,10 +35,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
 from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, MOST_WORKERS, PIECE
 

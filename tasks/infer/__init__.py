@@ -37,10 +37,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mapped_graph, workers_of
 
 
@@ -56,8 +53,7 @@ class InferParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 420 << 20
-_START_S = 2.6
+_PROCESS = Process(start_s=2.6, memory_bytes=420 << 20)
 _NODE_BYTES, _WORKER_NODE_BYTES = 300, 400
 """Bytes of a node: its name, label, split and class as columns; of the first worker's also its places in parts."""
 
@@ -77,14 +73,12 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     gathered = min(nodes, params.batch * edges // nodes) * int(width) * 8
     mapped = mapped_graph(graph)
     inner = hidden * max(0, layers - 2) if params.inner_rows else 0
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + (4 * held + _NODE_BYTES) * nodes + gathered + mapped,
-        cpu_s=_START_S + products / 7e10 + sums * 6e-10 + 4e-8 * edges * layers + 2e-6 * nodes,
+    return _PROCESS.estimate(
+        memory_bytes=(4 * held + _NODE_BYTES) * nodes + gathered + mapped,
+        cpu_s=products / 7e10 + sums * 6e-10 + 4e-8 * edges * layers + 2e-6 * nodes,
         output_bytes=nodes * (4 * (hidden + inner + classes) + 40),
         stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
         parallel=0.6,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
     )
 
@@ -98,7 +92,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
     classes, values = int(network.get("classes") or USUAL_CLASSES), feature_values(graph) or nodes * hidden
     rows = nodes * (3 * hidden + 2 * classes) + values * (2 * workers + 1) // workers
     weights = int(graph.get("edges") or 0) // workers if network.get("weighted") else 0
-    memory = _PROCESS_BYTES + 4 * (rows + weights) + _WORKER_NODE_BYTES * nodes
+    memory = _PROCESS.memory_bytes + 4 * (rows + weights) + _WORKER_NODE_BYTES * nodes
     return replace(alone, memory_bytes=memory, mapped_bytes=4 * nodes * (hidden + classes))
 
 

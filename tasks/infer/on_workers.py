@@ -23,7 +23,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.at_times import AtTimes
@@ -114,7 +113,7 @@ def infer(
     outputs: list[RowsByNodeSet] = []
     keep_memory()
     files = inner_rows(shape) if params.inner_rows else {}
-    writer = TaskWriter(Location.of(output))
+    writer = TaskWriter(output)
     with torch.no_grad(), tempfile.TemporaryDirectory() as scratch:
         for number, level in enumerate(shape.levels()):
             for name in [each for each in level.senders if (number, each) in files]:
@@ -153,7 +152,7 @@ def _alone(
         return {}
     worker.log(f"{shape.model} is computed by the first worker alone")
     network = read_network(trained, shape).to(params.device)
-    writer = TaskWriter(Location.of(output))
+    writer = TaskWriter(output)
     with torch.no_grad():
         data = data_of(graph, shape, None, False)
         rows, hidden = all_rows(network, data, params.batch, worker.update)

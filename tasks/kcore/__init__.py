@@ -4,8 +4,6 @@ Field of the dataset, whose files `VertexProgram.__call__` describes: `core` int
 for each coreness that occurs: it is `step`, and the vertices and their degrees are `updates` and `arcs`.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.kcore.program import PEELING, PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

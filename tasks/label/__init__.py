@@ -15,10 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class LabelParams(StageParams):
@@ -39,9 +36,8 @@ class LabelParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 102 << 20
+_PROCESS = Process(start_s=0.45, memory_bytes=102 << 20)
 """Resident set of the interpreter with NumPy and Arrow, before anything is read."""
-_START_S = 0.45
 _KINDS = 40
 """Number of labels that estimates assume where the file's statistics do not contain it."""
 
@@ -54,14 +50,11 @@ def estimate(params: LabelParams, inputs: Mapping[str, Stats], resources: Resour
     labelled = min(rows, vertices) if vertices else rows
     kinds = int(file.get("kinds") or _KINDS)
     output = 16 * labelled + 4 * rows + 24 * kinds + (1 << 10)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + rows * 480 + vertices * 48,
-        cpu_s=_START_S + rows * 3e-6 + vertices * 2e-7,
+    return _PROCESS.estimate(
+        memory_bytes=rows * 480 + vertices * 48,
+        cpu_s=rows * 3e-6 + vertices * 2e-7,
         output_bytes=output,
         stats={"labelled_nodes": labelled, "labels": kinds, "bytes": output},
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )
 
 

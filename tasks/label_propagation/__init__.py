@@ -5,8 +5,6 @@ Fields of the dataset, whose files `VertexProgram.__call__` describes: `label` i
 has the names of the classes.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.label_propagation.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

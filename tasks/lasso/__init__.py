@@ -5,8 +5,6 @@ last constant feature has the intercept, and those before it 0. The stats
 have `alpha`, `intercept`, `gap` and `relative_gap`, `objective`, and `nonzero`, the coefficients that are not 0.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.lasso.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 

@@ -5,8 +5,6 @@
 `VertexProgram.__call__` describes: `belief` float64 [labels], marginals of the learned model.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.mrf_learning.program import PROGRAM
 

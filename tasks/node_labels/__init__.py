@@ -13,13 +13,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 150 << 20
-_START_S = 0.7
+_PROCESS = Process(start_s=0.7, memory_bytes=150 << 20)
 
 
 class NodeLabelsParams(StageParams):
@@ -37,17 +33,14 @@ def estimate(params: NodeLabelsParams, inputs: Mapping[str, Stats], resources: R
     nodes, labels = int(inputs.get("graph", {}).get("nodes") or 0), inputs.get("labels", {})
     rows = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
     output = 10 * min(rows, nodes or rows) + nodes
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 500 * rows + 300 * nodes,
-        cpu_s=_START_S + 4e-6 * rows + 5e-7 * nodes,
+    return _PROCESS.estimate(
+        memory_bytes=500 * rows + 300 * nodes,
+        cpu_s=4e-6 * rows + 5e-7 * nodes,
         output_bytes=output,
         stats={
             "bytes": output, "labelled": min(rows, nodes or rows),
             **{name: labels[name] for name in ("train_nodes", "validation_nodes") if name in labels},
         },
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 
 

@@ -3,8 +3,6 @@
 Field of the dataset, whose files `VertexProgram.__call__` describes: `rank` float64, which add up to 1.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.pagerank.program import PROGRAM
 

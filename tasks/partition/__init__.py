@@ -21,10 +21,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 AUTO: Literal["auto"] = "auto"
 MOST_PARTS = 1024
@@ -72,12 +69,11 @@ class PartitionParams(StageParams):
         return parts
 
 
-_PROCESS_BYTES = 140 << 20
+_PROCESS = Process(start_s=0.7, memory_bytes=140 << 20)
 _ENTRY_BYTES, _COARSE_BYTES = 24.0, 38.0
 """Bytes of an entry where METIS divides the graph: it, METIS's copy and the next coarser one; and all coarser ones."""
 _CLUSTERED_BYTES, _CLUSTERED_S = 18.5, 1e-6
 """Bytes of an entry where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
-_START_S = 0.7
 _CACHED = 100_000
 """Nodes of which what METIS keeps of each lies in the cache."""
 
@@ -106,14 +102,11 @@ def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Re
     held = (_CLUSTERED_BYTES if clustered else _ENTRY_BYTES + _COARSE_BYTES) * entries + 120 * nodes
     dividing = _CLUSTERED_S * entries if clustered else (read_s * entries + 6e-7 * nodes) * max(1, levels)
     facts = {name: value for name, value in graph.items() if name in ("nodes", "edges", "node_sets", "edge_sets")}
-    return Estimate(
-        memory_bytes=int(_PROCESS_BYTES + (held if metis else 30 * nodes)),
-        cpu_s=_START_S + counting + (dividing if metis else 0.0),
+    return _PROCESS.estimate(
+        memory_bytes=int(held if metis else 30 * nodes),
+        cpu_s=counting + (dividing if metis else 0.0),
         output_bytes=4 * nodes + 8 * parts + (1 << 10),
         stats={**facts, "parts": parts},
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=4 * edges + 8 * nodes,
         kind=params.method,
     )

@@ -18,10 +18,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class PrepareParams(StageParams):
@@ -47,8 +44,7 @@ class PrepareParams(StageParams):
 
 COUNTERS = 4
 """Most threads that count: each has its own counts."""
-_PROCESS_BYTES = 140 << 20
-_START_S = 0.47
+_PROCESS = Process(start_s=0.47, memory_bytes=140 << 20)
 """Resident set of the interpreter with NumPy and compiled kernels, before walks are read."""
 _SHARD_BYTES = 32 << 20
 
@@ -65,14 +61,12 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     building = 40 * vertices + item * vertices  # weights, shares, alias, threshold and the slots that wait
     counting_s = 1e-9 * tokens * (3 if 8 * vertices < 16 << 20 else 8)
     work_s = counting_s + 3e-7 * vertices
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + max(counting, building),
-        cpu_s=_START_S + work_s,
+    return _PROCESS.estimate(
+        memory_bytes=max(counting, building),
+        cpu_s=work_s,
         output_bytes=vertices * (3 * item + 12 + (4 if params.sample else 0)),
         stats={"rows": vertices, "vertices": vertices, "tokens": tokens, "walks": walks["walks"]},
         parallel=counting_s / max(work_s, 1e-9),
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped if counting > building else 0,
     )
 

@@ -19,7 +19,6 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.task_session import Step, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.graph.integrity import foreign_vertex
 from superworkflow.tasks.prepare import PrepareParams
@@ -68,7 +67,7 @@ def _count(work: PrepareContext, names: Sequence[str]) -> Iterator[Range]:
     Raises:
         UserError: a vertex of the walks is not in the graph.
     """
-    walks, counts = Dataset.open(Location.of(work.walks)), np.zeros(work.vertices, np.int64)
+    walks, counts = Dataset.open(work.walks), np.zeros(work.vertices, np.int64)
     try:
         for name in names:
             shard = np.ascontiguousarray(walks.array(name)).reshape(-1)
@@ -93,6 +92,6 @@ def _write(work: PrepareContext, _: int, ranges: list[Range]) -> tuple[tuple[Fil
     for number, values in ranges:
         first = number * work.range_vertices
         counts[first : first + len(values)] = values
-    writer = TaskWriter(Location.of(work.output))
-    output = write_vocabulary(writer, counts, Dataset.open(Location.of(work.walks)), work.params)
+    writer = TaskWriter(work.output)
+    output = write_vocabulary(writer, counts, Dataset.open(work.walks), work.params)
     return writer.entries, output

@@ -11,8 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Progress, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.lib.graph.integrity import foreign_vertex
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast

@@ -19,18 +19,14 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, SPLITS
 
 _CLASSES, _DIMENSIONS = 60, 512
 """Assumed by estimates: inputs' statistics lack the labels, and those of older datasets the features."""
-_PROCESS_BYTES = 250 << 20
+_PROCESS = Process(start_s=0.6, memory_bytes=250 << 20)
 _ENTRY_BYTES = 80
 """Bytes of a node or an edge of the subgraphs that are read together."""
-_START_S = 0.6
 
 
 class ProbeParams(StageParams):
@@ -83,13 +79,11 @@ def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resour
     fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * dimensions * _CLASSES
     fits_s += 2e-7 * dimensions**2 * _CLASSES + (1e-9 * judged * dimensions * wide if dimensions < wide else 0.0)
     read_s = 2e-8 * edges + 1e-7 * edges * judged / max(total, 1)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + features + read + judged * (3 * wide + dimensions) * 2 + fit,
-        cpu_s=_START_S + fits_s + read_s,
+    return _PROCESS.estimate(
+        memory_bytes=features + read + judged * (3 * wide + dimensions) * 2 + fit,
+        cpu_s=fits_s + read_s,
         output_bytes=40 * judged,
         parallel=0.3,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=features,
     )
 

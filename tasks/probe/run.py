@@ -9,7 +9,6 @@ from typing import Any
 import numba as nb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -134,8 +133,7 @@ def _judge(job: StageRun[ProbeParams], tables: Tables, own: int, warnings: list[
     warnings = [*warnings, *class_warnings(metrics, metrics, counts, "accuracy", "probe", _METHODS)]
     log_warnings(job.progress, warnings)
     job.output.json("metrics.json", metrics)
-    with job.output.file("predictions.parquet") as path:
-        pq.write_table(pa.concat_tables(rows), path, compression="zstd")
+    job.output.table("predictions.parquet", pa.concat_tables(rows))
     facts: dict[str, Stat] = {
         **{f"{split}_subgraphs": len(labels) for split, (_, labels, _) in tables.items()},
         "labels": len(kinds), "features": wide, **warning_stats(warnings),

@@ -11,10 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class PublishParams(StageParams):
@@ -32,19 +29,15 @@ def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Reso
     dimensions = int(given.get("dimensions") or 128)
     labels = 16 * nodes
     batches = min(40 << 20, 4 * 4 * nodes * dimensions)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + batches + 4 * labels + 11 * nodes,
-        cpu_s=_START_S + nodes * (2e-6 + dimensions * 5e-9),
+    return _PROCESS.estimate(
+        memory_bytes=batches + 4 * labels + 11 * nodes,
+        cpu_s=nodes * (2e-6 + dimensions * 5e-9),
         output_bytes=nodes * (4 * dimensions + 4 + 16) + labels + (1 << 10),
         stats={"nodes": nodes, "dimensions": dimensions},
-        parallel=0.0,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )
 
 
-_PROCESS_BYTES = 108 << 20
-_START_S = 0.46
+_PROCESS = Process(start_s=0.46, memory_bytes=108 << 20)
 
 STAGE = Stage(
     name="publish",

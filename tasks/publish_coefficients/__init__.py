@@ -5,10 +5,7 @@ Files: `coefficients.parquet` with columns `feature`, its index in the samples' 
 `model.json` has `intercept`, of classes a list in their order, `gap`, `objective` and what else the program says.
 """
 
-from __future__ import annotations
-
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Input, Stage, StageParams
 from superworkflow.tasks.publish_fields import estimate
 
 STAGE = Stage(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.linear_model import linear_model
 
 
@@ -26,7 +24,6 @@ def run(job: StageRun[StageParams]) -> Output:
         named = model.classes if problems > 1 else model.classes[1:]
         table = table.add_column(1, "class", pa.array(named).take(np.repeat(np.arange(problems), features)))
         facts["classes"] = model.classes
-    with job.output.file("coefficients.parquet") as path:
-        pq.write_table(table, path, compression="zstd")
+    job.output.table("coefficients.parquet", table)
     job.output.json("model.json", facts)
     return Output(rows=len(table), stats={"features": features, "problems": problems})

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 130 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=130 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The values are held twice, and the graph once."""
     graph, given = (int(inputs.get(name, {}).get("bytes") or 0) for name in ("graph", "values"))
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 3 * given + graph, cpu_s=_START_S + 5e-9 * (given + graph), output_bytes=given,
-        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
-    )  # fmt: skip
+    return _PROCESS.estimate(memory_bytes=3 * given + graph, cpu_s=5e-9 * (given + graph), output_bytes=given)
 
 
 STAGE = Stage(

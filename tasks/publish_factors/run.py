@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.vertex.stage import whole_field

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 130 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=130 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Rows pass by in groups."""
     vertices, given = int(inputs.get("graph", {}).get("vertices") or 0), int(inputs.get("values", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(given, 64 << 20), cpu_s=_START_S + 2e-7 * vertices,
-        output_bytes=given + 12 * vertices, stats={"vertices": vertices}, parallel=0.0, start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=min(given, 64 << 20), cpu_s=2e-7 * vertices, output_bytes=given + 12 * vertices,
+        stats={"vertices": vertices},
     )  # fmt: skip
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import scipy.sparse as sp
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.bptf.results import slice_factors
 from superworkflow.tasks.lib.edge_list.bipartite import side_vertices
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
@@ -26,21 +24,18 @@ def run(job: StageRun[StageParams]) -> Output:
         UserError: the factors are of another graph.
     """
     graph, factors = job.inputs["graph"], whole_field(job.inputs["graph"], job.inputs["values"], "factor")
-    with graph.parquet("vertices.parquet") as file:
-        names = file.read(["node"]).column(0).combine_chunks()
+    names = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks()
     ordered, in_slices = [], slice_factors(job.inputs["values"])
     if in_slices is not None:
         starts = [None, *job.inputs["slices"].array(STARTS).tolist()]
-        with job.output.file("slices.parquet") as path:
-            pq.write_table(pa.table({"start": starts, "factor": in_slices.tolist()}), path, compression="zstd")
+        job.output.table("slices.parquet", pa.table({"start": starts, "factor": in_slices.tolist()}))
     for side, prefix, vertices in zip(
         ("user", "item"), ("source_prefix", "target_prefix"), side_vertices(names, graph.stats), strict=True
     ):
         plain = pc.utf8_slice_codeunits(names.take(pa.array(vertices)), len(str(graph.stats[prefix])))
         values = np.ascontiguousarray(factors[vertices])
         rows = pa.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
-        with job.output.file(f"{side}s.parquet") as path:
-            pq.write_table(pa.table({"node": plain, "factor": rows}), path, compression="zstd")
+        job.output.table(f"{side}s.parquet", pa.table({"node": plain, "factor": rows}))
         nodes = plain.cast(pa.large_string())
         order = sorted_order(nodes, "factors", graph.uri).to_numpy()
         write_names(job.output, nodes.take(pa.array(order)), f"{side}_")

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 100 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=100 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Fields pass by one after the other."""
     given = int(inputs.get("values", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 2 * given, cpu_s=_START_S + 2e-9 * given, output_bytes=given, parallel=0.0,
-        start_s=_START_S, base_bytes=_PROCESS_BYTES,
-    )  # fmt: skip
+    return _PROCESS.estimate(memory_bytes=2 * given, cpu_s=2e-9 * given, output_bytes=given)
 
 
 STAGE = Stage(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.vertex.stage import whole_field
 
 

@@ -11,14 +11,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values
 
-_PROCESS_BYTES = 120 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=120 << 20)
 
 
 class PublishPredictionsParams(StageParams):
@@ -47,10 +43,9 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
         values = feature_values(graph) + int(graph.get("nodes") or nodes) * inner
         rows += 4 * values + 4 * int(network.get("parameters") or 0)
     rows = min(rows, params.most_bytes)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 100 * nodes, cpu_s=_START_S + 2e-6 * nodes + 2e-9 * rows,
-        output_bytes=(1 << 10) + 36 * nodes + rows, stats={"nodes": nodes}, parallel=0.0, start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=100 * nodes, cpu_s=2e-6 * nodes + 2e-9 * rows, output_bytes=(1 << 10) + 36 * nodes + rows,
+        stats={"nodes": nodes},
     )  # fmt: skip
 
 

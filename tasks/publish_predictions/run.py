@@ -172,8 +172,7 @@ def _finish_pairs(job: StageRun[PublishPredictionsParams], counts: list[int], fa
 
 def _in_order(predictions: Dataset, file: str, columns: list[str]) -> tuple[pa.Table, pa.Int64Array]:
     """Rows of a file, by the bytes of their nodes, large_string, and that order."""
-    with predictions.parquet(file) as parquet:
-        table = parquet.read(["node", *columns])
+    table = predictions.table(file, ["node", *columns])
     if not len(table):
         raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
     table = table.set_column(0, "node", table["node"].cast(pa.large_string()))

@@ -16,10 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
 
 SHARD_BYTES = 128 << 20
@@ -90,16 +87,14 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
     entries = _number(subgraphs, "nodes") + _number(subgraphs, "edges")
     filled = min(1.0, entries / resources.threads / GROUP_ENTRIES)
     group = min(size, _GROUP_SUBGRAPHS * size / max(1, count)) if rows else _CHUNK_BYTES
-    memory = _PROCESS_BYTES + int(resources.threads * (_THREAD_BYTES + filled * _GROUP_BYTES + 2 * group)) + mapped
+    memory = int(resources.threads * (_THREAD_BYTES + filled * _GROUP_BYTES + 2 * group)) + mapped
     memory += int(_ID_BYTES * _number(graph, "nodes"))
-    return Estimate(
+    return _PROCESS.estimate(
         memory_bytes=memory,
-        cpu_s=_START_S + work_s,
+        cpu_s=work_s,
         output_bytes=int(compressed),
         stats={"records": int(count), "bytes": int(written)},
         parallel=0.95,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
         kind=params.formats,
     )
@@ -109,14 +104,13 @@ def _number(stats: Stats, name: str) -> float:
     return float(stats.get(name) or 0)
 
 
-_PROCESS_BYTES = 170 << 20
+_PROCESS = Process(start_s=0.9, memory_bytes=170 << 20)
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
 _THREAD_BYTES, _GROUP_BYTES = 30 << 20, 60 << 20
 """Bytes of a thread, and of the full row group of subgraphs that it reads."""
 _CHUNK_BYTES = 2 << 20
 _GROUP_SUBGRAPHS = 512
 _ID_BYTES = 16
-_START_S = 0.9
 """CPU seconds until the work begins."""
 _EDGE_NS = 25
 """To read a sampled edge."""

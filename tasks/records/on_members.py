@@ -13,7 +13,6 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.records import RecordsParams
 from superworkflow.tasks.records.features import FeatureSource
@@ -62,7 +61,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
 
 def _make(file: File) -> tuple[FileEntry, ...]:
     source, datasets = _opened(file.inputs)
-    writer = TaskWriter(Location.of(file.output))
+    writer = TaskWriter(file.output)
     write_shard(writer, file.shard, SplitSubgraphs(datasets, file.shard.split), source, file.params)
     return writer.entries
 

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, Stats
 from superworkflow.infra.engines import engine
 from superworkflow.tasks.sample.expected import estimate
 from superworkflow.tasks.sample.params import SampleParams

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, shard_spans
@@ -16,14 +15,12 @@ from superworkflow.tasks.lib.subgraphs.spec_paths import paths_in
 if TYPE_CHECKING:
     from superworkflow.tasks.sample.params import SampleParams
 
-_PROCESS_BYTES = 232 << 20
-"""Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
+_PROCESS = Process(start_s=1.1, memory_bytes=232 << 20)
+"""With NumPy, Arrow and compiled kernels, before a graph is read."""
 _THREAD_BYTES, _GROUP_BYTES = 12 << 20, 45 << 20
 """Bytes of each thread, and of a full row group that it samples, holds as columns and encodes."""
 _SEED_SET_BYTES, _SEED_BYTES = 60, 60
 """Bytes of each node of the seeds' set, and of each seed, in a table of them."""
-_START_S = 1.1
-"""CPU seconds until then."""
 _HUB_BIAS = 1.3
 """Times the mean degree that nodes have which edges lead to."""
 _EDGE_NS = 60.0
@@ -65,15 +62,15 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     begins = sum(_sources(graph, name) for name in expected.edges)
     valued = {(op["edge_set_name"], _VALUE_BYTES.get(op["strategy"], 0)) for op in spec["sampling_ops"]}
     values = sum(size * _count(graph, "edges", name) for name, size in valued)
-    memory = _PROCESS_BYTES + item * rows + 8 * begins + values
+    memory = item * rows + 8 * begins + values
     shard = next((last for _, last in shard_spans(subgraphs)), 0) * (edges + nodes) / max(1, subgraphs)
     filled = min(1.0, shard / GROUP_ENTRIES)
     memory += max(1, resources.threads) * (_THREAD_BYTES + int(_GROUP_BYTES * filled))
     memory += _SEED_SET_BYTES * _count(graph, "nodes", seed_set) + (_SEED_BYTES * seeds if "seeds" in inputs else 0)
     work_s = 1e-9 * _EDGE_NS * edges + 3e-9 * rows + 5e-7 * _count(graph, "nodes", seed_set)
-    return Estimate(
+    return _PROCESS.estimate(
         memory_bytes=int(memory),
-        cpu_s=_START_S + work_s,
+        cpu_s=work_s,
         output_bytes=int(_EDGE_BYTES * edges + _NODE_BYTES * nodes + 12 * subgraphs),
         stats={
             "subgraphs": subgraphs,
@@ -81,8 +78,6 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
             "edges": int(edges),
             "path_values": path_values(graph, spec),
         },
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         parallel=0.95,
     )
 

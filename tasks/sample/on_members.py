@@ -11,9 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Literal
 
-from superworkflow.infra.contract.estimate import Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Resources, StageRun, Stats
 from superworkflow.infra.engines import engine
 from superworkflow.tasks.sample.expected import estimate
 from superworkflow.tasks.sample.params import SampleParams

@@ -14,7 +14,6 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION
@@ -92,7 +91,7 @@ def _make(task: ShardTask) -> tuple[tuple[FileEntry, ...], Sizes]:
 
     def make(shard: SampleShard, rows: SeedRows | None) -> tuple[tuple[FileEntry, ...], Sizes]:
         seeds = _seeds(task.work).rows(shard.split, shard.first, shard.last) if rows is None else rows
-        writer = TaskWriter(Location.of(task.output))
+        writer = TaskWriter(task.output)
         with writer.file(shard.name) as path:
             sizes = write_shard(path, sampler, seeds)
         return writer.entries, sizes

@@ -29,17 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
 MOST_RANKED = 8_000_000
 """Probabilities of a split that are judged, at most."""
-_PROCESS_BYTES = 110 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=110 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -47,11 +43,9 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     found = inputs.get("predictions", {})
     nodes, classes = int(found.get("nodes") or 0), int(found.get("classes") or USUAL_CLASSES)
     cells = min(nodes * classes, 2 * MOST_RANKED)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 150 * nodes + 4 * cells, cpu_s=_START_S + 1e-6 * nodes + 8e-8 * cells,
-        output_bytes=(1 << 12) + 200 * classes,
-        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
-    )  # fmt: skip
+    return _PROCESS.estimate(
+        memory_bytes=150 * nodes + 4 * cells, cpu_s=1e-6 * nodes + 8e-8 * cells, output_bytes=(1 << 12) + 200 * classes
+    )
 
 
 STAGE = Stage(

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import number_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
@@ -51,8 +49,7 @@ def judge_numbers(job: StageRun[StageParams], table: pa.Table) -> Output:
     if not metrics:
         raise nothing_to_judge(job.inputs["predictions"].uri)
     job.output.json("metrics.json", metrics)
-    with job.output.file("errors.parquet") as path:
-        pq.write_table(pa.concat_tables(worst), path, compression="zstd")
+    job.output.table("errors.parquet", pa.concat_tables(worst))
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
     warnings = number_warnings(metrics, simple, trained_by(job.inputs["predictions"]))
     log_warnings(job.progress, warnings)

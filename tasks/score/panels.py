@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from superworkflow.infra.contract.panel import Part, packed, plot, table
 from superworkflow.infra.storage.dataset import Dataset
@@ -45,13 +44,12 @@ def _last_split(scores: Dataset) -> str | None:
     """Test if it was judged, else validation; None where numbers were."""
     if "classes.parquet" not in scores:
         return None
-    with scores.parquet("classes.parquet") as file:
-        splits = set(file.read(["split"])["split"].to_pylist())
+    splits = set(scores.table("classes.parquet", ["split"])["split"].to_pylist())
     return "test" if "test" in splits else next(iter(splits), None)
 
 
 def _of_split(scores: Dataset, name: str, split: str) -> pa.Table:
-    found = pq.read_table(scores.local(name))
+    found = scores.table(name)
     return found.filter(pc.equal(found["split"], split))
 
 
@@ -124,7 +122,7 @@ def _numbers(scores: Dataset) -> list[Part] | None:
     """The largest errors of predicted numbers."""
     if "errors.parquet" not in scores:
         return None
-    rows = pq.read_table(scores.local("errors.parquet"))
+    rows = scores.table("errors.parquet")
     points = {
         "type": "scatter", "mode": "markers", "x": packed(rows["label"].to_numpy()),
         "y": packed(rows["predicted"].to_numpy()), "hovertemplate": "true %{x}, predicted %{y}<extra></extra>",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
@@ -71,8 +69,7 @@ def run(job: StageRun[StageParams]) -> Output:
     job.output.json("metrics.json", metrics)
     for name, parts in tables.items():
         if parts:
-            with job.output.file(f"{name}.parquet") as path:
-                pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+            job.output.table(f"{name}.parquet", pa.concat_tables(parts))
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}
     warnings = class_warnings(metrics, simple, counts, "micro_f1" if several else "accuracy", trained_by(predictions))
     log_warnings(job.progress, warnings)

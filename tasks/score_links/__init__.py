@@ -27,10 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class ScoreLinksParams(StageParams):
@@ -50,8 +47,7 @@ class ScoreLinksParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 216 << 20
-_START_S = 0.9
+_PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 _BLOCK_BYTES = 96 << 20
 
 
@@ -61,13 +57,11 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
     nodes, edges = int(found.get("nodes") or graph.get("nodes") or 0), int(graph.get("edges") or 0)
     width = int(found.get("dimensions") or 256)
     ranked = min(params.ranked, int(graph.get("test_links") or params.ranked)) * 1.5
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + 64 * edges,
-        cpu_s=_START_S + 2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) + 3e-7 * edges,
+    return _PROCESS.estimate(
+        memory_bytes=min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + 64 * edges,
+        cpu_s=2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) + 3e-7 * edges,
         output_bytes=1 << 10,
         parallel=0.4,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )
 
 

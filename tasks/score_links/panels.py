@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from superworkflow.infra.contract.panel import Part, packed, plot, table
 from superworkflow.infra.storage.dataset import Dataset
@@ -27,7 +26,7 @@ def links(datasets: Mapping[str, Dataset]) -> list[Part] | None:
     if HITS_FILE in scores:
         parts.append(_hits(scores.json(HITS_FILE)))
     if TABLE in scores:
-        rows = pq.read_table(scores.local(TABLE))
+        rows = scores.table(TABLE)
         values = [[round(each, 4) if isinstance(each, float) else each for each in row.values()]
                   for row in rows.to_pylist()]  # fmt: skip
         parts.append(table(rows.column_names, values, title="Relations"))

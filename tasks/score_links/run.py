@@ -100,8 +100,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
 
 def _predicted(predictions: Dataset, split: str, links: int) -> list[NDArray[np.float32]]:
     """Scores that a network whose links have times gave the links of a split, and the pairs without one."""
-    with predictions.parquet("predictions.parquet") as file:
-        table = file.read(["linked", "split", "score"])
+    table = predictions.table("predictions.parquet", ["linked", "split", "score"])
     found = []
     for linked in (True, False):
         chosen = pc.and_(pc.equal(table["split"], split), pc.equal(table["linked"], linked))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
@@ -68,8 +67,7 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         metrics |= {f"{name}@{split}": value for name, value in found.items()}
         hits[split] = hits_of(ranks)
         rows.append(_table(split, held_out.relations, learned, ranked, ranks, k))
-    with job.output.file(TABLE) as path:
-        pq.write_table(pa.concat_tables(rows), path, compression="zstd")
+    job.output.table(TABLE, pa.concat_tables(rows))
     job.output.json("metrics.json", metrics)
     job.output.json(HITS_FILE, hits)
     simple = job.inputs["baselines"].json("metrics.json") if "baselines" in job.inputs else {}

@@ -20,8 +20,7 @@ def read_vectors(predictions: Dataset, name: str, nodes: int) -> Vectors:
     if name not in predictions:
         raise UserError(f"the predictions have no {name}: they are of no links", where=predictions.uri,
                         remedy="Give the output of stage infer, of a network that predicts links")  # fmt: skip
-    with predictions.parquet(name) as file:
-        column = file.read(["vector"])["vector"].combine_chunks()
+    column = predictions.table(name, ["vector"])["vector"].combine_chunks()
     if len(column) != nodes:
         raise damaged(predictions, name, f"{nodes} vectors for as many nodes")
     vectors: Vectors = column.flatten().to_numpy().reshape(nodes, -1)

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.index.two_sets import RatingsParams
 
 METHODS = ("", "mean_", "item_mean_", "biases_")
-_PROCESS_BYTES = 250 << 20
-_START_S = 0.8
+_PROCESS = Process(start_s=0.8, memory_bytes=250 << 20)
 
 
 def estimate(params: RatingsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -31,10 +28,9 @@ def estimate(params: RatingsParams, inputs: Mapping[str, Stats], resources: Reso
         int(inputs.get("graph", {}).get("vertices") or 0),
         int(inputs.get("test", {}).get("bytes") or 0) // 12,
     )
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 200 * rows + int(inputs.get("values", {}).get("bytes") or 0) + 60 * vertices,
-        cpu_s=_START_S + 2e-6 * rows, output_bytes=16 * rows, stats={"rows": rows}, parallel=0.0, start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=200 * rows + int(inputs.get("values", {}).get("bytes") or 0) + 60 * vertices, cpu_s=2e-6 * rows,
+        output_bytes=16 * rows, stats={"rows": rows},
     )  # fmt: skip
 
 

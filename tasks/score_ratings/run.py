@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -38,8 +37,7 @@ def run(job: StageRun[RatingsParams]) -> Output:
     table = table.rename_columns(["user", "item", "rating", *table.column_names[3:]])
     if not len(table):
         raise UserError("there are no held-out ratings", where=job.sources["test"].uri, remedy="Give rows to judge by")
-    with graph.parquet("vertices.parquet") as file:
-        names = file.read(["node"]).column(0).combine_chunks()
+    names = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks()
     ends = [pc.fill_null(pc.index_in(table[side], value_set=names.cast(pa.large_string())), -1).to_numpy()
             for side in ("user", "item")]  # fmt: skip
     ratings = graph.array("weights.npy", mmap=False)
@@ -77,8 +75,7 @@ def run(job: StageRun[RatingsParams]) -> Output:
     table = table.append_column("predicted", pa.array(predicted, pa.float32())).append_column(
         "known", pa.array(matched)
     )
-    with job.output.file("predictions.parquet") as path:
-        pq.write_table(table, path, compression="zstd")
+    job.output.table("predictions.parquet", table)
     return Output(
         rows=len(table), stats={"rows": len(table), "unknown_rows": unknown, **warning_stats(found)}, metrics=metrics
     )

@@ -12,22 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 190 << 20
-_START_S = 1.2
+_PROCESS = Process(start_s=1.2, memory_bytes=190 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The samples are in memory."""
     given, model = int(inputs.get("test", {}).get("bytes") or 0), int(inputs.get("values", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 6 * given + 2 * model, cpu_s=_START_S + 2e-8 * given, output_bytes=given // 20,
-        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
-    )  # fmt: skip
+    return _PROCESS.estimate(memory_bytes=6 * given + 2 * model, cpu_s=2e-8 * given, output_bytes=given // 20)
 
 
 STAGE = Stage(

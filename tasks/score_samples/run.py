@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.formats.svmlight import read_samples
 from superworkflow.tasks.lib.linear_model import linear_model
 
@@ -42,8 +40,7 @@ def run(job: StageRun[StageParams]) -> Output:
         )
     job.progress.log(f"{len(wanted)} held-out samples: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics.items()))
     job.output.json("metrics.json", metrics)
-    with job.output.file("predictions.parquet") as path:
-        pq.write_table(pa.table({"label": wanted, "predicted": predicted}), path, compression="zstd")
+    job.output.table("predictions.parquet", pa.table({"label": wanted, "predicted": predicted}))
     return Output(rows=len(wanted), stats={"rows": len(wanted), "unknown_values": unknown}, metrics=metrics)
 
 

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The interpreter; sizes are known without the tables."""
-    return Estimate(
-        memory_bytes=180 << 20, cpu_s=0.6, output_bytes=4 << 10, parallel=0.0, start_s=0.6, base_bytes=180 << 20
-    )
+    return Process(start_s=0.6, memory_bytes=180 << 20).estimate(memory_bytes=0, cpu_s=0, output_bytes=4 << 10)
 
 
 STAGE = Stage(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, NodeSet
 
 Sets = Mapping[str, NodeSet] | Mapping[str, EdgeSet]

@@ -21,10 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import edge_values, feature_values, mapped_graph
 
 
@@ -32,8 +29,7 @@ class ShardParams(StageParams):
     """Parameters of the stage shard: there are none."""
 
 
-_PROCESS_BYTES = 140 << 20
-_START_S = 0.7
+_PROCESS = Process(start_s=0.7, memory_bytes=140 << 20)
 _WEIGHT_S = 1e-8
 """To put a number of an edge in its place."""
 
@@ -47,14 +43,12 @@ def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resour
     halo, weights = min(edges, int(divided.get("halo") or nodes)), edge_values(graph)
     output = features + 4 * edges + 4 * weights + 30 * nodes + 8 * halo
     placed = 16 * edges // parts if weights else 0  # where the edges of a part stand in the graph
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts + placed + mapped,
-        cpu_s=_START_S + 1.5e-7 * edges + 1e-7 * nodes + 4e-9 * features + _WEIGHT_S * weights + 4e-3 * parts,
+    return _PROCESS.estimate(
+        memory_bytes=17 * nodes + 2 * output // parts + placed + mapped,
+        cpu_s=1.5e-7 * edges + 1e-7 * nodes + 4e-9 * features + _WEIGHT_S * weights + 4e-3 * parts,
         output_bytes=output,
         stats={"nodes": nodes, "edges": edges, "parts": parts, "bytes": output},
         parallel=0.1,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
     )
 

@@ -5,8 +5,6 @@ one problem of two classes, else one for each class against the others. The stat
 problems'), `gap`, `relative_gap`, and `vectors`, the samples that support the margin of a problem.
 """
 
-from __future__ import annotations
-
 from superworkflow.tasks.lib.vertex.stage import program_stage
 from superworkflow.tasks.svm.program import PROGRAM
 

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
 
-_PROCESS_BYTES = 120 << 20
-_START_S = 0.4
+_PROCESS = Process(start_s=0.4, memory_bytes=120 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """From the number of predictions and of classes; rows pass by in groups."""
     given = inputs.get("predictions", {})
     nodes, classes = int(given.get("pairs") or given.get("nodes") or 0), int(given.get("classes") or USUAL_CLASSES)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(nodes, 1 << 17) * (8 * classes + 200),
-        cpu_s=_START_S + 3e-8 * nodes * classes,
-        output_bytes=nodes * (4 * classes + 20), stats={"nodes": nodes}, parallel=0.0, start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=min(nodes, 1 << 17) * (8 * classes + 200), cpu_s=3e-8 * nodes * classes,
+        output_bytes=nodes * (4 * classes + 20), stats={"nodes": nodes},
     )  # fmt: skip
 
 

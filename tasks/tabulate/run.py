@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 
 TABLE, CLASSES = "predictions.parquet", "classes.json"
 COLUMNS = ["node", "source", "target", "predicted", "probability"]

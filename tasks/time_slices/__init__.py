@@ -13,14 +13,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.index import IndexParams
 
 STARTS = "starts.npy"
-_PROCESS_BYTES = 230 << 20
-_START_S = 0.8
+_PROCESS = Process(start_s=0.8, memory_bytes=230 << 20)
 
 
 class TimeSlicesParams(IndexParams):
@@ -33,10 +30,9 @@ def estimate(params: TimeSlicesParams, inputs: Mapping[str, Stats], resources: R
     """Names of all rows and keys of all arcs are in memory."""
     graph = inputs.get("graph", {})
     edges, vertices = int(graph.get("edges") or 0), int(graph.get("vertices") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 130 * edges + 60 * vertices, cpu_s=_START_S + 2e-6 * edges,
-        output_bytes=8 * edges, stats={"slices": params.slices}, parallel=0.0, start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=130 * edges + 60 * vertices, cpu_s=2e-6 * edges, output_bytes=8 * edges,
+        stats={"slices": params.slices},
     )  # fmt: skip
 
 

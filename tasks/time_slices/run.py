@@ -85,8 +85,7 @@ def slices_of(times: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np
 
 def _numbered(rows: RowsAgain, graph: Dataset) -> tuple[NDArray[np.int64], ...]:
     """Source, target and time of the rows whose ends the graph has."""
-    with graph.parquet("vertices.parquet") as file:
-        names = file.read(["node"]).column(0).combine_chunks().cast(pa.large_string())
+    names = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks().cast(pa.large_string())
     parts = []
     for table in rows:
         ends = [pc.fill_null(pc.index_in(table[end], value_set=names), -1).to_numpy() for end in ("source", "target")]

@@ -16,8 +16,6 @@ Files: `model.safetensors` and `network.json`, weights and what they are of; of 
 row for each epoch.
 """
 
-from __future__ import annotations
-
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.train.defaults import AUTO, MOST_EPOCHS
 from superworkflow.tasks.train.estimates import estimate, estimate_on_workers

@@ -11,16 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, split_sizes, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION
 from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES
 from superworkflow.tasks.train.params import TrainParams
 
-_PROCESS_BYTES = 400 << 20
-"""Resident set of the interpreter with NumPy, Arrow, torch and the compiled kernels."""
-_START_S = 1.4
+_PROCESS = Process(start_s=1.4, memory_bytes=400 << 20)
+"""With NumPy, Arrow, torch and the compiled kernels."""
 _DIFFERENT = 0.75
 """Share of the drawn neighbours that are not drawn twice, where the graph is much larger than the batch."""
 _STEP_S, _PRODUCT_S, _VALUE_S, _EDGE_S = 3e-3, 1 / 9e10, 7e-10, 2e-8
@@ -133,9 +131,9 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     steps_bytes = training.held_bytes + (1 + params.lookahead) * max(training.waiting_bytes, validation.waiting_bytes)
     means = mean_values(graph) if params.sums_features else 0
     mapped = 0 if network.learned else 4 * (values + means)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + mapped + given + state + max(steps_bytes, validation.held_bytes),
-        cpu_s=_START_S + steps * training.cpu_s + validated_s,
+    return _PROCESS.estimate(
+        memory_bytes=mapped + given + state + max(steps_bytes, validation.held_bytes),
+        cpu_s=steps * training.cpu_s + validated_s,
         output_bytes=4 * (dense + learned) + nodes + 20 * steps + (1 << 12),
         stats={
             "hidden": hidden,
@@ -144,8 +142,6 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
             "weighted": int(params.sums_weights),
         },
         parallel=0.6,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
         kind="own" if params.code else params.model,
     )

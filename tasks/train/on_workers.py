@@ -25,7 +25,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
@@ -122,7 +121,7 @@ def train(
             "spent": trainer.source.spent.seconds, "files": [], "facts": {},
         }  # fmt: skip
         if worker.rank == 0:
-            writer = TaskWriter(Location.of(output))
+            writer = TaskWriter(output)
             result["facts"] = trainer.task.facts() | write_results(writer, trainer, weights)
             result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"rows": sum(len(trainer.task.items(split)) for split in SPLITS)}

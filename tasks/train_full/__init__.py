@@ -17,8 +17,6 @@ int8 [nodes], 0 to 2 for train, validation and test, -1 for none; `history.parqu
 `timeline.TimelineRow`.
 """
 
-from __future__ import annotations
-
 from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.train_full.estimates import estimate
 from superworkflow.tasks.train_full.params import TrainFullParams

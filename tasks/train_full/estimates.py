@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
 from superworkflow.tasks.train.defaults import FEW_ITEMS
 from superworkflow.tasks.train_full.params import PARAMETER, SYNC, TENSOR, TrainFullParams
 
-_PROCESS_BYTES = 420 << 20
-_START_S = 1.8
+_PROCESS = Process(start_s=1.8, memory_bytes=420 << 20)
 _ORDER_BYTES = 56
 """Of a vertex: offsets of arcs both ways, its position, and what its order is made of."""
 _MORE_THREADS = 4
@@ -67,14 +65,12 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         rows += inputs_bytes // intervals
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
     mapped += inputs_bytes  # in the order of the intervals inputs and arcs are copies
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes + mapped,
-        cpu_s=_START_S + epochs * epoch_s,
+    return _PROCESS.estimate(
+        memory_bytes=rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes + mapped,
+        cpu_s=epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},
         parallel=parallel,
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
         mapped_bytes=mapped,
         kind=params.model,
     )

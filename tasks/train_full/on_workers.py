@@ -21,15 +21,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import WORKER, format_bytes
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Progress, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.process.shutdown import Shutdown
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.checkpoint_stores import STATE
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -162,7 +160,7 @@ def train(
     result = _facts(f"graph server {rank + 1}", server.mailbox, setup_s, work.items)
     result |= {"vertices": whole.count, "ghosts": len(whole.ghosts.numbers)}
     if not rank:
-        writer = TaskWriter(Location.of(output))
+        writer = TaskWriter(output)
         result["stats"] = training.write_results(writer, trainer, rows, progress)
         if tensors is not None:
             result["stats"] |= write_pool(writer, calls)

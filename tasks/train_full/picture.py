@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -29,10 +28,10 @@ _NAMES = {
 
 def draw(training: Dataset, path: Path) -> None:
     """Draw the pipeline of a train_full dataset; nothing of one without tasks."""
-    table = pq.read_table(training.local(TIMELINE_FILE))
+    table = training.table(TIMELINE_FILE)
     if len(table):
         has_pool = POOL_FILE in training.files()
-        pool = pq.read_table(training.local(POOL_FILE)) if has_pool else None
+        pool = training.table(POOL_FILE) if has_pool else None
         timeline_picture(table, path, pool, training.stats.get("clock", REAL) != REAL)
 
 

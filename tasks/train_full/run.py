@@ -109,12 +109,13 @@ def tensor_pool(
     if not check_roles(job):
         yield None
         return
-    workers, endpoints = job.resources.workers or {}, job.resources.endpoints or {}
-    memory = (endpoints[TENSOR] if endpoints else workers[TENSOR]).memory
-    check_calls(memory, call_bytes)
-    from superworkflow.tasks.train_full.tensor_pool import open_pool  # needs pyzmq
+    from superworkflow.tasks.train_full.tensor_pool import PoolPlace, open_pool  # needs pyzmq
 
-    with open_pool(job, intervals, example, job.params.streaming and may_stream(memory, call_bytes)) as pool:
+    place = PoolPlace.of_resources(job.resources)
+    assert place is not None
+    check_calls(place.memory, call_bytes)
+    streams = job.params.streaming and may_stream(place.memory, call_bytes)
+    with open_pool(job, place, intervals, example, streams) as pool:
         yield pool
 
 

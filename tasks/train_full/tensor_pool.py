@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Progress, Resources, StageRun
 from superworkflow.infra.engines.scaling import CALLS
 from superworkflow.infra.engines.workers.call_executor import Shared
 from superworkflow.infra.engines.workers.calls import CallResult, Calls, Members, Transport
@@ -158,8 +155,7 @@ def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
     """Write a row for each epoch; totals, and means over epochs, for the record of the run."""
     columns = zip(*rows, strict=True) if rows else [()] * len(PoolRow._fields)
     table = {name: pa.array(each) for name, each in zip(PoolRow._fields, columns, strict=True)}
-    with output.file(POOL_FILE) as path:
-        pq.write_table(pa.table(table), path, compression="zstd")
+    output.table(POOL_FILE, pa.table(table))
     totals = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) for name in _TOTALS}
     count = max(1, len(rows))
     means = {f"{TENSOR}.{name}": sum(getattr(row, name) for row in rows) / count for name in ("queue", "size")}
@@ -168,12 +164,13 @@ def write_pool(output: FileWriter, rows: Sequence[PoolRow]) -> dict[str, Stat]:
 
 @contextlib.contextmanager
 def open_pool(
-    job: StageRun[TrainFullParams], intervals: int, example: TensorFacts, streams: bool
+    job: StageRun[TrainFullParams], place: PoolPlace, intervals: int, example: TensorFacts, streams: bool
 ) -> Iterator[WorkerPool]:  # fmt: skip
     """The pool of the stage's endpoint, or of its worker group's role, while it trains.
 
     Args:
         job: the stage's run.
+        place: the tensor workers of its resources.
         intervals: tasks that there may be at once.
         example: facts of a task, for which workers are prepared.
         streams: see `Members`.
@@ -181,8 +178,6 @@ def open_pool(
     Raises:
         UserError: the group cannot be opened, or there is no token.
     """
-    place = PoolPlace.of_resources(job.resources)
-    assert place is not None
     if place.url:
         with open_endpoint_pool(place, job.progress.log, charge_of(job.progress), intervals) as pool:
             yield pool

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numba as nb
 import numpy as np
@@ -57,7 +58,8 @@ load_kernels_fast()
 HISTORY_FILE = "history.parquet"
 
 
-class LearnedTask(NamedTuple):
+@dataclass(frozen=True)
+class LearnedTask:
     """Description of what is to be trained, without the graph's arcs.
 
     Args:
@@ -65,7 +67,7 @@ class LearnedTask(NamedTuple):
         task: what is learned.
         params: course of training.
         shape: of the network.
-        order: the graph's vertices as they are, in as many intervals as there are.
+        order: the graph's vertices in as many intervals as there are; as they are, or of a `FullGraphWork` evened out.
         items: labelled nodes that are in a split.
     """
 
@@ -77,20 +79,11 @@ class LearnedTask(NamedTuple):
     items: int
 
 
-class FullGraphWork(NamedTuple):
-    """Graph and labels of a training, and what is to be trained.
+@dataclass(frozen=True)
+class FullGraphWork(LearnedTask):
+    """A `LearnedTask` with arcs of the graph, or of a server's part."""
 
-    Args:
-        graph, task, params, shape, items: see `LearnedTask`.
-        whole: arcs of the graph, or of a server's part.
-    """
-
-    graph: HeteroGraph
-    task: Objective
-    params: ConcreteTrainParams
-    shape: NetworkConfig
     whole: WholeGraph
-    items: int
 
 
 def work_of(
@@ -114,7 +107,7 @@ def work_of(
         parts = Parts(vertices, divided.book[0])
     order = even_order(rows, len(found.order.intervals), parts)
     whole = WholeGraph.of_rows(rows, order, servers, server)
-    return FullGraphWork(found.graph, found.task, found.params, found.shape, whole, found.items)
+    return FullGraphWork(**vars(found) | {"order": order}, whole=whole)
 
 
 def part_of(work: FullGraphWork, servers: int, server: int) -> FullGraphWork:
@@ -125,7 +118,7 @@ def part_of(work: FullGraphWork, servers: int, server: int) -> FullGraphWork:
     """
     check_servers(servers, work.whole.order)
     rows = work.graph.rows(work.shape.relations[0].name)
-    return work._replace(whole=WholeGraph.of_rows(rows, work.whole.order, servers, server))
+    return replace(work, whole=WholeGraph.of_rows(rows, work.whole.order, servers, server))
 
 
 def learned_of(inputs: Mapping[str, Dataset], options: TrainFullParams, servers: int = 1) -> LearnedTask:

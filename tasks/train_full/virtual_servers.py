@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Progress, StageRun
 from superworkflow.infra.process.shutdown import Shutdown
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.checkpoint_stores import Folder

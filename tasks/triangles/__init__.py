@@ -12,13 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-_PROCESS_BYTES = 160 << 20
-_START_S = 0.6
+_PROCESS = Process(start_s=0.6, memory_bytes=160 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -26,10 +22,10 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     graph = inputs.get("graph", {})
     vertices, edges = int(graph.get("vertices") or 0), int(graph.get("edges") or 0)
     both = 3 if graph.get("directed") else 1
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + both * 12 * edges + vertices * (32 + 9 * resources.threads),
-        cpu_s=_START_S + 1e-9 * edges * min(edges**0.5, 8 * edges / max(1, vertices)), output_bytes=16 * vertices,
-        stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=both * 12 * edges + vertices * (32 + 9 * resources.threads),
+        cpu_s=1e-9 * edges * min(edges**0.5, 8 * edges / max(1, vertices)), output_bytes=16 * vertices,
+        stats={"vertices": vertices}, parallel=0.9,
     )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.vertex.stage import GLOBALS, SHARD
 from superworkflow.tasks.triangles.kernel import BLOCK, count_triangles, lower_rows

@@ -13,10 +13,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 
 class VertexFieldsParams(StageParams):
@@ -30,16 +27,15 @@ class VertexFieldsParams(StageParams):
     )  # fmt: skip
 
 
-_PROCESS_BYTES = 150 << 20
-_START_S = 0.6
+_PROCESS = Process(start_s=0.6, memory_bytes=150 << 20)
 
 
 def estimate(params: VertexFieldsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """The table and the graph's nodes are in memory."""
     vertices, given = int(inputs.get("graph", {}).get("vertices") or 0), int(inputs.get("table", {}).get("bytes") or 0)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES + 6 * given + 48 * vertices, cpu_s=_START_S + 4e-8 * given + 2e-7 * vertices,
-        output_bytes=given, stats={"bytes": given}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    return _PROCESS.estimate(
+        memory_bytes=6 * given + 48 * vertices, cpu_s=4e-8 * given + 2e-7 * vertices, output_bytes=given,
+        stats={"bytes": given},
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -35,8 +34,7 @@ def run(job: StageRun[VertexFieldsParams]) -> Output:
     names = names_in(source.local(job.scratch, part_files(source)[0]), source.uri)
     node = next((name for name in NODE_COLUMNS if name in names), names[0])
     columns = [name for name in names if name != node]
-    with graph.parquet("vertices.parquet") as file:
-        nodes = file.read(["node"]).column(0).combine_chunks()
+    nodes = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks()
     if node not in NODE_COLUMNS and pc.index(nodes, pa.scalar(node, nodes.type)).as_py() >= 0:
         raise UserError("the table's first row names a node where its columns should be named", where=source.uri,
                         value=node, remedy="Begin it with the names of its columns, such as node,label")  # fmt: skip
@@ -73,8 +71,7 @@ def run(job: StageRun[VertexFieldsParams]) -> Output:
     except pa.ArrowInvalid as error:
         raise UserError(f"the files of the table have different columns: {error}", where=source.uri,
                         remedy="Write them with one type for each column") from None  # fmt: skip
-    with job.output.file(COLUMNS) as path:
-        pq.write_table(whole, path, compression="zstd")
+    job.output.table(COLUMNS, whole)
     job.progress.log(f"{len(numbers)} of {len(nodes)} nodes have values: {', '.join(columns)}"[:400])
     return Output(rows=len(numbers), stats={
         "rows": len(numbers), "columns": ",".join(columns)[:1000], **warning_stats(doubts),

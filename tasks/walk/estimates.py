@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries, table_bytes
 from superworkflow.tasks.walk.params import WalkParams
 
@@ -33,7 +32,7 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
 
     shard = min(walks, shard_walks(params.walk_length)) * params.walk_length * item
     buffers = min(2, -(-walks // shard_walks(params.walk_length))) * shard
-    memory = _PROCESS_BYTES + item * edges + 16 * vertices
+    memory = item * edges + 16 * vertices
     if params.q != 1:
         memory += table_bytes(vertices, edges, directed)[0]
     if weighted:
@@ -59,23 +58,20 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     write_ns = 1.8  # for a byte: checksum and write
     writing_s = 1e-9 * write_ns * tokens * item
     work_s = 1e-9 * (step_ns * tokens + build_ns * edges) + writing_s
-    return Estimate(
+    return _PROCESS.estimate(
         memory_bytes=memory,
-        cpu_s=_START_S + work_s,
+        cpu_s=work_s,
         output_bytes=tokens * item + 128 * -(-walks // shard_walks(params.walk_length)),
         stats={"walks": walks, "tokens": tokens, "walk_length": params.walk_length, "vertices": vertices},
         parallel=1 - writing_s / max(work_s, 1e-9),
-        start_s=_START_S,
-        base_bytes=_PROCESS_BYTES,
     )
 
 
-_PROCESS_BYTES = 158 << 20
+_PROCESS = Process(start_s=0.47, memory_bytes=158 << 20)
 """Resident set of the interpreter with NumPy and compiled kernels, before a graph is read."""
 
 
 _LABEL_BYTES = 48
 
 
-_START_S = 0.47
 """CPU seconds until then."""

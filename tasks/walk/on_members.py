@@ -9,9 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Literal
 
-from superworkflow.infra.contract.estimate import Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Resources, StageRun, Stats
 from superworkflow.infra.engines import engine
 from superworkflow.tasks.walk.estimates import estimate
 from superworkflow.tasks.walk.params import WalkParams

@@ -12,7 +12,6 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_session import member_cache, open_tasks
 from superworkflow.infra.engines.task_writer import TaskWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.run import (
@@ -78,7 +77,7 @@ def run(job: StageRun[WalkParams]) -> Output:
 
 def _walk(shard: WalkShard) -> tuple[tuple[FileEntry, ...], int, int]:
     walks = _walker(shard.graph).walk(shard.first, shard.last, shard.graph.threads)
-    writer = TaskWriter(Location.of(shard.output))
+    writer = TaskWriter(shard.output)
     writer.array(shard_name(shard.number), walks)
     return writer.entries, *count_tokens(walks)
 

@@ -169,7 +169,7 @@ def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    nodes = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string())
+    nodes = graph.table("vertices.parquet", ["node"])["node"].cast(pa.string())
     found = pc.index_in(pa.array(labels, pa.string()), value_set=nodes)
     if found.null_count:
         unknown = labels[found.is_null().index(True).as_py()]

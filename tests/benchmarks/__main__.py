@@ -4,8 +4,6 @@ The result goes to `.bench/`; `--publish` also copies it to `docs/`, what failed
 the two sides in one run, and takes medians; compiling is done before on both sides.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

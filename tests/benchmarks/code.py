@@ -3,8 +3,6 @@
 Otherwise a graph that older code made could hide that the current code makes another one, or fails.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.metadata

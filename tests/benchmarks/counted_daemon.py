@@ -5,8 +5,6 @@ what it has used at the end of its last task, in seconds: `{"cpu_s": …, "java_
 whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -12,8 +12,6 @@ executors. The file has the section `kubernetes` of a profile; pods see the fold
 Writes `.bench/engine-curve.json`, `.md` and `.png`; `--publish` copies the last to `docs/engines.png`.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json
@@ -28,8 +26,7 @@ import yaml
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Resources
 from superworkflow.infra.engines import engine as find_engine
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher

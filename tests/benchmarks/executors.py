@@ -10,8 +10,6 @@ is part of all figures; what one executor takes for a hundred papers says about 
 of one process. Writes `.bench/executors.json` and `.md`.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -8,8 +8,6 @@ law. CPU seconds are comparable on any machine, wall seconds and cost on an idle
 On a cluster the folder must be one that its pods see, and the profile's `kubernetes.volumes` must name it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

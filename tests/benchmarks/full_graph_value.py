@@ -9,8 +9,6 @@ speed. Ours counts sums of features, start, validation and files; DGL's training
 folder, and what is there is not made again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from examples.debian_archive import LISTS
 from superworkflow.__main__ import main as superworkflow
@@ -71,7 +68,7 @@ def ours(model: str, graph: str, folder: Path) -> Curve:
     before = time.process_time() - begun
     found = run_stage(load_stage("train_full"), {"model": model, "seed": SEED}, inputs, folder / "train", 1)
     spent = time.process_time() - begun
-    history = pq.read_table(found.local("history.parquet"))
+    history = found.table("history.parquet")
     predicted = run_stage(load_stage("infer"), {}, {"graph": graph, "network": found.uri}, folder / "infer", 1)
     scores = run_stage(load_stage("score"), {}, {"predictions": predicted.uri}, folder / "score", 1)
     validation = history["validation_accuracy"].to_pylist()

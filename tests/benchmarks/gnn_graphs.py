@@ -6,8 +6,6 @@ senders of each receiver; `features-<set>.npy`, float32 [nodes, values]; `labels
 the classified set: 0 for training, 1 for validation, 2 for test, -1 for none.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping
@@ -25,7 +23,6 @@ from numpy.typing import NDArray
 
 from examples.debian_archive import LISTS, convert_apt
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.generators.communities import EDGES, FEATURES, LABELS, generate_communities
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
@@ -157,7 +154,7 @@ def debian(setting: Setting, batch: int) -> GnnGraph | None:
         setting.say("making the graph: Debian's packages")
         convert_apt(Path(LISTS), _empty(folder) / "tables")
         whole = run_stage(setting, "heterograph", {"graph": folder / "tables"}, folder / "whole").output
-        graph = HeteroGraph.open(Dataset.open(Location.of(str(whole))))
+        graph = HeteroGraph.open(Dataset.open(str(whole)))
         targets = targets_of(graph, _SECTION, _SHARES, 42)
         rows = {(each.name, each.source, each.target): graph.rows(each.name) for each in graph.edge_sets.values()}
         features = {name: features_of(graph, name) for name in graph.node_sets}

@@ -7,8 +7,6 @@ CPU seconds an epoch, those before the first, ghosts, bytes; before the rows, wh
 Files of runs with the same parts are compared: one server's and two servers' are the same bytes.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys
@@ -22,7 +20,6 @@ import pyarrow.parquet as pq
 
 from superworkflow.__main__ import main as superworkflow
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.benchmarks.graph_servers import PARAMS, SAME, each_epoch, show, trained
 from tests.benchmarks.intervals import PARTS, edges_of
 from tests.benchmarks.pipelines import CLASSES, EDGES, VERTICES, WIDTH, staged
@@ -76,7 +73,7 @@ def main(folder: Path, chosen: Sequence[str]) -> None:
         if chosen and name not in chosen:
             continue
         inputs = inputs_of(edges, folder / f"{name} made")
-        divided = Dataset.open(Location.of(inputs["parts"]))
+        divided = Dataset.open(inputs["parts"])
         stats = {each: float(str(divided.stats[each])) for each in ("cut.2", "cut", "edges")}
         shares = f"{stats['cut.2'] / stats['edges']:.1%}, {stats['cut'] / stats['edges']:.1%}"
         sys.stdout.write(f"{name}: 2 and {PARTS} parts cut {shares}\n")

@@ -5,8 +5,6 @@ each with seconds an epoch, CPU seconds, ghosts and bytes. Those of the virtual 
 of this machine; for one and two servers next to the CPU seconds of a server. The graph stays in the folder.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys
@@ -14,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.config.prices import load_prices
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage

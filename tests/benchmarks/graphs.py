@@ -4,8 +4,6 @@ Every graph is one file `edges.csv` with the columns source, target, weight: eac
 numbers, weights uniform in [0.01, 1). So all sides walk on the same graph, with or without its weights.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ with the fewest arcs and the one with the most are from the mean, in arcs that g
 intervals; the share of arcs that are between intervals; how many vertices changed places, and CPU milliseconds.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -18,7 +16,6 @@ import numpy as np
 from scipy.io import loadmat
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.distributed.partition import NodePartition
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
@@ -63,7 +60,7 @@ def main(folder: Path) -> None:
     for name, edges in edges_of(Path(os.environ["SUPERWORKFLOW_TEST_DATA"]), folder):
         staged("heterograph", {}, {"edges": edges}, folder / f"{name}-graph")
         made = staged("partition", {"parts": PARTS}, {"graph": str(folder / f"{name}-graph")}, folder / f"{name}-parts")
-        graph = HeteroGraph.open(Dataset.open(Location.of(folder / f"{name}-graph")))
+        graph = HeteroGraph.open(Dataset.open(folder / f"{name}-graph"))
         divided, rows = NodePartition.open(made, graph), graph.rows(next(iter(graph.edge_sets)))
         (vertices,) = divided.orders.values()
         even_order(rows, 2)  # kernels are loaded

@@ -7,8 +7,6 @@ Prints memory, descriptors, threads and children of each process after a fifth o
 process of the runs and of the worker also the memory that is left when the C library has given back what was freed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

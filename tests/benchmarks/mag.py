@@ -1,7 +1,5 @@
 """Tables of OGBN-MAG's schema and of a part of its sizes, and some of its papers as seeds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -8,8 +8,6 @@ keeps the records of the last seven.
 Writes `nights.json`, `nights.md` (a table) and `nights.png` into the folder, and prints the table.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

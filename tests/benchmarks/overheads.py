@@ -4,8 +4,6 @@ Runs of stages that do nothing, one of them or nine in a chain, and grids of two
 this machine, without servers. CPU time is that of the command and all that it starts. Prints the median of the rounds.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -5,17 +5,12 @@ intervals: two threads of the graph server and two tensor workers, on this machi
 default; the graph stays in the folder.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from superworkflow.__main__ import main as superworkflow
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
@@ -55,7 +50,7 @@ def main(folder: Path, picture: Path) -> None:
     inputs, tables = inputs_of(folder), {}
     for staleness, title in SIDES.items():
         found = staged("train_full", PARAMS | {"staleness": staleness}, inputs, folder / f"s-{staleness}", 2)
-        tables[title] = pq.read_table(found.local(TIMELINE_FILE))
+        tables[title] = found.table(TIMELINE_FILE)
     timelines_picture(tables, picture)
 
 

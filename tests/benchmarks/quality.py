@@ -1,7 +1,5 @@
 """Node classification of both sides' vectors by the evaluate stage's own code."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

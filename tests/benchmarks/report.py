@@ -1,7 +1,5 @@
 """Rows of the comparison, as table, JSON document and picture."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import math

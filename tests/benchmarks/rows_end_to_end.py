@@ -1,7 +1,5 @@
 """Node2Vec from a file to vectors: the four stages of a run against PecanPy with gensim, the paper's p and q."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

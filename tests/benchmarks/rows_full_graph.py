@@ -1,8 +1,6 @@
 """Work of training on whole graphs against that of libraries, in CPU seconds of one thread; see `own/gathers.py` and
 `own/full_graph_epochs.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.benchmarks.graphs import short

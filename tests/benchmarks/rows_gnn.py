@@ -12,8 +12,6 @@ batches, and on the whole graph, which has a row of its own. Both write down wha
 be the same to 1e-4.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ train reports after each epoch, of the nodes to validate on, and the time that o
 of the outermost hop, which both ways read, are made before.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -8,8 +8,6 @@ Of DistDGL two servers, each with a part by METIS, and two trainers go through a
 each. The figures have CPU seconds of servers and trainers together, and of both our workers.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Edge list file with string labels to compressed sparse rows: whole processes, from start to end."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -5,19 +5,15 @@ whose messages are built from the same arrays and serialized. Batches: of 64 sub
 store and by `tfgnn.parse_example` in tf.data from our TFRecords. Both by CPU seconds, which other load disturbs less.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks import records, sample
 from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, Feature, HeteroGraph, feature_stem
@@ -102,7 +98,7 @@ def mag_subgraphs(setting: Setting) -> Path:
     setting.say("making records of subgraphs")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    graph = _with_features(Dataset.open(Location.of(bare)), folder / "graph")
+    graph = _with_features(Dataset.open(bare), folder / "graph")
     spec, seeds = folder / "spec.pbtxt", folder / "seeds.csv"
     spec.write_text(SPEC)
     numbers = np.random.default_rng(3).choice(graph.node_sets["paper"].count, papers, replace=False)
@@ -117,7 +113,7 @@ def mag_subgraphs(setting: Setting) -> Path:
 
 
 def _with_features(bare: Dataset, folder: Path) -> HeteroGraph:
-    graph, output = HeteroGraph.open(bare), DatasetWriter(Location.of(folder))
+    graph, output = HeteroGraph.open(bare), DatasetWriter(folder)
     for name in bare.files():
         if name != GRAPH_FILE:
             with output.file(name) as path:
@@ -134,4 +130,4 @@ def _with_features(bare: Dataset, folder: Path) -> HeteroGraph:
         stage="heterograph", version="1", params={"features": True}, inputs={}, stats=stats_of(nodes, edges),
         measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0), software={},
     )  # fmt: skip
-    return HeteroGraph.open(Dataset.open(Location.of(folder)))
+    return HeteroGraph.open(Dataset.open(folder))

@@ -5,8 +5,6 @@ Ours makes whole subgraphs, with their nodes and edges numbered and in order. DG
 which is what gives a subgraph for each seed, or 64 seeds a call, which merges them into one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, NodeSet
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file, write_ids, write_rows
@@ -145,7 +142,7 @@ def mag_sized(setting: Setting) -> Path:
     rng = np.random.default_rng(1)
     folder.mkdir(parents=True, exist_ok=True)
     (folder.parent / "mag-sized.pbtxt").write_text(SPEC)
-    output = DatasetWriter(Location.of(str(folder)), "d" * 32)
+    output = DatasetWriter(str(folder), "d" * 32)
     nodes = [NodeSet(name, count // share, ()) for name, count in sorted(NODES.items())]
     counts = {each.name: each.count for each in nodes}
     edges = [EdgeSet(name, a, b, m // share, None, ()) for name, (a, b, m) in sorted(EDGES.items())]

@@ -5,8 +5,6 @@ Beam's DirectRunner, which reads the same tables as TFRecords: it is given few s
 gives its time for all of them.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

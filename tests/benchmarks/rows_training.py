@@ -1,7 +1,5 @@
 """Skip-gram training of the same walks: BlogCatalog, 10 walks of 80 from every vertex, p = q = 1, one epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

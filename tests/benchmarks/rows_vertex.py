@@ -1,7 +1,5 @@
 """Vertex programs against networkit, igraph, scikit-learn, implicit and pgmpy: CPU seconds of one thread, same data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Ours is 10 walks of 80 vertices from every vertex, with the tables that it build
 loaded and whose kernels are compiled, makes as many of these walks as it can in some seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tests.benchmarks.graphs import GraphFiles, blogcatalog, power_law

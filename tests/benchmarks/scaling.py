@@ -10,8 +10,6 @@ before dividing by edges or tokens.
 Writes `.bench/scaling.json`, `.md` and `.png`; `--publish` copies the first and the last to `docs/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -1,7 +1,5 @@
 """Settings of a benchmark: folders, interpreters, sizes and progress output."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

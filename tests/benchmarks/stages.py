@@ -1,7 +1,5 @@
 """Stage commands as a user runs them, each a process of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

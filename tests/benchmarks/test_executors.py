@@ -1,7 +1,5 @@
 """Work of executors, summed from Spark's event log and the files of Python's processes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

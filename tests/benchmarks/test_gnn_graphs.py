@@ -1,7 +1,5 @@
 """Graphs of the benchmarks of training: what both sides read is there and fits, and is made once."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

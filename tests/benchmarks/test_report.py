@@ -1,7 +1,5 @@
 """The report's arithmetic and forms."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

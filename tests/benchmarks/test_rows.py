@@ -1,7 +1,5 @@
 """Rows that fail fail the benchmark, and graphs are kept only for the code that made them."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

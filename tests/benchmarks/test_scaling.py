@@ -1,7 +1,5 @@
 """The arithmetic of curves by size."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -6,8 +6,6 @@ RATINGS are rows user, item, rating with a header. The volume is that of the row
 `.bench/vertex-programs.png`; `--publish` copies it to `docs/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

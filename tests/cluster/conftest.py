@@ -6,8 +6,6 @@ names the kubeconfig of one that runs already, `SUPERWORKFLOW_TEST_NAMESPACE` th
 and the project through volumes of the node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -1,7 +1,5 @@
 """Objects of the cluster that are made, changed and deleted while others do the same."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

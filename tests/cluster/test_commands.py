@@ -1,7 +1,5 @@
 """The commands that look into a cluster, and a whole run on one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A deployment on a Kubernetes pool: a real server, a real worker with the shipped rights, flows in pods."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Full-graph training on tensor pods and on graph pods, against the same training in one process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter
@@ -20,7 +18,6 @@ from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from tests.cluster.conftest import Cluster, Settings, node_address, open_to_pods
 from tests.tasks.gnn_graphs import one_kind
@@ -78,7 +75,7 @@ def test_tensor_pods_change_no_bit_though_one_is_deleted(
 
     command = [sys.executable, "-P", "-m", "superworkflow"]
     launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
-    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    one, other = (Dataset.open(call.output) for call in (here, there))
     other.verify()
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
     assert before, log
@@ -112,7 +109,7 @@ def test_calls_of_an_endpoint_are_in_the_bill(
         given = settings(command=command, env={http_endpoint.TOKEN_VARIABLE: token})
         (attempt,) = KubernetesLauncher(given).launch(there, lambda event: None).attempts
         server.shutdown()
-    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    one, other = (Dataset.open(call.output) for call in (here, there))
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)
     calls, pods = (
         [each for each in attempt.holdings if (each.role == "tensor") == of_calls] for of_calls in (True, False)
@@ -155,7 +152,7 @@ def test_graph_pods_change_no_bit_though_one_is_deleted(
 
     command = [sys.executable, "-P", "-m", "superworkflow"]
     launched = KubernetesLauncher(settings(command=command)).launch(there, on_event)
-    one, other = (Dataset.open(Location.of(call.output)) for call in (here, there))
+    one, other = (Dataset.open(call.output) for call in (here, there))
     other.verify()
     assert len(deleted) == len(workers)
     assert all(one.local(name).read_bytes() == other.local(name).read_bytes() for name in SAME)

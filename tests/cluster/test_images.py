@@ -5,8 +5,6 @@ archive of images and shows them to the nodes, such as `kind load image-archive 
 is asked when its socket is in the folder of the kubeconfig.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,7 +20,6 @@ import yaml
 
 from superworkflow.infra.launch.kubernetes.api import Json
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests import warm
 from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
 from tests.docker import DOCKER, build, docker
@@ -144,7 +141,7 @@ def test_a_run_on_images_is_as_on_this_machine(
 
 def _files(uri: str) -> list[Any]:
     """Name, size and SHA-256 of each file of a dataset whose content was held against them."""
-    dataset = Dataset.open(Location.of(uri))
+    dataset = Dataset.open(uri)
     dataset.verify()
     dataset.close()
     return dataset.manifest.files

@@ -1,7 +1,5 @@
 """A flow in a pod of its own with the rights that the project ships, and stages whose store is a bucket."""
 
-from __future__ import annotations
-
 import os
 import time
 import urllib.request
@@ -19,7 +17,6 @@ from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import ROOT, Cluster, Pods, Settings
 from tests.cluster.test_commands import _checks, _profile
 from tests.launcher_cases import at_work, says, stage_processes
@@ -132,7 +129,7 @@ def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> N
     assert launcher.launch(index, events.append).measured.rows == 3
     walk = StageCall("walk", "walk", {"num_walks": 3}, {"graph": graph}, walks, placement)
     assert launcher.launch(walk, events.append).measured.rows == 9
-    dataset = Dataset.open(Location.of(walks))
+    dataset = Dataset.open(walks)
     dataset.verify()
     dataset.close()
     assert "a-secret-of-the-cluster" not in str(events)

@@ -1,7 +1,5 @@
 """Ended Jobs that nothing needs, and Secrets that lost theirs: found and removed, all others left."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 To save time only MLflow's server starts; in test_deployment.py a worker has the account that the worker has here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

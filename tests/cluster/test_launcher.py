@@ -1,7 +1,5 @@
 """Stages as Jobs on a real cluster: how they run, how they end, and that nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

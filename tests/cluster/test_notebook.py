@@ -1,7 +1,5 @@
 """The notebook of `examples/` that needs a cluster, executed from top to bottom."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

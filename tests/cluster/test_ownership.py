@@ -1,7 +1,5 @@
 """Several runs that want one dataset: whose its Job is, who ends it, and who pays for it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

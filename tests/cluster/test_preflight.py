@@ -1,7 +1,5 @@
 """`superworkflow check` names each fault of a profile, found on the real cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stages on Spark: the Job is the driver, executors are pods of their own, and nothing of them is left."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Stages on Spark and Dask, executors as pods: the same files as in process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -23,7 +21,6 @@ from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.generators.mag import generate_mag
 from tests.cluster.conftest import Cluster, Settings, open_to_pods
 from tests.cluster.spark import placement, running
@@ -59,7 +56,7 @@ def in_process(shared_folder: Path) -> dict[str, Dataset]:
     for stage, params in REAL.items():
         call = _real(stage, params, made, f"{store}/{stage}/{'1' * 32}")
         ProcessLauncher().launch(call, _ignore)
-        made[stage] = Dataset.open(Location.of(call.output))
+        made[stage] = Dataset.open(call.output)
     open_to_pods(store)
     return made
 
@@ -103,7 +100,7 @@ def test_the_same_files_as_in_process(
     call = _real("index", REAL["index"], in_process, output, placement(memory="1Gi", engine=engine))
     events = list[Event]()
     launched = KubernetesLauncher(members(engine)).launch(call, events.append)
-    there = Dataset.open(Location.of(output))
+    there = Dataset.open(output)
     there.verify()
     assert there.manifest.engine == engine
     assert there.manifest.files == in_process["index"].manifest.files  # names, sizes, SHA-256
@@ -137,8 +134,8 @@ def test_from_tables_to_records(engine: str, members: Members, shared_folder: Pa
         ProcessLauncher().launch(here, _ignore)
         open_to_pods(store)
         KubernetesLauncher(members(engine)).launch(call, _ignore)
-        made[stage] = Dataset.open(Location.of(here.output))
-        assert Dataset.open(Location.of(there)).manifest.files == made[stage].manifest.files
+        made[stage] = Dataset.open(here.output)
+        assert Dataset.open(there).manifest.files == made[stage].manifest.files
 
 
 @pytest.mark.slow
@@ -177,7 +174,7 @@ def test_files_survive_the_loss_of_an_executor(
     written = len(_shards(Path(there.output)))
     thread.join()
     assert 0 < written < shards
-    one, other = (Dataset.open(Location.of(call.output)).manifest for call in (here, there))
+    one, other = (Dataset.open(call.output).manifest for call in (here, there))
     assert other.files == one.files
     assert launched[0].figures["executors_lost"] == 1
 
@@ -195,7 +192,7 @@ def test_dask_with_too_little_memory_then_with_none_that_fits(
     call = replace(call, placement=placement(memory="64Mi", engine="dask"))
     launched = KubernetesLauncher(members("dask")).launch(call, _ignore)
     assert launched.attempts[0].reason is Reason.OUT_OF_MEMORY
-    assert Dataset.open(Location.of(call.output)).manifest.files == in_process["prepare"].manifest.files
+    assert Dataset.open(call.output).manifest.files == in_process["prepare"].manifest.files
     call = replace(call, output=call.output[:-32] + "8" * 32, placement=placement(memory="9Ti", engine="dask"))
     impatient = members("dask").model_copy(update={"schedule_patience_s": 1})
     with pytest.raises(StageFailed, match=r"Dask worker: no node can take it; lacking: memory .*waited for 1 s"):

@@ -1,7 +1,5 @@
 """Trials of a sweep that begin at the same time, on a cluster with its store in a bucket, as a user starts them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

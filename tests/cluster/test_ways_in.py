@@ -1,7 +1,5 @@
 """Stages through credentials that Prefect keeps, and on a store in a volume claim."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,6 @@ import pytest
 
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import NAMESPACE, Cluster, Pods, Settings
 from tests.launcher_cases import WITH_TOYS, ignore
 
@@ -37,7 +34,7 @@ def test_credentials_of_a_block(ground: Pods, cluster: Cluster, prefect_api: str
     call = ground.call()
     done = _ended(*ground.caller(call, credentials="the-cluster"), **nowhere)
     assert done.returncode == 0, done.stderr
-    assert Dataset.open(Location.of(call.output)).manifest.rows == 2
+    assert Dataset.open(call.output).manifest.rows == 2
     wrong = _ended(*ground.caller(call, credentials="none-such"), **nowhere)
     assert wrong.returncode != 0
     assert "profile: kubernetes.credentials" in wrong.stderr
@@ -81,4 +78,4 @@ def test_store_in_a_volume_claim(settings: Settings, ground: Pods, claim: str, s
             volume["claim"] = claim
     call = ground.call()
     assert ground.launcher(volumes=volumes).launch(call, ignore).measured.rows == 2
-    Dataset.open(Location.of(call.output)).verify()
+    Dataset.open(call.output).verify()

@@ -1,7 +1,5 @@
 """Worker groups on the cluster: the Job coordinates, workers are plain pods that the launcher keeps."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,13 @@ import pytest
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests import toy_workers
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.infra.launch.kubernetes.pod_security import violations
@@ -63,7 +59,7 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
     log: list[str] = []
     output = shared_folder / "store" / "relax" / DIGEST
     launched = KubernetesLauncher(workers).launch(_call(output, seconds=0.5, fill_mib=800), on_event)
-    made = Dataset.open(Location.of(str(output)))
+    made = Dataset.open(str(output))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)
     assert int(made.stats["resumed"] or 0) >= 2
@@ -98,7 +94,7 @@ def test_pods_of_an_elastic_role_join_and_leave_at_work(
     )  # fmt: skip
     events: list[Event] = []
     launched = KubernetesLauncher(workers).launch(call, events.append)
-    made = Dataset.open(Location.of(str(output)))
+    made = Dataset.open(str(output))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)
     assert made.stats["members"] == 3

@@ -1,7 +1,5 @@
 """Access to the dashboard's pages."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from typing import Any

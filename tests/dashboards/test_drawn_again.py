@@ -1,7 +1,5 @@
 """Pictures and panels of cached stages: those that an earlier run has drawn of the same datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +10,10 @@ from superworkflow.dashboards.report import attach_pictures
 from superworkflow.infra.contract.outcomes import Picture
 from superworkflow.infra.contract.panel import Panel, Part, table
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.run_reader import RunReader
+from tests.datasets import commit
 from tests.infra.tracking.tracked import staged
 
 DRAWN: list[str] = []
@@ -42,11 +39,8 @@ OUTCOMES = (
 @pytest.fixture
 def output(tmp_path: Path) -> str:
     """An empty dataset."""
-    measured = Measurement(runtime_s=1, cpu_s=1, peak_memory_bytes=1, rows=0, bytes=0)
-    writer = DatasetWriter(Location.of(str(tmp_path / "dataset")))
-    writer.commit(stage="fit", version="1", params={}, inputs={}, stats={}, measured=measured, software={})
     DRAWN.clear()
-    return str(tmp_path / "dataset")
+    return commit(DatasetWriter(tmp_path / "dataset"), "fit").uri
 
 
 def _attached(uri: str, output: str, fit: str, clean: str = "c" * 64, *, cached: bool = True) -> tuple[str, list[str]]:

@@ -1,7 +1,5 @@
 """Charts as data."""
 
-from __future__ import annotations
-
 import math
 
 from superworkflow.dashboards.web import figures

@@ -1,7 +1,5 @@
 """The index of runs, in a real database: a refresh sees all that changes, and reads little of what does not."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures of sweeps, of studies that are made here."""
 
-from __future__ import annotations
-
 import math
 
 import optuna

@@ -1,7 +1,5 @@
 """The end of a run on the terminal: where this run is to be seen, once."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

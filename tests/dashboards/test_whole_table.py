@@ -1,7 +1,5 @@
 """Tables on the terminal: every figure is there at any width."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The archive of a Debian system as a typed graph, from small lists of apt in every packing."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import zlib

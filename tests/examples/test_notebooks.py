@@ -1,7 +1,5 @@
 """The notebooks of `examples/`, executed from top to bottom; the one that needs a cluster in `tests/cluster`."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line as users run it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Flow runs of deployments, started, watched and cancelled by the server's API, and the workers that run them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 python -m tests.flows.nightly    # a JSON list by line on standard input: arguments of `deploy`, or ids of flow runs
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

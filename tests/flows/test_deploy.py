@@ -1,7 +1,5 @@
 """Deployments on a process pool: a real server, a real worker, flow runs started by the server's API."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

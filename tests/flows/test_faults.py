@@ -1,7 +1,5 @@
 """Runs that are killed, run again, or run at the same time; records that cannot be kept."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path

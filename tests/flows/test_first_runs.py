@@ -1,7 +1,5 @@
 """Runs that begin at the same time where nothing is yet: no store, no MLflow database, no home of Prefect."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """The superworkflow `full_graph` end to end: plan, run, a model that predicts new nodes, and a second run judged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

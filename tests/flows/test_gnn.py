@@ -1,7 +1,5 @@
 """The superworkflow `gnn` end to end: from an edge list, and from a schema, to a model that answers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import build_request
 from superworkflow.infra.contract.registration import Registration
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.decision import Scored, decide
 from superworkflow.sweeps.objective import choose_quality
 from superworkflow.tasks.publish.serving import load
@@ -115,7 +112,7 @@ def test_links_from_edges_to_a_model(
     assert partly["error"][0] == ""
     assert "'w' is not among" in partly["error"][1]
     assert "no `target` is given" in partly["error"][1]
-    chosen = card(Dataset.open(Location.of(folder)))
+    chosen = card(Dataset.open(folder))
     assert [column["name"] for column in chosen.columns][:3] == ["source", "target", "source_features"]
     assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2
     assert "link prediction uses no labels of nodes" in capsys.readouterr().err

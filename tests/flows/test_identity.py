@@ -1,7 +1,5 @@
 """A run reuses and makes what it was planned with, or says that something else is there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -10,8 +8,7 @@ import pytest
 from superworkflow.flows.node2vec import SUPERWORKFLOW
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.config.request import Request, build_request
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.orchestration.run_node import run_node

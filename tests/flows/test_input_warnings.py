@@ -1,7 +1,5 @@
 """Warnings about a doubtful edge list: in the run's output, in `plan`, in MLflow, and on the run's page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs and sweeps without a server that get a signal as from a terminal: the whole process group at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

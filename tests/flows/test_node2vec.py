@@ -1,7 +1,5 @@
 """The Node2Vec superworkflow end to end: real stages, a real MLflow store, a real Prefect server process."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """A registered network on new data: `superworkflow predict` for a graph, and the lines of docs/gnn.md for a node."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

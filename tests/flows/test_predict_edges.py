@@ -1,7 +1,5 @@
 """A network of edges on a new edge list, which is read as its own was; every edge has a prediction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +55,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     reading = {"directed": True, "edge_features": "weeks,kind"}
     graph = run_stage(heterograph.STAGE, reading, files, folder / "graph")
     learned = {"label": "price", "task": "edge_regression"}
-    given = {"graph": str(graph.location.local_path), "edges": files["edges"]}
+    given = {"graph": graph.uri, "edges": files["edges"]}
     held = run_stage(holdout_edges.STAGE, learned, given, folder / "held")
-    return run_stage(train.STAGE, TRAINING | learned, {"graph": str(held.location.local_path)}, folder / "network")
+    return run_stage(train.STAGE, TRAINING | learned, {"graph": held.uri}, folder / "network")
 
 
 def drawn(network: Dataset, files: dict[str, str], **reading: bool) -> Diagram:
@@ -79,7 +77,7 @@ def test_all_edges_of_a_new_graph_read_as_the_networks(network: Dataset, tmp_pat
         }
         done = run_stage(node.stage, node.params.model_dump(mode="json"), inputs, tmp_path / name)
         assert done.digest == node.digest
-        made[name] = str(done.location.local_path)
+        made[name] = done.uri
     found = pd.read_parquet(Path(made["tabulate"]) / "predictions.parquet")
     assert list(found) == ["source", "target", "predicted"]
     both = found.merge(pd.read_csv(files["edges"]), on=["source", "target"], validate="one_to_one")
@@ -97,9 +95,7 @@ def test_parameters_that_are_set_are_kept(network: Dataset, tmp_path: Path) -> N
     given = {name: getattr(each, "uri", "") for name, each in undirected.inputs.items()}
     graph = run_stage(heterograph.STAGE, undirected.params.model_dump(mode="json"), given, tmp_path / "graph")
     with pytest.raises(UserError, match="the network was trained on another graph"):
-        run_stage(
-            infer.STAGE, {}, {"graph": str(graph.location.local_path), "network": network.uri}, tmp_path / "infer"
-        )
+        run_stage(infer.STAGE, {}, {"graph": graph.uri, "network": network.uri}, tmp_path / "infer")
 
 
 def test_labels_of_edges_are_not_called_unused(network: Dataset, tmp_path: Path) -> None:

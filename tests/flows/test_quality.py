@@ -1,7 +1,5 @@
 """Published quality on the benchmark graphs, through the command line; skipped where the graphs are absent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flow runs whose worker ended, on a real Prefect server: some are requeued, others closed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

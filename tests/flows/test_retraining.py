@@ -1,7 +1,5 @@
 """Night after night on the graph that ships: a model is promoted, rejected, rolled back, or there is nothing to do."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import re

@@ -1,7 +1,5 @@
 """The whole superworkflow on the shipped graph with a stage on Spark, whose files its own tests compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import yaml
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
 from superworkflow.infra.config.profile import FOLDER, load_profile
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.flows.command_line import CommandLine
 from tests.spark import needs_spark
 
@@ -47,7 +44,7 @@ def test_stages_that_the_shipped_profile_puts_on_spark() -> None:
 def test_datasets_of_spark_serve_runs_without_it(command_line: CommandLine, profile: str, tmp_path: Path) -> None:
     there = _run(command_line, tmp_path / "store", profile)
     assert {stage["state"] for stage in there.values()} == {"ran"}
-    assert Dataset.open(Location.of(there["prepare"]["output"])).manifest.engine == "spark"
+    assert Dataset.open(there["prepare"]["output"]).manifest.engine == "spark"
     here = _run(command_line, tmp_path / "store", "laptop")
     assert {stage["state"] for stage in here.values()} == {"cached"}
     assert {name: stage["output"] for name, stage in here.items()} == {

@@ -1,7 +1,5 @@
 """The superworkflow `subgraphs` end to end: from tables to records, and what its options change."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Triggers and notifications of deployments, on a real Prefect server and a web server that receives the calls."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Images hold what the project pins; those of the stages no orchestrator, that of the flow no engine."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Machine code of compiled kernels for 64-bit Arm, from the instructions that LLVM optimized for this processor."""
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Iterator

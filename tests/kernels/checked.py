@@ -5,8 +5,6 @@ every call from Python has guard zones, and the matrices of training lie between
 one without AVX-512, which takes the other way through the intrinsics. `make test-kernels` runs the kernels' tests so.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every kernel that these tests call has guard zones around its arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

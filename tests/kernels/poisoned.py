@@ -1,7 +1,5 @@
 """Training whose own matrices lie between poisoned zones."""
 
-from __future__ import annotations
-
 from types import FunctionType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training with small tables, blocks and walks together, its own matrices between NaN; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact sums are the nearest float64 to the true sum, in whatever order and groups."""
 
-from __future__ import annotations
-
 import math
 
 import numba as nb

@@ -1,7 +1,5 @@
 """The kernels of training, with guard zones; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Merged edges, rows and held-out pairs, with small buckets, pieces and batches; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import numba as nb
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The guard zones and the checked mode see the mistakes that they are there for."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numba as nb

@@ -1,7 +1,5 @@
 """Edges in order, with small buckets and pieces, and rows of any bits; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Labels to numbers, with blocks, tables and threads drawn small together with weights; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import gzip
 
 import numba as nb

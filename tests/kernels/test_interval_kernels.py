@@ -1,7 +1,5 @@
 """The kernels of intervals of full-graph training, with guard zones, against counts by brute force."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

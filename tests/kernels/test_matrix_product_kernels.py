@@ -1,7 +1,5 @@
 """Products of packed factors of bfloat16, with guard zones, against the order of sums that they state."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

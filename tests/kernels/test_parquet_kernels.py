@@ -1,7 +1,5 @@
 """Lists in Parquet files of any kind that our writer makes, against Arrow's reader, and in damaged ones; `guarded`."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

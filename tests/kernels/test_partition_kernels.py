@@ -1,7 +1,5 @@
 """The kernels of stages partition and shard, with guard zones; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Records with blocks, tables, lists and strings drawn small together, against protobuf; see `guarded`."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

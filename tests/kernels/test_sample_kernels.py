@@ -1,7 +1,5 @@
 """Subgraphs of odd graphs equal those of the plain sampler, whatever the strategy, with weights, times and links."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Requests and replies go from part to part as in `tasks.sample.partitioned`, but in this process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The kernels of triangles, coreness and one-sided colours, with guard zones; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import given, settings

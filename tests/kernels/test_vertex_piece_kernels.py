@@ -1,7 +1,5 @@
 """Kernels of blocks and of workers' pieces against plain loops, and the normal equations of factors against NumPy."""
 
-from __future__ import annotations
-
 import itertools
 
 import numba as nb

@@ -1,7 +1,5 @@
 """Walks on odd graphs, with tables, batches, threads, weights, p and q together; see `tests.kernels.guarded`."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels of training on whole graphs, with guard zones, against dense matrices in float64."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

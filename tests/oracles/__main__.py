@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.generators.mag import generate_mag
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -90,7 +88,7 @@ def check_ogb(folder: Path) -> None:
     run_in("ogb", "in_ogb_reads", raw, folder / "theirs.npz")
     theirs = np.load(folder / "theirs.npz")
     typed = make("heterograph", {}, folder / "ogb-heterograph", graph=folder / "converted")
-    graph = HeteroGraph.open(Dataset.open(Location.of(typed)))
+    graph = HeteroGraph.open(Dataset.open(typed))
     order = np.array(graph.ids("paper").to_pylist(), np.int64)
     assert (graph.node_feature("paper", "feat") == theirs["feat/paper"][order]).all()
     assert (graph.node_feature("paper", "year") == theirs["year/paper"].reshape(-1)[order]).all()

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import SPLITS, read_blocks
 from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops
@@ -97,6 +96,6 @@ def check_draws() -> None:
         print(f"single edges and pairs in {DRAWS} of DGL's draws, {strategy}: p = {p_value:.3f}, as ours are tested")
 
 
-opened = HeteroGraph.open(Dataset.open(Location.of(sys.argv[1])))
-check_neighbourhoods(opened, Dataset.open(Location.of(sys.argv[2])))
+opened = HeteroGraph.open(Dataset.open(sys.argv[1]))
+check_neighbourhoods(opened, Dataset.open(sys.argv[2]))
 check_draws()

@@ -1,7 +1,5 @@
 """A graph of 442 patients with diabetes (Efron et al., 2004), and the command line with the superworkflow."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

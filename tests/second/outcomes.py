@@ -1,7 +1,5 @@
 """The chosen regression for people: its card and its picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from matplotlib.figure import Figure

@@ -1,17 +1,12 @@
 """A user's file: the second superworkflow's first stages, and one of its own for those whom the regression misses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field
 
 from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Input, Output, Resources, Stage, StageParams, StageRun, Stats
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from tests.second.stages import fit, measurements

@@ -1,7 +1,5 @@
 """Serving code of the chosen regression; kept with the model, so it needs NumPy and pandas only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The second superworkflow's fits as worker groups."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

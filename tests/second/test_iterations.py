@@ -1,7 +1,5 @@
 """Steps that stages declare: pruners plan with their number, whatever the parameter is called that sets it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

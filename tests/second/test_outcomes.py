@@ -1,7 +1,5 @@
 """Outcomes as a superworkflow declares them: metrics by node, a model with code of its own, a picture."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +22,6 @@ from superworkflow.infra.contract.metrics import Figure, Metric, figures, headli
 from superworkflow.infra.contract.outcomes import Model, Picture, Rescoring
 from superworkflow.infra.contract.superworkflow import Export
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.registry import process_tracking_uri, register
@@ -241,7 +238,7 @@ class _Row:
 
 def test_a_card_that_fails_says_so(second: Second, ran: dict[str, Any]) -> None:
     (stage,) = [each for each in ran["stages"] if each["name"] == "measurements"]
-    other = Dataset.open(Location.of(stage["output"]))
+    other = Dataset.open(stage["output"])
     uri = f"sqlite:///{second.store}/mlflow/mlflow.db"
     with pytest.raises(SuperworkflowError, match=r"tests.second.outcomes:card failed for .*KeyError: 'degree'"):
         register(other, MODEL, name="x", run_id=ran["run_id"], tracking_uri=uri)

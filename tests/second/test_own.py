@@ -1,7 +1,5 @@
 """Superworkflows of a package and of users' files: run and deployed, in real processes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Parameters by node: two nodes of one stage with parameters of their own, from the command line to the deploy form."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

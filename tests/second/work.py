@@ -16,7 +16,6 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from tests.second.stages.choose import ChooseParams
 from tests.second.stages.fit import FitParams
 from tests.second.stages.measurements import MeasurementsParams
@@ -137,7 +136,7 @@ def fit_in_group(job: StageRun[FitParams]) -> Output:
 
 def fits_of_worker(worker: Worker, data: str, params: dict[str, Any]) -> dict[int, list[float]]:
     """Weights of the fits that are this worker's, by their numbers."""
-    regression = Regression.of(Dataset.open(Location.of(data)), FitParams.model_validate(params))
+    regression = Regression.of(Dataset.open(data), FitParams.model_validate(params))
     fitted = {number: np.zeros(regression.x.shape[1]) for number in range(worker.rank, regression.fits, worker.size)}
     for number, weights in fitted.items():
         for _ in range(regression.params.rounds):

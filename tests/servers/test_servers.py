@@ -6,8 +6,6 @@ are restarted and all disks are lost.
 `stand-ins` (tests/servers/), which need no image registry.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`superworkflow check --machine` names the variants of kernels and the ceilings of this machine."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

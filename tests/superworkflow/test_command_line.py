@@ -1,7 +1,5 @@
 """The command line as a process: help, bad input in one line each, exit statuses, and what is printed where."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ A kernel is compiled for the types of its arguments, and Numba asks its dispatch
 it on disk or not. What compiling the image's kernels has not asked for would be compiled in every pod.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,8 +17,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.images.compile_kernels import compile_for_typed_graphs, compile_for_walks
 from superworkflow.infra.config.request import build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store

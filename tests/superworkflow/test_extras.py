@@ -1,7 +1,5 @@
 """The distribution's extras: complete, and named with their install line where a package of one is missing."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """The wheel, installed and used outside the repository, where the user's folders have the names of our packages."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

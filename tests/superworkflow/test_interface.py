@@ -1,7 +1,5 @@
 """The Python interface on real runs: results, comparison, errors."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import io

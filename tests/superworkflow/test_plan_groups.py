@@ -1,7 +1,5 @@
 """`plan` where members of an engine do the work, where GPUs are held, and where one is missing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

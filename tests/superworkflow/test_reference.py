@@ -1,7 +1,5 @@
 """The reference pages: those made from the code are current, and what is written by hand holds."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

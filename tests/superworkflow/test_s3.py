@@ -1,7 +1,5 @@
 """A superworkflow whose store is a bucket."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

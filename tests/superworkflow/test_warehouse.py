@@ -1,7 +1,5 @@
 """Rows of a database → run → embeddings in pgvector → neighbours by SQL, on a real server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`superworkflow sweep` as users run it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

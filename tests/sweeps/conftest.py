@@ -1,7 +1,5 @@
 """A PostgreSQL server of the machine's own binaries, and sweeps on the command line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Objectives: their names, their values, what a trial must compute for them; samplers and pruners by default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Addresses with a password, of a real Prefect server and real PostgreSQL databases: nothing that is left holds it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket

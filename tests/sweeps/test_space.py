@@ -1,7 +1,5 @@
 """Search spaces: declared ranges, space files, and what is wrong with bad ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies: who may run a trial, what becomes of the trials of the dead, and that none is counted twice or lost."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Sweeps end to end: real stages, a real MLflow store, a real Prefect server process, and processes that are killed."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Requests of trials and deployments, which set every parameter: whole graphs have the sums of GCN all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from superworkflow.flows import load_superworkflow

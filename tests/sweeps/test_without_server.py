@@ -1,7 +1,5 @@
 """A sweep for which no Prefect server is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from superworkflow.infra.tracking.run_reader import RunReader

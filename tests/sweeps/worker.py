@@ -3,8 +3,6 @@
 Prints `claimed N` when it has begun trial N; holds a trial for SECONDS before it ends it.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Debian's packages as inputs of vertex programs, from apt's lists."""
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

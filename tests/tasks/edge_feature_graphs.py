@@ -1,7 +1,5 @@
 """Small graphs whose edges have features."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

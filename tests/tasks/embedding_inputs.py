@@ -1,45 +1,33 @@
 """Small real inputs of the stages prepare and embed: a graph, its walks, and how they are made."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement, Stat
+from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks import embed, prepare
-
-
-def _commit(writer: DatasetWriter, stage: str, name: str, rows: int, stats: Mapping[str, Stat]) -> Dataset:
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=rows, bytes=0)
-    return writer.commit(
-        stage=stage, version="1", params={"name": name}, inputs={}, stats=stats, measured=measured, software={}
-    )
+from tests.datasets import commit
 
 
 def write_graph(folder: Path, labels: Sequence[str]) -> Dataset:
     """An index dataset with labels only: these stages read nothing else of it."""
-    writer = DatasetWriter(Location.of(folder))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": list(labels)}), path)
-    return _commit(writer, "index", f"graph-{folder.name}", len(labels), {"vertices": len(labels)})
+    writer = DatasetWriter(folder)
+    writer.table("vertices.parquet", pa.table({"node": list(labels)}))
+    return commit(writer, "index", {"name": f"graph-{folder.name}"}, {"vertices": len(labels)}, len(labels))
 
 
 def write_walks(folder: Path, walks: np.ndarray, vertices: int, shards: int = 1) -> Dataset:
     """A walk dataset of the given walks, in some shards."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for i, part in enumerate(np.array_split(walks.astype(np.int32), shards)):
         writer.array(f"walks-{i:05d}.npy", part)
     stats: dict[str, Stat] = {"walks": len(walks), "tokens": int((walks >= 0).sum()), "vertices": vertices}
-    return _commit(writer, "walk", f"walks-{folder.name}", len(walks), stats)
+    return commit(writer, "walk", {"name": f"walks-{folder.name}"}, stats, len(walks))
 
 
 def community_walks(communities: int, size: int, walks: int, length: int, leave: float, seed: int = 0) -> np.ndarray:
@@ -76,8 +64,7 @@ class Inputs:
 
 def vectors(dataset: Dataset) -> tuple[list[str], np.ndarray]:
     """Labels and vectors of an embed dataset."""
-    with dataset.parquet("embeddings.parquet") as file:
-        table = file.read()
+    table = dataset.table("embeddings.parquet")
     column = table["vector"].combine_chunks()
     return table["node"].to_pylist(), column.flatten().to_numpy().reshape(len(table), -1)
 

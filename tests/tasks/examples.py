@@ -1,7 +1,5 @@
 """tf.train.Example by protobuf itself, its descriptor made here, and TFRecord files written slowly."""
 
-from __future__ import annotations
-
 import functools
 import struct
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """A tensor worker with faults, each drawn by (seed, call) for its first attempt: it ends, is late, or fails."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Small graphs to train on, and dense networks that say what the layers are to compute."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of graphs in every format, their schema, and what the stage heterograph makes of them by plain Python."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -14,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.tasks.heterograph import STAGE
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged

@@ -1,7 +1,5 @@
 """Small heterographs as datasets, written from Python values without the stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import (
     DTYPES,
     STRING,
@@ -32,7 +29,7 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
     write_ids,
     write_rows,
 )
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 
 _NAMES = {np.dtype(given): name for name, given in DTYPES.items()}
 
@@ -61,7 +58,7 @@ def write_heterograph(
     context: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """A heterograph dataset in `folder`; context features have one item."""
-    output = DatasetWriter(Location.of(folder))
+    output = DatasetWriter(folder)
     numbers: dict[str, dict[str, int]] = {}
     node_sets = []
     for i, name in enumerate(sorted(nodes, key=str.encode)):
@@ -94,7 +91,7 @@ def write_heterograph(
     in_order = [edge_sets[name] for name in names]
     write_graph_file(output, node_sets, in_order, _write_features(output, "context", None, context or {}, [0]))
     stats = stats_of(node_sets, in_order) | {"bytes": output.bytes_written}
-    return _commit(output, "heterograph", f"heterograph-{folder.name}", int(stats["nodes"] or 0), stats)
+    return commit(output, "heterograph", {"name": f"heterograph-{folder.name}"}, stats, int(stats["nodes"] or 0))
 
 
 def _write_features(

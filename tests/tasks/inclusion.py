@@ -4,8 +4,6 @@ An edge is (place of its edge set in a list, position in the set). Of all single
 of subgraphs that have them are held against their means at once, by the covariances that enumeration gives.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations, permutations

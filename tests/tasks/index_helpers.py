@@ -1,7 +1,5 @@
 """Run the index stage on a small file, and read what it wrote."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Progress, Resources, Stage
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.index import STAGE
@@ -53,7 +49,7 @@ def run_stage(
 
 
 def read(dataset: Dataset) -> Graph:
-    table = dataset.parquet("vertices.parquet").read()
+    table = dataset.table("vertices.parquet")
     return Graph(
         dataset,
         dataset.array("indptr.npy"),

@@ -1,7 +1,5 @@
 """Files that are odd, and what index makes of each on every engine: its rows, or the error."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from dataclasses import dataclass, field

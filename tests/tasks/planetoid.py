@@ -1,7 +1,5 @@
 """Citation graphs with the split of Yang et al. (ICML 2016) as tables, from the files that Planetoid has."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from pathlib import Path

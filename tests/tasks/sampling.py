@@ -1,7 +1,5 @@
 """Heterographs to sample from, and a slow reference sampler in plain Python, which the compiled one must equal."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, feature_stem, index_dtype
 from superworkflow.tasks.lib.graph.heterograph_writer import (
     stats_of,
@@ -26,6 +22,7 @@ from superworkflow.tasks.lib.graph.heterograph_writer import (
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.spec import Op, SamplingSpec
+from tests.datasets import commit
 
 GAMMA, WORD = 0x9E3779B97F4A7C15, 2**64 - 1
 Edge = tuple[int, int]
@@ -53,7 +50,7 @@ class PlainGraph:
 
     def write(self, folder: Path) -> Dataset:
         """As a heterograph dataset."""
-        output = DatasetWriter(Location.of(str(folder)), "d" * 32)
+        output = DatasetWriter(str(folder), "d" * 32)
         node_sets = [
             NodeSet(name, self.nodes[name], _features(self.node_features.get(name, {}))) for name in sorted(self.nodes)
         ]
@@ -76,10 +73,7 @@ class PlainGraph:
                 values = self.features[edges.name][feature.name]
                 write_feature(output, feature_stem("edges", j, f), feature, values)
         write_graph_file(output, node_sets, edge_sets)
-        return output.commit(
-            stage="heterograph", version="1", params={}, inputs={}, stats=stats_of(node_sets, edge_sets), software={},
-            measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
-        )  # fmt: skip
+        return commit(output, "heterograph", stats=stats_of(node_sets, edge_sets))
 
     def open(self, folder: Path) -> HeteroGraph:
         return HeteroGraph.open(self.write(folder))

@@ -1,7 +1,5 @@
 """Random subgraphs of small heterographs, as blocks and as datasets of stage `sample`, without the stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, FLOATS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.blocks import (
@@ -21,7 +18,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import (
 )
 from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
 from superworkflow.tasks.sample.sizes import Sizes
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes
 
 
@@ -130,7 +127,7 @@ def write_subgraphs(
     seed_sets: tuple[str, ...] = ("paper",),
 ) -> Dataset:
     """A dataset of blocks: of each split the shards, of each shard the row groups."""
-    output, layout = DatasetWriter(Location.of(folder)), layout_of(graph)
+    output, layout = DatasetWriter(folder), layout_of(graph)
     sizes = Sizes(layout)
     for split, shards in blocks.items():
         for number, groups in enumerate(shards):
@@ -145,4 +142,4 @@ def write_subgraphs(
         "spec": {"symmetric_link_seed_op" if len(seed_sets) == 2 else "seed_op": {}},
     })  # fmt: skip
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
-    return _commit(output, "sample", f"sample-{folder.name}", sizes.subgraphs, stats)
+    return commit(output, "sample", {"name": f"sample-{folder.name}"}, stats, sizes.subgraphs)

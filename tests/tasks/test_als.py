@@ -1,7 +1,5 @@
 """Alternating least squares against SciPy's normal equations, its figures against NumPy's, and what is refused."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.als import STAGE as ALS
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
@@ -75,8 +72,7 @@ def tables(graph: Dataset, values: Dataset, folder: Path) -> list[np.ndarray]:
     """Published factors of users and items, [id, factors + 2]; NaN of ids without ratings."""
     made, found = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder), []
     for name, size in (("users", 6_000), ("items", 40)):
-        with made.parquet(f"{name}.parquet") as file:
-            table = file.read()
+        table = made.table(f"{name}.parquet")
         factors = np.full((size, FACTORS + 2), np.nan)
         factors[table["node"].cast("int64").to_numpy()] = np.array(table["factor"].to_pylist())
         found.append(factors)
@@ -111,8 +107,7 @@ def test_half_sweeps_solve_the_normal_equations(
     np.testing.assert_allclose(later, solved(rows, items, 6_000, 0), atol=1e-5)
     assert np.nanmax(np.abs(later - users)) > 1e-3
     errors = [np.sqrt(np.mean([(users[u] @ items[i] - r) ** 2 for u, i, r in rows]))]
-    with two.parquet("trace.parquet") as file:
-        traced = file.read()["rmse"].to_pylist()
+    traced = two.table("trace.parquet")["rmse"].to_pylist()
     assert traced[-1] == pytest.approx(errors[0], rel=1e-6)
     assert traced[-1] < traced[0]
 
@@ -232,7 +227,7 @@ def test_the_model_predicts_and_recommends(
     rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
 ) -> None:
     users, items = tables(graph[0], values, tmp_path / "p")
-    published = Dataset.open(Location.of(tmp_path / "p"))
+    published = Dataset.open(tmp_path / "p")
     described, model = card(published), load(tmp_path / "p")
     user, item, _ = rows[0]
     options = {name: each for name, each in described.options.items() if name != "task"}
@@ -290,8 +285,7 @@ def test_columns_are_found_by_what_they_hold(names: str, form: str, tmp_path: Pa
     table, path = pa.table([held[kind] for kind in kinds], names), tmp_path / f"r.{form}"
     (csv.write_csv if form == "csv" else pq.write_table)(table, path)
     graph = run_stage(READ, {}, {"edges": str(path)}, tmp_path / "graph")
-    with graph.parquet("vertices.parquet") as file:
-        nodes = file.read(["node"]).column(0).to_pylist()
+    nodes = graph.table("vertices.parquet", ["node"]).column(0).to_pylist()
     assert sorted(nodes)[:2] == [f"{graph.stats['target_prefix']}{item}" for item in (7, 8)]
     assert sorted(nodes)[2:] == [f"{graph.stats['source_prefix']}{user}" for user in (1, 2)]
     assert sorted(set(graph.array("weights.npy").tolist())) == [2.0, 4.0, 5.0]

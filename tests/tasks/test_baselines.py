@@ -1,7 +1,5 @@
 """Stage `baselines`: known values on graphs of which labels, features and edges say a known share."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from tests.tasks.index_helpers import run_stage
 
 def _run(graph: Dataset, folder: Path, params: dict[str, Any] | None = None, cpu: int = 1) -> tuple[Any, str]:
     log = io.StringIO()
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     return run_stage(baselines.STAGE, params or {}, given, folder, cpu, log), log.getvalue()
 
 

@@ -1,7 +1,5 @@
 """Stage `baselines_links`: figures of networkx and scikit-learn on the same held-out pairs."""
 
-from __future__ import annotations
-
 import io
 
 import networkx as nx
@@ -31,10 +29,8 @@ def test_figures_are_those_of_networkx(tmp_path, directed):
             tmp_path / "one-way", {"node": Nodes(names)}, {"edge": Edges("node", "node", sorted(turned))}
         )
     params = {"validation_share": 0.1, "test_share": 0.2}
-    held = run_stage(holdout_links.STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "held")
-    found = run_stage(
-        baselines_links.STAGE, {}, {"graph": str(held.location.local_path)}, tmp_path / "baselines"
-    ).metrics
+    held = run_stage(holdout_links.STAGE, params, {"graph": graph.uri}, tmp_path / "held")
+    found = run_stage(baselines_links.STAGE, {}, {"graph": held.uri}, tmp_path / "baselines").metrics
     opened = HeteroGraph.open(held)
     out = read_held_out(opened)
     learned = nx.Graph(links_of(opened.rows("edge"), True).tolist())
@@ -54,9 +50,9 @@ def test_figures_are_those_of_networkx(tmp_path, directed):
 
 def test_nodes_of_two_sets_have_no_neighbours_in_common(tmp_path):
     graph, log = two_kinds(tmp_path / "graph"), io.StringIO()
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     held = run_stage(holdout_links.STAGE, {"edges": "writes", "validation_share": 0.1}, given, tmp_path / "held")
-    given = {"graph": str(held.location.local_path)}
+    given = {"graph": held.uri}
     found = run_stage(baselines_links.STAGE, {}, given, tmp_path / "baselines", log=log).metrics
     opened = HeteroGraph.open(held)
     out, links = read_held_out(opened), links_of(opened.rows("writes"), False)
@@ -75,13 +71,13 @@ def test_a_network_that_is_worse_is_a_warning(tmp_path):
         holdout_links.STAGE, {"test_share": 0.2}, {"graph": str(one_kind(tmp_path / "graph").location.local_path)},
         tmp_path / "held",
     )  # fmt: skip
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     network = run_stage(train.STAGE, {"epochs": 1, "hidden": 4, "batch": 64, "fanouts": "2,2"}, given, tmp_path / "n")
-    found = run_stage(infer.STAGE, {}, {**given, "network": str(network.location.local_path)}, tmp_path / "infer")
+    found = run_stage(infer.STAGE, {}, {**given, "network": network.uri}, tmp_path / "infer")
     simple = run_stage(baselines_links.STAGE, {}, given, tmp_path / "baselines")
     scored = run_stage(
         score_links.STAGE, {},
-        {**given, "predictions": str(found.location.local_path), "baselines": str(simple.location.local_path)},
+        {**given, "predictions": found.uri, "baselines": simple.uri},
         tmp_path / "score",
     )  # fmt: skip
     own, others = scored.metrics, simple.metrics

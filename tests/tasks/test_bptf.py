@@ -1,7 +1,5 @@
 """Bayesian factorization: each draw against its distribution in closed form, and predictions on held-out ratings."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import os
@@ -19,7 +17,6 @@ from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.bptf import STAGE as BPTF
 from superworkflow.tasks.bptf.posterior import draw_side
 from superworkflow.tasks.bptf.program import PROGRAM, BptfParams, finish
@@ -205,4 +202,4 @@ def test_movielens(tmp_path: Path) -> None:
     random.Random(0).shuffle(rows)
     values, figures = scored(rows[20_000:], rows[:20_000], tmp_path / "ml")
     assert figures.stats["metrics.rmse@test"] < 0.91
-    assert whole_field(Dataset.open(Location.of(tmp_path / "ml" / "index")), values, "factor").shape == (2625, 801)
+    assert whole_field(Dataset.open(tmp_path / "ml" / "index"), values, "factor").shape == (2625, 801)

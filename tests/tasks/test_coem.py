@@ -1,7 +1,5 @@
 """CoEM against the fixed point of its linear equations, with ids that both sides share."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -45,8 +43,7 @@ def test_equals_the_fixed_point(tmp_path: Path) -> None:
     fixed[list(seeds), list(seeds.values())] = 1
     step[list(seeds)] = 0
     expected = spsolve(sp.csc_array(np.eye(2 * SIDE) - step), fixed)
-    with made.parquet("vertices.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = made.table("vertices.parquet").to_pylist()
     for row in rows:
         side, _, number = row["node"].partition(":")
         share = expected[int(number) + SIDE * (side == "context")]

@@ -1,7 +1,5 @@
 """Programs on Debian's packages: sections by contexts, installed sizes and sections by words; needs apt's lists."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -45,8 +43,7 @@ def test_sections_by_contexts(records: Records, tmp_path: Path) -> None:
     inputs = {"graph": graph.uri, "colours": colours.uri, "table": table.uri}
     values = run_stage(COEM, {"scheduler": "sweep", "max_steps": 5}, inputs, tmp_path / "v", 1, io.StringIO())
     made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, tmp_path / "p")
-    with made.parquet("vertices.parquet") as file:
-        found = {row["node"]: row["predicted"] for row in file.read(["node", "predicted"]).to_pylist()}
+    found = {row["node"]: row["predicted"] for row in made.table("vertices.parquet", ["node", "predicted"]).to_pylist()}
     others = [name for name in records if name not in seeds]
     right = sum(found.get(f"package:{name}") == records[name]["Section"] for name in others)
     assert 0.04 < len(seeds) / len(records) < 0.06

@@ -1,7 +1,5 @@
 """Links with a direction: both ways are held out together, and the decoder distinguishes a link from its reverse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +17,6 @@ from tests.tasks.index_helpers import run_stage
 NODES = 60
 
 
-def path_of(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Edges from smaller numbers to larger ones, a tenth of them both ways, and some loops."""
@@ -37,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def test_both_ways_are_held_out_together(whole: Dataset, tmp_path: Path) -> None:
     graph = HeteroGraph.open(
-        run_stage(holdout_links.STAGE, {"directed": "auto"}, {"graph": path_of(whole)}, tmp_path / "held")
+        run_stage(holdout_links.STAGE, {"directed": "auto"}, {"graph": whole.uri}, tmp_path / "held")
     )
     held_out, every = read_held_out(graph), directed_links_of(HeteroGraph.open(whole).rows("edge"))
     assert held_out.directed
@@ -49,32 +43,32 @@ def test_both_ways_are_held_out_together(whole: Dataset, tmp_path: Path) -> None
     others = held_out.others["test"]
     assert len(others) == len(held_out.links["test"])
     assert 0 < (others[:, 0] < others[:, 1]).sum() < len(others)  # in a random direction
-    plain = run_stage(holdout_links.STAGE, {}, {"graph": path_of(whole)}, tmp_path / "plain")
+    plain = run_stage(holdout_links.STAGE, {}, {"graph": whole.uri}, tmp_path / "plain")
     pairs = read_held_out(HeteroGraph.open(plain)).links["test"]
     assert (pairs[:, 0] < pairs[:, 1]).all()
 
 
 def test_direction_is_learned_and_served(whole: Dataset, tmp_path: Path) -> None:
     held = run_stage(
-        holdout_links.STAGE, {"test_share": 0.2, "directed": True}, {"graph": path_of(whole)}, tmp_path / "held"
+        holdout_links.STAGE, {"test_share": 0.2, "directed": True}, {"graph": whole.uri}, tmp_path / "held"
     )
-    given = {"graph": path_of(held)}
+    given = {"graph": held.uri}
     params = {"hidden": 16, "epochs": 25, "patience": 0, "batch": 64, "learning_rate": 0.01}
-    given["network"] = path_of(run_stage(train.STAGE, params, given, tmp_path / "train"))
+    given["network"] = run_stage(train.STAGE, params, given, tmp_path / "train").uri
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")
-    simple = run_stage(baselines_links.STAGE, {}, {"graph": path_of(held)}, tmp_path / "simple")
-    judged = {"graph": path_of(held), "predictions": path_of(found), "baselines": path_of(simple)}
+    simple = run_stage(baselines_links.STAGE, {}, {"graph": held.uri}, tmp_path / "simple")
+    judged = {"graph": held.uri, "predictions": found.uri, "baselines": simple.uri}
     metrics = run_stage(score_links.STAGE, {}, judged, tmp_path / "score").json("metrics.json")
     assert metrics["direction@test"] > 0.7  # the order of the numbers
     graph = HeteroGraph.open(held)
-    tests, table = read_held_out(graph).links["test"], found.parquet("predictions.parquet").read().to_pandas()
+    tests, table = read_held_out(graph).links["test"], found.table("predictions.parquet").to_pandas()
     linked = table[(table["split"] == "test") & table["linked"]]
     names = np.array(graph.ids("node").to_pylist())
     assert linked["source"].tolist() == names[tests[:, 0]].tolist()
     bundle = run_stage(
-        publish_predictions.STAGE, {}, given | {"predictions": path_of(found)}, tmp_path / "bundle"
+        publish_predictions.STAGE, {}, given | {"predictions": found.uri}, tmp_path / "bundle"
     )  # fmt: skip
-    model = serving.load(Path(path_of(bundle)))
+    model = serving.load(Path(bundle.uri))
     ends = linked[["source", "target"]].reset_index(drop=True)
     there = model.predict(ends, {})
     np.testing.assert_allclose(there["score"], linked["score"], atol=1e-4)

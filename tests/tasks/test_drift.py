@@ -1,7 +1,5 @@
 """Stages `drift` and `set_drift` against plain Python, and on data whose drift is known."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from pathlib import Path
@@ -9,19 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import drift, set_drift
 from superworkflow.tasks.drift import graphs
 from superworkflow.tasks.drift.graphs import stability_index
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges as EdgesOfSet
 from tests.tasks.heterographs import Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -42,14 +37,13 @@ def _indexed(folder: Path, name: str, edges: Edges, directed: bool) -> Dataset:
     number = {node: vertex for vertex, node in enumerate(nodes)}
     arcs = [(number[u], number[v]) for u, v in map(tuple, found)]
     arcs = sorted(arcs if directed else arcs + [(v, u) for u, v in arcs])
-    writer = DatasetWriter(Location.of(folder / name))
+    writer = DatasetWriter(folder / name)
     lengths = np.bincount([u for u, _ in arcs], minlength=len(nodes))
     writer.array("indptr.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
     writer.array("indices.npy", np.array([v for _, v in arcs], np.int32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": nodes, "degree": [degree[node] for node in nodes]}), path)
+    writer.table("vertices.parquet", pa.table({"node": nodes, "degree": [degree[node] for node in nodes]}))
     stats: dict[str, Any] = {"vertices": len(nodes), "directed": directed, "directed_edges": len(arcs)}
-    return _commit(writer, "index", name, len(nodes), stats)
+    return commit(writer, "index", {"name": name}, stats, len(nodes))
 
 
 def _figures(dataset: Dataset) -> dict[str, Any]:
@@ -110,10 +104,9 @@ def test_stability_index() -> None:
 def _embeddings(folder: Path, nodes: list[str], vectors: np.ndarray) -> str:
     flat = pa.array(vectors.astype(np.float32).ravel())
     table = pa.table({"node": nodes, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
-    writer = DatasetWriter(Location.of(folder))
-    with writer.file("embeddings.parquet") as path:
-        pq.write_table(table, path)
-    return _commit(writer, "embed", folder.name, len(nodes), {"dimensions": vectors.shape[1]}).uri
+    writer = DatasetWriter(folder)
+    writer.table("embeddings.parquet", table)
+    return commit(writer, "embed", {"name": folder.name}, {"dimensions": vectors.shape[1]}, len(nodes)).uri
 
 
 def test_vectors_are_compared_up_to_rotation(tmp_path: Path) -> None:
@@ -145,12 +138,11 @@ def test_vectors_are_compared_up_to_rotation(tmp_path: Path) -> None:
 
 def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:
     graph = _indexed(tmp_path, "graph", {("a", "b"), ("b", "c")}, directed=False)
-    writer = DatasetWriter(Location.of(tmp_path / "damaged"))
+    writer = DatasetWriter(tmp_path / "damaged")
     writer.array("indptr.npy", np.array([0, 1, 2]))
     writer.array("indices.npy", np.array([1, 7], np.int32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": ["a", "b"], "degree": [1, 1]}), path)
-    damaged = _commit(writer, "index", "damaged", 2, {"vertices": 2, "directed": False})
+    writer.table("vertices.parquet", pa.table({"node": ["a", "b"], "degree": [1, 1]}))
+    damaged = commit(writer, "index", {"name": "damaged"}, {"vertices": 2, "directed": False}, 2)
     inputs = {"graph": graph.uri, "earlier_graph": damaged.uri}
     with pytest.raises(DatasetDamaged, match=r"a neighbour is none of 2 vertices \(got 7\)"):
         execute(drift.STAGE, {}, inputs, str(tmp_path / "out"), Resources(cpu=1), Progress("drift"))

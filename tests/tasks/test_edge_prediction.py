@@ -1,7 +1,5 @@
 """Classes and numbers of edges: what is hidden, what is learned, and that the registered model has the same answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,6 @@ from tests.tasks.index_helpers import run_stage
 
 PEOPLE, THINGS, RATINGS = 40, 30, 700
 FAST = {"hidden": 16, "epochs": 30, "batch": 64, "learning_rate": 0.01, "patience": 0}
-
-
-def path_of(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
 
 
 def ratings(folder: Path, header: bool = True) -> Path:
@@ -55,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Dataset]:
 
 def held_out(made: tuple[Path, Dataset], folder: Path, **params: Any) -> HeteroGraph:
     given = {"label": "rating", "task": "edge_regression"} | params
-    inputs = {"graph": path_of(made[1]), "edges": str(made[0])}
+    inputs = {"graph": made[1].uri, "edges": str(made[0])}
     return HeteroGraph.open(run_stage(holdout_edges.STAGE, given, inputs, folder / "held"))
 
 
@@ -105,7 +99,7 @@ def test_directed_edges_back_stay(tmp_path: Path) -> None:
     }
     whole = write_heterograph(tmp_path / "whole", {"node": Nodes(names)}, tables)
     given = {"label": "likes.kind", "task": "edge_classification"}
-    graph = HeteroGraph.open(run_stage(holdout_edges.STAGE, given, {"graph": path_of(whole)}, tmp_path / "held"))
+    graph = HeteroGraph.open(run_stage(holdout_edges.STAGE, given, {"graph": whole.uri}, tmp_path / "held"))
     labels = read_edge_labels(graph)
     assert labels.directed
     assert labels.classes == ("down", "up")
@@ -120,22 +114,22 @@ def test_directed_edges_back_stay(tmp_path: Path) -> None:
 def test_a_network_beats_what_both_ends_say(task: str, made: tuple[Path, Dataset], tmp_path: Path) -> None:
     label = "verdict" if task == "edge_classification" else "rating"
     graph = held_out(made, tmp_path, task=task, label=label)
-    inputs = {"graph": path_of(graph.dataset)}
+    inputs = {"graph": graph.dataset.uri}
     network = run_stage(train.STAGE, FAST, inputs, tmp_path / "train")
-    found = run_stage(infer.STAGE, {}, inputs | {"network": path_of(network)}, tmp_path / "infer")
+    found = run_stage(infer.STAGE, {}, inputs | {"network": network.uri}, tmp_path / "infer")
     simple = run_stage(baselines.STAGE, {}, inputs, tmp_path / "simple")
-    given = {"predictions": path_of(found), "baselines": path_of(simple)}
+    given = {"predictions": found.uri, "baselines": simple.uri}
     metrics = run_stage(score.STAGE, {}, given, tmp_path / "score").json("metrics.json")
     others = simple.json("metrics.json")
     if task == "edge_classification":
         assert metrics["accuracy@test"] > 0.95 > others["end_classes_accuracy@test"]
     else:
         assert metrics["rmse@test"] < 0.7 < others["end_means_rmse@test"]
-    table = found.parquet("predictions.parquet").read().to_pandas()
+    table = found.table("predictions.parquet").to_pandas()
     assert table[["source", "target"]].equals(pd.read_csv(made[0])[["source", "target"]])
-    given = {"predictions": path_of(found), "network": path_of(network), "graph": path_of(graph.dataset)}
+    given = {"predictions": found.uri, "network": network.uri, "graph": graph.dataset.uri}
     bundle = run_stage(publish_predictions.STAGE, {}, given, tmp_path / "bundle")
-    model = serving.load(Path(path_of(bundle)))
+    model = serving.load(Path(bundle.uri))
     answers = model.predict(table[["source", "target"]].head(50), {})
     assert (answers["error"] == "").all()
     if task == "edge_classification":

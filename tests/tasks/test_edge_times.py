@@ -1,7 +1,5 @@
 """Times of an edge list: rows between two times, on every engine; see also `test_heterograph_times`."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nodes without edges and sets without rows: every model trains and predicts on them, or says why it cannot."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from pathlib import Path
@@ -128,8 +126,7 @@ def _alone(given: dict[str, str], params: dict[str, Any], folder: Path, links: b
     sums = {"sums": given["sums"]} if TrainParams(**params).sums_features else {}
     network = run_stage(STAGE, params, graph | sums, folder / "train", cpu=1)
     found = run_stage(infer.STAGE, {"batch": 1}, graph | {"network": network.uri}, folder / "infer", cpu=1)
-    with found.parquet("embeddings.parquet") as file:
-        vectors = file.read(["vector"])["vector"].combine_chunks().flatten().to_numpy()
+    vectors = found.table("embeddings.parquet", ["vector"])["vector"].combine_chunks().flatten().to_numpy()
     assert len(vectors) >= 18
     assert np.isfinite(vectors).all()
     if links:

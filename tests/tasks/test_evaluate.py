@@ -10,20 +10,18 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
+from tests.datasets import commit
 
 N, D, BLOCKS = 240, 12, 3
 
 
 def dataset(folder, stage, arrays=None, tables=None, stats=None, names=None):
     """Write a dataset of another stage; its digest is of its folder's name."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name, values in (arrays or {}).items():
         writer.array(name, values)
     for name, table in (tables or {}).items():
@@ -31,12 +29,7 @@ def dataset(folder, stage, arrays=None, tables=None, stats=None, names=None):
             pq.write_table(table, path, row_group_size=50)
     if names is not None:
         writer.json("names.json", names)
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=writer.bytes_written)
-    made = writer.commit(
-        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats=stats or {}, measured=measured,
-        software={},
-    )  # fmt: skip
-    return made.uri
+    return commit(writer, stage, {"name": folder.name}, stats or {}, N).uri
 
 
 def embeddings(folder, nodes, vectors):
@@ -89,8 +82,8 @@ def evaluate(tmp_path, inputs, name="output", threads=1, stream=None, **params):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share):
     """The other graph has its vertices in another order, and one more; some of the held-out edges are in it."""
-    graph, positives = Dataset.open(Location.of(inputs["graph"])), Dataset.open(Location.of(inputs["holdout"]))
-    nodes = graph.parquet("vertices.parquet").read()["node"].to_pylist()
+    graph, positives = Dataset.open(inputs["graph"]), Dataset.open(inputs["holdout"])
+    nodes = graph.table("vertices.parquet")["node"].to_pylist()
     pairs = positives.array("positives.npy")
     other = ["more", *reversed(nodes)]
     place = {node: number for number, node in enumerate(other)}
@@ -121,7 +114,7 @@ def test_labels_and_links(tmp_path, inputs):
     assert metrics["link_auc@weighted-l2"] > 0.9
     judged = {name for name in metrics if name.startswith("link_auc@")}
     assert judged == {f"link_auc@{name}" for name in EvaluateParams().link_operators}
-    scores = pq.read_table(made.local("scores.parquet"))
+    scores = made.table("scores.parquet")
     assert scores.num_rows == 9
     at_half = scores.to_pandas().query("train_ratio == 0.5").micro_f1
     assert metrics["micro_f1@0.5"] == pytest.approx(at_half.mean())
@@ -130,7 +123,7 @@ def test_labels_and_links(tmp_path, inputs):
     assert made.stats["labels"] == BLOCKS
     assert made.stats["link_test_pairs"] == 400
     assert made.stats["link_vertices_without_vector"] == 5
-    projection = pq.read_table(made.local("projection.parquet"))
+    projection = made.table("projection.parquet")
     assert projection.schema.names == ["node", "x", "y", "label"]
     assert projection.num_rows == made.stats["projected_nodes"] == 60
     nodes = pq.read_table(Path(inputs["graph"], "vertices.parquet"))["node"].to_pylist()
@@ -168,13 +161,13 @@ def test_each_protocol_alone(tmp_path, inputs):
     links = evaluate(tmp_path, {k: v for k, v in inputs.items() if k != "labels"}, name="links")
     assert not any("f1" in name for name in links.stats)
     assert links.stats["metrics.link_auc@hadamard"] > 0.5
-    assert pq.read_table(links.local("projection.parquet"))["label"].null_count == 60
-    assert pq.read_table(links.local("scores.parquet")).num_rows == 0
+    assert links.table("projection.parquet")["label"].null_count == 60
+    assert links.table("scores.parquet").num_rows == 0
     labels = evaluate(
         tmp_path, {k: v for k, v in inputs.items() if "holdout" not in k}, name="classes", projection_sample=0
     )
     assert not any("link" in name for name in labels.stats)
-    assert pq.read_table(labels.local("projection.parquet")).num_rows == 0
+    assert labels.table("projection.parquet").num_rows == 0
 
 
 def test_missing_vectors_are_zeros_and_counted(tmp_path, inputs):

@@ -1,7 +1,5 @@
 """The same scores, bit by bit, whatever the processor, its BLAS and the number of threads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

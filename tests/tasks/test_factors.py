@@ -1,7 +1,5 @@
 """Factor graphs: the UAI format, belief propagation and Gibbs sampling on them, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import math
@@ -90,7 +88,7 @@ def solved(stage: Any, graph: Dataset, folder: Path, **params: Any) -> tuple[Dat
 
 
 def marginals(published: Dataset) -> list[np.ndarray]:
-    rows = published.parquet("marginals.parquet").read().to_pydict()
+    rows = published.table("marginals.parquet").to_pydict()
     found: dict[int, list[float]] = {}
     for node, state, probability in zip(rows["node"], rows["state"], rows["probability"], strict=True):
         assert state == len(found.setdefault(node, []))
@@ -126,7 +124,7 @@ def test_most_probable_assignment(tmp_path: Path) -> None:
     states += [3] * size
     graph = made(uai(states, [factor for tree in factors for factor in tree]), tmp_path)
     _, published = solved(BP, graph, tmp_path, max_product=True)
-    assignment = published.parquet("assignment.parquet").read()
+    assignment = published.table("assignment.parquet")
     assert assignment.column_names == ["node", "state", "probability"]
     chosen = assignment["state"].to_numpy()
     total = 0.0

@@ -1,7 +1,5 @@
 """Stage feature_matrix: which columns of a schema's tables are features, their scaling, and what is warned about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +43,7 @@ def graph_of(folder: Path, columns: dict) -> Dataset:
 
 
 def made(graph: Dataset, folder: Path, params: dict | None = None, **more: str) -> HeteroGraph:
-    given = {"graph": str(graph.location.local_path), **more}
+    given = {"graph": graph.uri, **more}
     return HeteroGraph.open(run_stage(STAGE, {"label": "user.kind", **(params or {})}, given, folder))
 
 
@@ -96,7 +94,7 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
         {"graph": str(tmp_path / "made")}, tmp_path / "network",
     )  # fmt: skip
     others = {"colour": ["blue", "red"] * (NODES // 2), "size": ["7", "9"] * (NODES // 2), "price": columns["price"]}
-    other = made(graph_of(tmp_path / "others", others), tmp_path / "found", network=str(network.location.local_path))
+    other = made(graph_of(tmp_path / "others", others), tmp_path / "found", network=network.uri)
     assert columns_of(other, "user") == columns_of(graph, "user")
     assert np.allclose(features_of(other, "user")[:2], [[0, 1, 1, 7], [0, 1, 2, 9]])
     with pytest.raises(UserError, match=r"feature price of a node is not a finite number"):
@@ -123,7 +121,7 @@ def test_features_are_scaled_and_a_network_scales_another_graph(tmp_path):
     network = run_stage(load_stage("train"), params, {"graph": str(tmp_path / "made")}, tmp_path / "network")
     others = {**columns, "age": columns["age"] + 100, "height": columns["size"]}
     other = graph_of(tmp_path / "others", {name: values for name, values in others.items() if name != "kind"})
-    found = made(other, tmp_path / "found", network=str(network.location.local_path))
+    found = made(other, tmp_path / "found", network=network.uri)
     assert columns_of(found, "user") == columns_of(graph, "user")
     assert np.allclose(features_of(found, "user")[:, 1], (ages + 100 - ages.mean()) / ages.std(), atol=1e-4)
 

@@ -1,7 +1,5 @@
 """Links to validate and test that a user gives, and ranks among given pairs by the formulas of ogb's evaluator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -65,25 +63,24 @@ def test_columns_between_tabs_or_semicolons(whole: Dataset, rows, tmp_path: Path
 
 
 def test_ranks_among_given_pairs(whole: Dataset, rows, tmp_path: Path) -> None:
-    inputs = {"graph": str(whole.location.local_path), "links": _file(tmp_path, rows)}
+    inputs = {"graph": whole.uri, "links": _file(tmp_path, rows)}
     graph = run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")
     opened = HeteroGraph.open(graph)
     wanted = {split: [row[:2] for row in rows if row[2] == split and row[3]] for split in ("valid", "test")}
     assert [tuple(pair) for pair in read_held_out(opened).links["test"].tolist()] == wanted["test"]
     left = {tuple(pair) for pair in links_of(opened.rows("edge"), True).tolist()}
     assert left == {tuple(sorted(row[:2])) for row in rows if row[2] == "train"}
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     network = run_stage(STAGE, TRAIN | {"decoder": "dot"}, given, tmp_path / "train")
-    found = run_stage(infer.STAGE, {}, given | {"network": str(network.location.local_path)}, tmp_path / "infer")
-    with found.parquet("embeddings.parquet") as file:
-        vectors = np.array(file.read(["vector"])["vector"].to_pylist())
+    found = run_stage(infer.STAGE, {}, given | {"network": network.uri}, tmp_path / "infer")
+    vectors = np.array(found.table("embeddings.parquet", ["vector"])["vector"].to_pylist())
     score_of = {row: float(vectors[row[0]] @ vectors[row[1]]) for row in rows if row[2] == "test"}
     links = [row for row in score_of if row[3]]
     own = np.array([score_of[row] for row in links])
     of_source = np.array([[score_of[row] for row in score_of if row[0] == link[0] and not row[3]] for link in links])
     simple = run_stage(baselines_links.STAGE, {}, given, tmp_path / "baselines")
     assert 0 < simple.stats["metrics.adamic_adar_auc@test"] <= 1
-    given["predictions"] = str(found.location.local_path)
+    given["predictions"] = found.uri
     for among, compared in (("auto", of_source), ("all", np.tile(of_source.reshape(1, -1), (len(links), 1)))):
         scored = run_stage(score_links.STAGE, {"among": among, "k": 3}, given, tmp_path / among).json("metrics.json")
         ranks = 1 + ((compared >= own[:, None]).sum(1) + (compared > own[:, None]).sum(1)) / 2
@@ -103,7 +100,7 @@ def test_pairs_of_a_source_with_two_links() -> None:
 def test_without_pairs_some_are_drawn_that_are_no_links(whole: Dataset, rows, tmp_path: Path) -> None:
     kept = [row for row in rows if row[3] and row[2] == "test"]
     strangers = [(row[0], row[1], "test", 1) for row in rows if row[2] == "test" and not row[3]][:5]
-    inputs = {"graph": str(whole.location.local_path), "links": _file(tmp_path, kept + strangers)}
+    inputs = {"graph": whole.uri, "links": _file(tmp_path, kept + strangers)}
     found = read_held_out(HeteroGraph.open(run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")))
     assert (len(found.links["validation"]), len(found.links["test"])) == (0, 15)
     everything = {tuple(pair) for pair in links_of(HeteroGraph.open(whole).rows("edge"), True).tolist()}
@@ -129,7 +126,7 @@ def test_without_pairs_some_are_drawn_that_are_no_links(whole: Dataset, rows, tm
     ids=["test", "twice", "both", "stranger", "split", "label", "loop", "negative", "trained", "lone"],
 )
 def test_refused(whole: Dataset, rows, message: str, tmp_path: Path) -> None:
-    inputs = {"graph": str(whole.location.local_path), "links": _file(tmp_path, rows)}
+    inputs = {"graph": whole.uri, "links": _file(tmp_path, rows)}
     with pytest.raises(UserError, match=message):
         run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")
 
@@ -137,14 +134,14 @@ def test_refused(whole: Dataset, rows, message: str, tmp_path: Path) -> None:
 def test_links_to_train_on_that_are_not_in_the_graph(whole: Dataset, rows, tmp_path: Path) -> None:
     stranger = next(row for row in rows if not row[3])
     moved = [*(row for row in rows if row[3]), (*stranger[:2], "train", 1)]
-    inputs = {"graph": str(whole.location.local_path), "links": _file(tmp_path, moved)}
+    inputs = {"graph": whole.uri, "links": _file(tmp_path, moved)}
     with pytest.raises(UserError, match=r"split train are not in the graph.*all links to train on"):
         run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")
 
 
 def test_other_columns(whole: Dataset, tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("a,b\n1,2\n")
-    inputs = {"graph": str(whole.location.local_path), "links": str(tmp_path / "links.csv")}
+    inputs = {"graph": whole.uri, "links": str(tmp_path / "links.csv")}
     with pytest.raises(UserError, match=r"other columns.*a, b.*Give a header source,target,split"):
         run_stage(holdout_links.STAGE, {}, inputs, tmp_path / "links")
 
@@ -157,7 +154,7 @@ def test_part_files_of_links_between_two_node_sets(tmp_path: Path) -> None:
     for number, (split, (author, paper)) in enumerate(zip(("validation", "test"), writes, strict=False)):
         table = pa.table({"source": [f"a{author:02}"], "target": [f"p{paper:02}"], "split": [split]})
         pq.write_table(table, tmp_path / "links" / f"part-{number:05}.parquet")
-    inputs = {"graph": str(whole.location.local_path), "links": str(tmp_path / "links")}
+    inputs = {"graph": whole.uri, "links": str(tmp_path / "links")}
     graph = HeteroGraph.open(run_stage(holdout_links.STAGE, {"edges": "writes"}, inputs, tmp_path / "held"))
     found = read_held_out(graph)
     assert [found.links[split].tolist() for split in ("validation", "test")] == [[writes[0]], [writes[1]]]

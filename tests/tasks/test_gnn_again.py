@@ -1,7 +1,5 @@
 """An earlier network on a later graph, judged on nodes that it has not learned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -27,10 +25,6 @@ def graph_of(folder, nodes, turn, width=3):
     return str(run_stage(heterograph.STAGE, {}, given, folder / "graph").location.local_path)
 
 
-def path_of(dataset):
-    return str(dataset.location.local_path)
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """Champion's and challenger's graphs, networks and predictions."""
@@ -39,7 +33,7 @@ def both(tmp_path_factory):
     for name, nodes, turn in (("champion", 60, 0), ("challenger", 66, 1)):
         graph = graph_of(folder / name, nodes, turn)
         params = {"hidden": 8, "epochs": 3, "batch": 16, "fanouts": "5,5"}
-        network = path_of(run_stage(train.STAGE, params, {"graph": graph}, folder / f"{name}-train"))
+        network = run_stage(train.STAGE, params, {"graph": graph}, folder / f"{name}-train").uri
         given = {"graph": graph, "network": network}
         found.append((graph, network, run_stage(infer.STAGE, {}, given, folder / f"{name}-infer")))
     return found
@@ -49,13 +43,12 @@ def test_the_champion_is_judged_by_what_it_has_not_learned(both, tmp_path):
     (_, network, seen), (graph, own, _) = both
     given = {"graph": graph, "network": network, "splits": own}
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = found.table("predictions.parquet").to_pylist()
     assert len(rows) == 66
     assert [row["split"] for row in rows] == [SPLITS[(i // 2 + 1) % 3] for i in range(66)]
     fair = [row for i, row in enumerate(rows) if row["split"] == "test" and (i >= 60 or SPLITS[i // 2 % 3] == "test")]
     assert [row["node"] for row in fair] == ["n62", "n63"]
-    given = {"predictions": path_of(found), "seen": path_of(seen)}
+    given = {"predictions": found.uri, "seen": seen.uri}
     scored = run_stage(score.STAGE, {}, given, tmp_path / "score")
     right = [row["predicted"] == row["label"] for row in fair]
     assert scored.stats["metrics.accuracy@test"] == pytest.approx(np.mean(right))

@@ -1,7 +1,5 @@
 """Accuracy on a citation graph with Planetoid's split; published figures are means of many seeds, here is one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -31,9 +29,9 @@ def write_edges(source: Path, name: str, folder: Path) -> dict[str, str]:
 def accuracy(graph: Path, params: dict, folder: Path) -> float:
     """On the nodes to test."""
     network = run_stage(load_stage("train"), params, {"graph": str(graph)}, folder / "train", cpu=1)
-    given = {"graph": str(graph), "network": str(network.location.local_path)}
+    given = {"graph": str(graph), "network": network.uri}
     found = run_stage(load_stage("infer"), {}, given, folder / "infer", cpu=1)
-    judged = run_stage(load_stage("score"), {}, {"predictions": str(found.location.local_path)}, folder / "score")
+    judged = run_stage(load_stage("score"), {}, {"predictions": found.uri}, folder / "score")
     return float(judged.stats["metrics.accuracy@test"] or 0)
 
 

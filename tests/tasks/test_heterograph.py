@@ -1,7 +1,5 @@
 """The stage heterograph: what it makes of tables in every format, held against plain Python."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Typed graphs in DGL's chunked format: what becomes of files of each kind, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -83,7 +81,7 @@ def test_what_files_of_each_kind_become(metadata, tmp_path):
 def test_training_on_it(metadata, tmp_path, capsys):
     made = make(tmp_path, metadata[0])
     params = {"label": "paper.venue", "model": "rgcn", "hidden": 4, "epochs": 1, "fanouts": "3,3"}
-    trained = run_stage(load_stage("train"), params, {"graph": str(made.location.local_path)}, tmp_path / "train")
+    trained = run_stage(load_stage("train"), params, {"graph": made.uri}, tmp_path / "train")
     assert [trained.stats[f"{split}_nodes"] for split in ("train", "validation", "test")] == [4, 4, 4]
     given = [
         "gnn",

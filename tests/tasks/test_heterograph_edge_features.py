@@ -1,7 +1,5 @@
 """Columns of an edge list that are features of its edges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -82,13 +80,11 @@ def test_a_network_reads_them(tmp_path):
     (tmp_path / "features.csv").write_text("node,x\n" + "".join(f"n{i:02},1.0\n" for i in range(60)))
     sources = {"edges": str(path), **{each: str(tmp_path / f"{each}.csv") for each in ("labels", "features")}}
     graph = run_stage(heterograph.STAGE, {"edge_features": "length"}, sources, tmp_path / "graph")
-    given, accuracy = {"graph": str(graph.location.local_path)}, []
+    given, accuracy = {"graph": graph.uri}, []
     for chosen in ("auto", "none"):
         params = {"model": "gin", "hidden": 8, "epochs": 30, "edge_features": chosen, "seed": 1, "dropout": 0.0}
         network = run_stage(train.STAGE, params, given, tmp_path / f"train-{chosen}")
-        found = run_stage(
-            infer.STAGE, {}, {**given, "network": str(network.location.local_path)}, tmp_path / f"infer-{chosen}"
-        )
+        found = run_stage(infer.STAGE, {}, {**given, "network": network.uri}, tmp_path / f"infer-{chosen}")
         table = pd.read_parquet(found.location.local_path / "predictions.parquet")
         accuracy.append((table.predicted == table.label).mean())
     assert accuracy[0] == 1

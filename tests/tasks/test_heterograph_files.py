@@ -1,7 +1,5 @@
 """The reader of heterographs: what it gives, and what it refuses of files that somebody has changed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,8 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 
 STRANGE = "né/../*"
@@ -80,7 +77,7 @@ def test_what_is_written_is_read(dataset: Dataset) -> None:
 
 def _changed(dataset: Dataset, folder: Path, files: dict[str, Any]) -> HeteroGraph:
     """The graph with other files, of which the manifest says that they are right."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name in dataset.files():
         with writer.file(name) as path:
             path.write_bytes(dataset.local(name).read_bytes())
@@ -88,7 +85,7 @@ def _changed(dataset: Dataset, folder: Path, files: dict[str, Any]) -> HeteroGra
                 np.save(path, files[name])
             elif name in files:
                 path.write_text(files[name])
-    return HeteroGraph.open(_commit(writer, "heterograph", folder.name, 0, {}))
+    return HeteroGraph.open(commit(writer, "heterograph", {"name": folder.name}))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,7 @@ def test_files_that_do_not_fit(dataset: Dataset, tmp_path: Path, name: str, valu
 
 
 def test_another_dataset(tmp_path: Path) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "other"))
+    writer = DatasetWriter(tmp_path / "other")
     writer.array("indptr.npy", np.zeros(1, np.int64))
     with pytest.raises(UserError, match="it is no heterograph"):
-        HeteroGraph.open(_commit(writer, "index", "other", 0, {}))
+        HeteroGraph.open(commit(writer, "index", {"name": "other"}))

@@ -1,7 +1,5 @@
 """Typed graphs from an edge list, features and labels: what comes out, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Tables that the stage heterograph refuses: each error names file and row, or schema and line, and the value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

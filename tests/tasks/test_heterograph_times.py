@@ -1,7 +1,5 @@
 """Edges of an edge list with their times, and directed ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

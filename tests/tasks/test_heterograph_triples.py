@@ -1,7 +1,5 @@
 """Triples head, relation, tail as one edge set a relation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

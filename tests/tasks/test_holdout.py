@@ -1,7 +1,5 @@
 """The holdout stage: what it hides, what it keeps, and that nothing is in two places."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import networkx as nx
@@ -19,7 +17,7 @@ PAIRS = ("positives.npy", "negatives.npy", "train_positives.npy", "train_negativ
 
 
 def holdout(graph: Graph, folder: Path, cpu: int = 2, **params) -> Dataset:
-    return run_stage(STAGE, params, {"graph": str(graph.dataset.location.local_path)}, folder, cpu)
+    return run_stage(STAGE, params, {"graph": graph.dataset.uri}, folder, cpu)
 
 
 def arc_set(graph: Graph) -> set[tuple[int, int]]:

@@ -1,7 +1,5 @@
 """The index stage against independent definitions: plain Python, SciPy, NetworkX, and its own relational form."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections import Counter

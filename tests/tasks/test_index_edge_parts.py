@@ -1,7 +1,5 @@
 """Numbers of vertices and blocks of rows that follow from counts of degrees."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

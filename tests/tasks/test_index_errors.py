@@ -1,7 +1,5 @@
 """Each bad input gives one message with file, line or field, value and remedy."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

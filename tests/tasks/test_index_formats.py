@@ -1,7 +1,5 @@
 """Forms of files: formats, headers, compression, labels of any kind."""
 
-from __future__ import annotations
-
 import gzip
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Two sets of nodes whose ids coincide, and rows without an id: the same graph on every engine, as counted by hand."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -374,7 +372,7 @@ def test_errors_in_parts(tmp_path: Path) -> None:
 
 
 def pairs_of(graph: Graph, folder: Path, name: str, **params: Any) -> tuple[np.ndarray, dict[str, Any]]:
-    held = run_stage(HOLDOUT, params, {"graph": str(graph.dataset.location.local_path)}, folder)
+    held = run_stage(HOLDOUT, params, {"graph": graph.dataset.uri}, folder)
     return held.array(name), dict(held.stats)
 
 
@@ -385,7 +383,7 @@ def test_pairs_without_an_edge_are_of_two_sides(tmp_path: Path, shared_data: Pat
     graph = run_index(path, directed=directed)
     joined = set(zip(*(side.tolist() for side in graph.matrix().nonzero()), strict=True))
     left = np.array([label.startswith("left:") for label in graph.labels])
-    held = run_stage(HOLDOUT, {}, {"graph": str(graph.dataset.location.local_path)}, tmp_path / "held")
+    held = run_stage(HOLDOUT, {}, {"graph": graph.dataset.uri}, tmp_path / "held")
     drawn_pairs = np.concatenate([held.array(name) for name in ("negatives.npy", "train_negatives.npy")])
     assert len(np.unique(drawn_pairs, axis=0)) == len(drawn_pairs) > 900
     assert (left[drawn_pairs[:, 0]] != left[drawn_pairs[:, 1]]).all()
@@ -425,7 +423,7 @@ def test_typed_graphs_hold_links_out_across_the_sides(tmp_path: Path, shared_dat
     whole = run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "graph")
     assert whole.stats["nodes"] == 1380
     assert whole.stats["source_vertices"] == 829
-    held = run_stage(HOLDOUT_LINKS, {}, {"graph": str(whole.location.local_path)}, tmp_path / "held")
+    held = run_stage(HOLDOUT_LINKS, {}, {"graph": whole.uri}, tmp_path / "held")
     graph = HeteroGraph.open(whole)
     left = np.array([name.startswith("left:") for name in graph.ids("node").to_pylist()])
     rows = graph.rows("edge")

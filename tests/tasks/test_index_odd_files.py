@@ -1,7 +1,5 @@
 """Odd files have one outcome on every engine: the same graph, or the same error."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from itertools import chain

@@ -3,8 +3,6 @@
 Tasks run in turn here; `test_on_members` has the engines.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import random
@@ -17,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
@@ -124,7 +121,7 @@ def test_errors_are_those_of_the_stage_in_process(tmp_path: Path, text: str, par
             make(tmp_path / "edges.csv", tmp_path / "none", engine, **params)
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
-    assert Dataset.find(Location.of(tmp_path / "none")) is None
+    assert Dataset.find(tmp_path / "none") is None
 
 
 def test_every_line_is_in_one_part() -> None:

@@ -1,7 +1,5 @@
 """Inference multiplies before it takes means where that is less work, and makes the same rows either way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Stage `label` as a whole, and what evaluate makes of label datasets that do not fit."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path
@@ -10,14 +8,12 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import evaluate, label
 from superworkflow.tasks.label.table import Labels, open_labels
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.index_helpers import run_index
 
 EDGES = "a,b\nb,c\nc,d\nd,e\ne,a\n"
@@ -42,7 +38,7 @@ def _label(folder: Path, graph: Dataset, text: str, name: str = "labels", **para
 
 
 def test_the_table_of_a_file(tmp_path: Path, graph: Dataset) -> None:
-    nodes = graph.parquet("vertices.parquet").read(["node"])["node"].to_pylist()
+    nodes = graph.table("vertices.parquet", ["node"])["node"].to_pylist()
     text = "node,label\nc,10\na,9\nc,9\nzz,8\nc,9\nzz,8\nb,x\n"
     made = _label(tmp_path, graph, text, max_unknown=0.3)
     assert made.files() == ["kinds.npy", "names.json", "offsets.npy", "vertices.npy"]
@@ -94,17 +90,17 @@ def test_labels_of_another_graph_are_refused(tmp_path: Path, graph: Dataset) -> 
     assert other.stats["vertices"] == graph.stats["vertices"] == 5
     with pytest.raises(UserError, match="these labels were matched with the nodes of another graph"):
         open_labels(made, other, 5)
-    moved = shutil.copytree(str(graph.location.local_path), tmp_path / "moved")
-    assert len(open_labels(made, Dataset.open(Location.of(moved)), 5).vertices) == 2
+    moved = shutil.copytree(graph.uri, tmp_path / "moved")
+    assert len(open_labels(made, Dataset.open(moved), 5).vertices) == 2
 
 
 def _table(folder: Path, names: object = ("x", "y"), **changed: np.ndarray) -> Dataset:
     """A label dataset without the graph's identity."""
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for name, values in (TABLE | changed).items():
         writer.array(f"{name}.npy", values)
     writer.json("names.json", list(names) if isinstance(names, tuple) else names)
-    return _commit(writer, "label", folder.name, 4, {"labelled_nodes": 3, "labels": 2})
+    return commit(writer, "label", {"name": folder.name}, {"labelled_nodes": 3, "labels": 2}, 4)
 
 
 def test_a_table_that_fits(tmp_path: Path, graph: Dataset) -> None:

@@ -1,7 +1,5 @@
 """Training on each node's latest edges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ def made(folder: Path, latest: int | None = None) -> Dataset:
 
 
 def trained(graph: Dataset, folder: Path, **params: Any) -> Dataset:
-    return run_stage(STAGE, SMALL | params, {"graph": str(graph.location.local_path)}, folder)
+    return run_stage(STAGE, SMALL | params, {"graph": graph.uri}, folder)
 
 
 def test_training_equals_that_on_the_latest_edges_alone(tmp_path: Path) -> None:
@@ -41,9 +39,9 @@ def test_training_equals_that_on_the_latest_edges_alone(tmp_path: Path) -> None:
     assert len(pruned.array("edges-0-indices.npy")) < len(whole.array("edges-0-indices.npy")) // 2
     latest = trained(whole, tmp_path / "latest", sampler="latest")
     wanted = trained(pruned, tmp_path / "wanted", sampler="neighbor")
-    assert latest.parquet("losses.parquet").read() == wanted.parquet("losses.parquet").read()
+    assert latest.table("losses.parquet") == wanted.table("losses.parquet")
     drawn = trained(whole, tmp_path / "drawn", sampler="neighbor")
-    assert latest.parquet("losses.parquet").read() != drawn.parquet("losses.parquet").read()
+    assert latest.table("losses.parquet") != drawn.table("losses.parquet")
 
 
 def test_refusals(tmp_path: Path) -> None:

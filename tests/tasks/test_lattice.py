@@ -1,7 +1,5 @@
 """Lattices: their graphs, belief propagation and Gibbs sampling on them, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

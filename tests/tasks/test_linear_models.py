@@ -1,7 +1,5 @@
 """Lasso and support vector machines against scikit-learn, their figures on held-out samples, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from pathlib import Path
@@ -45,8 +43,7 @@ def solved(
 def published(graph: Dataset, values: Dataset, folder: Path, width: int) -> tuple[np.ndarray, dict[str, Any]]:
     """Coefficients [problems, width], 0 of features that do not occur, and the model's facts."""
     made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, folder / "published", 1, io.StringIO())
-    with made.parquet("coefficients.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = made.table("coefficients.parquet").to_pylist()
     classes = list(dict.fromkeys(row.get("class") for row in rows))
     found = np.zeros((len(classes), width))
     for row in rows:

@@ -1,7 +1,5 @@
 """Link prediction: what is held out, what a step learns from, and what predictions are worth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +29,8 @@ from tests.tasks.index_helpers import run_stage
 SMALL = {"hidden": 16, "batch": 30, "epochs": 4, "fanouts": "4,all", "dropout": 0.0, "learning_rate": 0.01}
 
 
-def path_of(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
-
-
 def held_out(graph: Dataset, folder: Path, **params) -> HeteroGraph:
-    return HeteroGraph.open(run_stage(holdout_links.STAGE, params, {"graph": path_of(graph)}, folder))
+    return HeteroGraph.open(run_stage(holdout_links.STAGE, params, {"graph": graph.uri}, folder))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +92,7 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         pytest.skip("takes graphs of one kind")
     graph, name = (two, "writes") if typed else (one, "edge")
     params = {"fanouts": "all,all", "model": model, "decoder": "distmult"}
-    given, sums = {"graph": path_of(graph.dataset)}, None
+    given, sums = {"graph": graph.dataset.uri}, None
     if model == "sage":
         sums = run_stage(aggregate.STAGE, {}, given, tmp_path / "sums")
     task, network, data, sampler = _prepared(graph, sums, **params)
@@ -134,17 +128,16 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
 )
 def test_links_are_predicted(tmp_path, typed, params, one, two):
     graph = two if typed else one
-    given = {"graph": path_of(graph.dataset)}
+    given = {"graph": graph.dataset.uri}
     network = run_stage(STAGE, {**SMALL, "epochs": 20, **params}, given, tmp_path / "train", cpu=1)
-    given["network"] = path_of(network)
+    given["network"] = network.uri
     found = run_stage(infer.STAGE, {"batch": 13}, given, tmp_path / "infer")
     del given["network"]
-    given["predictions"] = path_of(found)
+    given["predictions"] = found.uri
     scored = run_stage(score_links.STAGE, {"k": 3}, given, tmp_path / "score").json("metrics.json")
     assert network.json("history.json")[-1]["validation_auc"] > 0
     assert scored["auc@test"] > (0.35 if typed else 0.6)
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     test = table.filter((np.array(table["split"]) == "test").tolist())
     score, linked = test["score"].to_numpy(), np.array(test["linked"].to_pylist())
     above = (score[linked][:, None] > score[~linked]).mean() + (score[linked][:, None] == score[~linked]).mean() / 2
@@ -161,10 +154,10 @@ def test_degrees_are_learned(tmp_path):
     names = [f"n{i:03}" for i in range(300)]
     rows = sorted({(names[u], names[v]) for u, v in np.concatenate([pairs, pairs[:, ::-1]])})
     whole = write_heterograph(tmp_path / "graph", {"node": Nodes(names, {})}, {"edge": Edges("node", "node", rows)})
-    given = {"graph": path_of(held_out(whole, tmp_path / "links", test_share=0.3).dataset)}
+    given = {"graph": held_out(whole, tmp_path / "links", test_share=0.3).dataset.uri}
     network = run_stage(STAGE, {"hidden": 32, "epochs": 30}, given, tmp_path / "train", cpu=1)
-    found = run_stage(infer.STAGE, {}, given | {"network": path_of(network)}, tmp_path / "infer", cpu=1)
-    scored = run_stage(score_links.STAGE, {}, given | {"predictions": path_of(found)}, tmp_path / "score")
+    found = run_stage(infer.STAGE, {}, given | {"network": network.uri}, tmp_path / "infer", cpu=1)
+    scored = run_stage(score_links.STAGE, {}, given | {"predictions": found.uri}, tmp_path / "score")
     simple = run_stage(baselines_links.STAGE, {}, given, tmp_path / "simple")
     own, degrees = scored.json("metrics.json")["auc@test"], simple.json("metrics.json")["degree_product_auc@test"]
     assert degrees > 0.75
@@ -225,7 +218,7 @@ def test_what_does_not_fit(tmp_path, one, two):
 
 def test_training_that_diverges(tmp_path, one):
     """An earlier epoch that has learned something is kept with a warning; else nothing is made."""
-    given = {"graph": path_of(one.dataset)}
+    given = {"graph": one.dataset.uri}
     with pytest.raises(UserError, match=r"diverged.*Lower train\.learning_rate") as refused:
         run_stage(STAGE, {**SMALL, "epochs": 6, "learning_rate": 10}, given, tmp_path / "refused", cpu=1)
     assert "train.learning_rate" in str(refused.value)
@@ -233,7 +226,7 @@ def test_training_that_diverges(tmp_path, one):
 
 
 def test_first_weights_are_kept_where_no_epoch_is_better(tmp_path, one):
-    given = {"graph": path_of(one.dataset)}
+    given = {"graph": one.dataset.uri}
     params = {**SMALL, "epochs": 1, "learning_rate": 1e-9}
     made = run_stage(STAGE, params, given, tmp_path / "train", cpu=1)
     assert made.stats["best_epoch"] == 0

@@ -1,7 +1,5 @@
 """`plan` predicts the peak memory of every stage within a fifth, held against real stage processes of two sizes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.embed.run import write_embeddings
 from superworkflow.tasks.lib.generators.edge_lists import generate
+from tests.datasets import commit
 
 RESOURCES = Resources(cpu=2, memory=4 << 30)
 SIZES = {"small": (5_000, 60_000), "large": (250_000, 3_000_000)}
@@ -44,30 +40,28 @@ class Chain:
         command += [part for key, path in inputs.items() for part in ("--input", f"{key}={path}")]
         subprocess.run(command, check=True, capture_output=True)
         stats = {
-            key: Dataset.open(Location.of(path)).stats if path.is_dir() else stage.inputs[key].stats_of(Source.of(path))
+            key: Dataset.open(path).stats if path.is_dir() else stage.inputs[key].stats_of(Source.of(path))
             for key, path in inputs.items()
         }
         estimate = stage.estimate(stage.params(**params), stats, RESOURCES)
-        self.found[name] = Dataset.open(Location.of(output)), estimate
+        self.found[name] = Dataset.open(output), estimate
         return output
 
 
 def _embeddings(folder: Path, graph: Path) -> Path:
     """Random vectors, as the embed stage writes them."""
-    index, writer = Dataset.open(Location.of(graph)), DatasetWriter(Location.of(folder))
+    index, writer = Dataset.open(graph), DatasetWriter(folder)
     rows = int(index.stats["vertices"] or 0)
     vectors = np.random.default_rng(0).standard_normal((rows, DIMENSIONS), np.float32)
     with writer.file("embeddings.parquet") as path:
         write_embeddings(path, vectors, index, np.arange(rows))
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=rows, bytes=0)
-    stats = {"rows": rows, "dimensions": DIMENSIONS, "vertices": rows}
-    writer.commit(stage="embed", version="1", params={}, inputs={}, stats=stats, measured=measured, software={})
+    commit(writer, "embed", stats={"rows": rows, "dimensions": DIMENSIONS, "vertices": rows}, rows=rows)
     return folder
 
 
 def _labels(path: Path, graph: Path) -> Path:
     """A label of ten for each vertex."""
-    nodes = Dataset.open(Location.of(graph)).parquet("vertices.parquet").read(["node"])["node"].to_pylist()
+    nodes = Dataset.open(graph).table("vertices.parquet", ["node"])["node"].to_pylist()
     drawn = np.random.default_rng(0).integers(10, size=len(nodes))
     path.write_text("".join(f"{node},{label}\n" for node, label in zip(nodes, drawn, strict=True)))
     return path

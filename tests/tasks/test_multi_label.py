@@ -1,7 +1,5 @@
 """Several labels a node: from rows of a file to a model that answers with lists."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,18 +39,17 @@ def sources(tmp_path_factory):
 def test_from_rows_to_a_model_that_answers(sources, tmp_path):
     files, has = sources
     graph = run_stage(heterograph.STAGE, {}, files, tmp_path / "graph")
-    opened, folders = HeteroGraph.open(graph), {"graph": str(graph.location.local_path)}
+    opened, folders = HeteroGraph.open(graph), {"graph": graph.uri}
     targets = many_targets_of(opened, "node.label", (0.6, 0.2), 42)
     assert targets.names == ("l0", "l1", "l2", "l3")
     assert [(targets.splits == split).sum() for split in (-1, 0, 1, 2)] == [10, 48, 16, 16]
     made = run_stage(STAGE, {"hidden": 16, "batch": 16, "epochs": 30, "dropout": 0.1}, folders, tmp_path / "train")
     assert made.stats["labels"] == has.sum()
-    found = run_stage(infer.STAGE, {}, {**folders, "network": str(made.location.local_path)}, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    found = run_stage(infer.STAGE, {}, {**folders, "network": made.uri}, tmp_path / "infer")
+    rows = found.table("predictions.parquet").to_pylist()
     assert [row["label"] for row in rows] == [[f"l{kind}" for kind in np.flatnonzero(each)] for each in has]
     assert all(len(row["ranked"]) == len(row["label"]) for row in rows)
-    given = {"predictions": str(found.location.local_path)}
+    given = {"predictions": found.uri}
     scored = run_stage(score.STAGE, {}, given, tmp_path / "score")
     tested = [row for row in rows if row["split"] == "test"]
     truth, ranked = (

@@ -1,7 +1,5 @@
 """New nodes that a registered model predicts: a known node that comes as a new one has the answer of stage infer."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -42,23 +40,19 @@ TYPED: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def path_of(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
-
-
 def published(graph: Dataset, folder: Path, params: dict, log: io.StringIO | None = None, **publish: Any) -> Any:
     """Predictions and bundle of a network that is trained on a graph."""
-    network = run_stage(train.STAGE, FAST | params, {"graph": path_of(graph)}, folder / "train")
-    given = {"graph": path_of(graph), "network": path_of(network)}
+    network = run_stage(train.STAGE, FAST | params, {"graph": graph.uri}, folder / "train")
+    given = {"graph": graph.uri, "network": network.uri}
     found = run_stage(infer.STAGE, {}, given, folder / "infer")
     bundle = run_stage(
-        publish_predictions.STAGE, publish, {"predictions": path_of(found), **given}, folder / "bundle", log=log
+        publish_predictions.STAGE, publish, {"predictions": found.uri, **given}, folder / "bundle", log=log
     )
     return found, bundle
 
 
 def served(bundle: Dataset) -> Any:
-    return serving.load(Path(path_of(bundle)))
+    return serving.load(Path(bundle.uri))
 
 
 def neighbours_of(graph: HeteroGraph, edge_set: str, row: int) -> tuple[list[str], list[float]]:
@@ -86,8 +80,7 @@ def from_files(folder: Path, columns: str = "abcdefghijkl", seed: int = 3) -> Da
 
 
 def rows_of(found: Dataset) -> list[dict[str, Any]]:
-    with found.parquet("predictions.parquet") as file:
-        return file.read().to_pylist()
+    return found.table("predictions.parquet").to_pylist()
 
 
 def check_answers(answer: pd.DataFrame, found: Dataset, rows: list[int], nodes: list[str]) -> None:
@@ -261,7 +254,7 @@ def test_runs_where_only_numpy_and_pandas_are(made, tmp_path):
         "for name in ('superworkflow', 'torch', 'pyarrow', 'safetensors', 'numba'): sys.modules[name] = None\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         "from pathlib import Path\nimport kept\n"
-        f"model = kept.load(Path({path_of(bundle)!r}))\n"
+        f"model = kept.load(Path({bundle.uri!r}))\n"
         f"print(model.predict(pd.DataFrame([json.loads({json.dumps(row)!r})]), {{}}).to_json(orient='records'))\n"
     )
     done = subprocess.run(
@@ -278,12 +271,12 @@ def test_sizes_and_left_out(made, tmp_path):
     network = bundle.manifest.inputs["network"].digest
     assert network
     given = {
-        "predictions": path_of(found),
-        "graph": path_of(graph),
-        "network": str(Path(path_of(found)).parent / "train"),
+        "predictions": found.uri,
+        "graph": graph.uri,
+        "network": str(Path(found.uri).parent / "train"),
     }
     assert bundle.array("rows-0-0.npy").dtype == bundle.array("rows-1-0.npy").dtype == np.float32
-    weights = (Path(path_of(bundle)) / "network.safetensors").stat().st_size
+    weights = (Path(bundle.uri) / "network.safetensors").stat().st_size
     log = io.StringIO()
     room = 4 * 90 * 3 + weights + 2 * 90 * (12 + 16)
     half = run_stage(publish_predictions.STAGE, {"most_bytes": room}, given, tmp_path / "half", log=log)
@@ -304,7 +297,7 @@ def test_sizes_and_left_out(made, tmp_path):
     assert "network.json" not in off
     other = one_kind(tmp_path / "other", seed=2)
     with pytest.raises(UserError, match="the predictions are of another graph"):
-        run_stage(publish_predictions.STAGE, {}, given | {"graph": path_of(other)}, tmp_path / "refused")
+        run_stage(publish_predictions.STAGE, {}, given | {"graph": other.uri}, tmp_path / "refused")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +305,7 @@ def test_sizes_and_left_out(made, tmp_path):
 )
 def test_links_of_new_nodes(tmp_path, model, features):
     whole = one_kind(tmp_path / "whole", features)
-    held = run_stage(holdout_links.STAGE, {}, {"graph": path_of(whole)}, tmp_path / "graph")
+    held = run_stage(holdout_links.STAGE, {}, {"graph": whole.uri}, tmp_path / "graph")
     _, bundle = published(held, tmp_path, model)
     graph, answers = HeteroGraph.open(held), served(bundle)
     names = graph.ids("node").to_pylist()

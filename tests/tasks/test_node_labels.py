@@ -1,7 +1,5 @@
 """Stage node_labels: labels apart from the graph train the network that labels in the graph train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +43,7 @@ def test_the_same_network_and_predictions(tmp_path):
     for name, inputs in (("whole", {}), ("bare", {"labels": str(tmp_path / "l")})):
         graph = {"graph": str(tmp_path / name), **inputs}
         network = run_stage(load_stage("train"), TRAIN, graph, tmp_path / f"{name}-network", cpu=1)
-        given = {**graph, "network": str(network.location.local_path)}
+        given = {**graph, "network": network.uri}
         predictions = run_stage(load_stage("infer"), {}, given, tmp_path / f"{name}-predictions", cpu=1)
         judged = run_stage(load_stage("baselines"), {"seed": 3}, graph, tmp_path / f"{name}-baselines")
         sums = {each.path: each.sha256 for each in (*network.manifest.files, *predictions.manifest.files)}

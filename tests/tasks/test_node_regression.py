@@ -1,7 +1,5 @@
 """Node regression: from rows of a file to a model that answers with numbers, in the labels' unit."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -54,16 +52,15 @@ def graph(truth: dict[str, float], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_from_rows_to_a_model_that_answers(graph: Dataset, truth: dict[str, float], tmp_path: Path) -> None:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     made = run_stage(STAGE, TRAIN, given, tmp_path / "train")
     assert made.stats["task"] == "node_regression"
-    trained = given | {"network": str(made.location.local_path)}
+    trained = given | {"network": made.uri}
     found = run_stage(infer.STAGE, {}, trained, tmp_path / "infer")
-    with found.parquet("predictions.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = found.table("predictions.parquet").to_pylist()
     assert {row["node"]: row["label"] for row in rows if row["label"] is not None} == pytest.approx(truth)
     simple = run_stage(baselines.STAGE, {"task": "regression"}, given, tmp_path / "baselines")
-    inputs = {"predictions": str(found.location.local_path), "baselines": str(simple.location.local_path)}
+    inputs = {"predictions": found.uri, "baselines": simple.uri}
     scored = run_stage(score.STAGE, {}, inputs, tmp_path / "score")
     tested = [row for row in rows if row["split"] == "test"]
     both = [[row[key] for row in tested] for key in ("label", "predicted")]
@@ -71,9 +68,10 @@ def test_from_rows_to_a_model_that_answers(graph: Dataset, truth: dict[str, floa
         assert scored.stats[f"metrics.{name}@test"] == pytest.approx(figure(*both))
     assert scored.stats["metrics.rmse@test"] < 0.5 * simple.stats["metrics.mean_rmse@test"]
     table = run_stage(tabulate.STAGE, {}, {"predictions": inputs["predictions"]}, tmp_path / "table")
-    with table.parquet("predictions.parquet") as file:
-        assert file.read().to_pylist() == [{key: row[key] for key in ("node", "predicted")} for row in rows]
-    published = trained | {"predictions": inputs["predictions"], "scores": str(scored.location.local_path)}
+    assert table.table("predictions.parquet").to_pylist() == [
+        {key: row[key] for key in ("node", "predicted")} for row in rows
+    ]
+    published = trained | {"predictions": inputs["predictions"], "scores": scored.uri}
     bundle = run_stage(publish_predictions.STAGE, {}, published, tmp_path / "bundle")
     model = load(bundle.location.local_path)
     near = [f"n{(5 + step) % NODES:03}" for step in (-3, -2, -1, 1, 2, 3)]
@@ -91,9 +89,7 @@ def _row(graph: Dataset, node: int) -> list[float]:
 
 
 def test_baselines_are_those_computed_by_hand(graph: Dataset, tmp_path: Path) -> None:
-    simple = run_stage(
-        baselines.STAGE, {"task": "regression"}, {"graph": str(graph.location.local_path)}, tmp_path / "baselines"
-    )
+    simple = run_stage(baselines.STAGE, {"task": "regression"}, {"graph": graph.uri}, tmp_path / "baselines")
     targets = number_targets_of(HeteroGraph.open(graph), "", (0.6, 0.2), 42)
     trained, tested = targets.nodes("train"), targets.nodes("test")
     around = [
@@ -108,7 +104,7 @@ def test_baselines_are_those_computed_by_hand(graph: Dataset, tmp_path: Path) ->
 
 
 def test_decimals_are_no_classes_unless_called_so(graph: Dataset, tmp_path: Path) -> None:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     for stage in (STAGE, baselines.STAGE):
         with pytest.raises(UserError, match=r"numbers with decimals, not classes.*such as .*train.task=regression"):
             run_stage(stage, {}, given, tmp_path / stage.name)
@@ -133,7 +129,7 @@ def test_refusals(labels: dict[str, str], message: str, tmp_path: Path) -> None:
 
 def _trained(files: dict[str, str], folder: Path) -> Dataset:
     made = run_stage(heterograph.STAGE, {}, files, folder / "graph")
-    return run_stage(STAGE, TRAIN, {"graph": str(made.location.local_path)}, folder / "train")
+    return run_stage(STAGE, TRAIN, {"graph": made.uri}, folder / "train")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +151,7 @@ def test_classes_that_may_be_numbers(names: list[str], nodes: int, doubted: bool
 def test_a_doubt_is_in_the_log_and_the_record(tmp_path: Path) -> None:
     rows, log = {f"n{i:03}": f"{0.5 + i % 3}" for i in range(NODES)}, io.StringIO()
     made = run_stage(heterograph.STAGE, {}, _files(tmp_path, rows), tmp_path / "graph")
-    given = {"graph": str(made.location.local_path)}
+    given = {"graph": made.uri}
     params = TRAIN | {"epochs": 1, "task": "auto"}
     trained = run_stage(STAGE, params, given, tmp_path / "train", log=log)
     assert "train.task=regression" in log.getvalue()

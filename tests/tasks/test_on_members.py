@@ -1,7 +1,5 @@
 """Each stage on each engine with members: the very files of one process. Other tests run their tasks in turn."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store

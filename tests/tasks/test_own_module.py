@@ -1,7 +1,5 @@
 """Modules of one's own: in training, inference and the registered model, on one process and on workers."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal
@@ -87,11 +85,11 @@ def model(folder: Path, text: str) -> str:
 
 
 def trained(graph: Dataset, folder: Path, **params) -> Dataset:
-    return run_stage(STAGE, {**SMALL, **params}, {"graph": str(graph.location.local_path)}, folder, 1)
+    return run_stage(STAGE, {**SMALL, **params}, {"graph": graph.uri}, folder, 1)
 
 
 def inferred(graph: Dataset, network: Dataset, folder: Path, **params) -> Dataset:
-    given = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+    given = {"graph": graph.uri, "network": network.uri}
     return run_stage(infer.STAGE, params, given, folder, 1)
 
 
@@ -116,13 +114,13 @@ def test_the_text_of_the_file_is_in_the_digest_and_kept(tmp_path, graph):
     assert again.digest == network.digest != other.digest
     assert network.stats["validation_accuracy"] > 0.8
     found, log = inferred(graph, network, tmp_path / "infer"), io.StringIO()
-    given = {name: str(each.location.local_path) for name, each in
+    given = {name: each.uri for name, each in
              {"predictions": found, "network": network, "graph": graph}.items()}  # fmt: skip
     bundle = run_stage(publish_predictions.STAGE, {}, given, tmp_path / "bundle", log=log)
     assert "new nodes cannot be predicted: own_model.py:MeanNet" in log.getvalue()
     served = serve(bundle.location.local_path)
     answers = served.predict(pd.DataFrame({"node": ["n004", "new"], "neighbors": [None, ["n001"]]}), {})
-    wanted = pq.read_table(found.local("predictions.parquet")).to_pylist()[4]
+    wanted = found.table("predictions.parquet").to_pylist()[4]
     assert (answers["predicted"][0], answers["error"][0]) == (wanted["predicted"], "")
     assert "own_model.py:MeanNet" in answers["error"][1]
     assert "superworkflow predict" in answers["error"][1]
@@ -157,7 +155,7 @@ def test_a_typed_graph_is_given_by_set(tmp_path, monkeypatch):
 
 
 def test_workers_train_as_one_process_does(tmp_path, graph):
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     parts = run_stage(partition.STAGE, {"parts": 2}, inputs, tmp_path / "parts")
     shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, tmp_path / "shards")
     params = {**SMALL, "model": model(tmp_path, BLOCKS), "fanouts": "3,3", "epochs": 3}
@@ -172,7 +170,7 @@ def test_workers_train_as_one_process_does(tmp_path, graph):
         made = group.run(infer_together, *given)[0]
         with pytest.raises(UserError, match="running means of BatchNorm"):
             group.run(train, noisy, graph.uri, shards.uri, "", str(tmp_path / "none"))
-    losses = pq.read_table(alone.local("losses.parquet"))["loss"].to_pylist()
+    losses = alone.table("losses.parquet")["loss"].to_pylist()
     assert pq.read_table(tmp_path / "together" / "losses.parquet")["loss"].to_pylist() == pytest.approx(
         losses, abs=1e-4
     )
@@ -225,10 +223,10 @@ def test_what_is_no_file_and_no_model(tmp_path, graph):
 def test_killed_training_with_dropout_resumes_to_the_same_bits(tmp_path, graph):
     params = {**SMALL, "model": f"{EXAMPLE}:MeanNet", "epochs": 4}
     whole = trained(graph, tmp_path / "whole", **params)
-    command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
+    command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "killed")]
     done = subprocess.run([*command, json.dumps(params), "9"], capture_output=True, text=True, timeout=500)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    log, given = io.StringIO(), {"graph": str(graph.location.local_path)}
+    log, given = io.StringIO(), {"graph": graph.uri}
     resumed = run_stage(STAGE, params, given, tmp_path / "killed", 1, log)
     assert "resuming at epoch 3, step " in log.getvalue()
     assert resumed.manifest.files == whole.manifest.files

@@ -1,7 +1,5 @@
 """Panels: what their functions make of small datasets, and the document that pages read."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path
@@ -9,28 +7,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.dashboards.web.panels import read_panel
 from superworkflow.infra.contract.panel import MOST_ROWS, Panel, packed, panel_document, plot, points, table
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.lib.panels.graph_profile import profile
 from superworkflow.tasks.lib.panels.node_projection import projection
 from superworkflow.tasks.score.panels import classes
+from tests.datasets import commit
 
 
 def _dataset(folder: Path, stage: str, tables: dict[str, pa.Table], arrays: dict[str, Any], **stats: Any) -> Dataset:
-    writer = DatasetWriter(Location.of(str(folder / stage)))
+    writer = DatasetWriter(str(folder / stage))
     for name, values in tables.items():
-        with writer.file(name) as path:
-            pq.write_table(values, path)
+        writer.table(name, values)
     for name, values in arrays.items():
         writer.array(name, values) if name.endswith(".npy") else writer.json(name, values)
-    measured = Measurement(runtime_s=1, cpu_s=1, peak_memory_bytes=1, rows=1, bytes=1)
-    return writer.commit(stage=stage, version="1", params={}, inputs={}, stats=stats, measured=measured, software={})
+    return commit(writer, stage, stats=stats)
 
 
 def _unpacked(given: dict[str, str]) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Folders of part files give the same datasets as one file with their rows, on every engine, here and in a bucket."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random
@@ -16,9 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Progress, Resources, Stage
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source

@@ -1,7 +1,5 @@
 """Partition and shards: few edges cut, the same for every number of workers, and nothing of the graph is lost."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -14,12 +12,9 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Progress, Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, partition, shard
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.lib.distributed.partition import NodePartition
@@ -44,13 +39,13 @@ def graph(request, tmp_path_factory) -> Dataset:
 
 
 def divided(graph: Dataset, folder: Path, parts: int | str = 4, **params) -> Dataset:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     return run_stage(partition.STAGE, {"parts": parts, **params}, given, folder)
 
 
 def sharded(graph: Dataset, parts: Dataset, folder: Path) -> Dataset:
     given = {"graph": graph, "partition": parts}
-    return run_stage(shard.STAGE, {}, {name: str(each.location.local_path) for name, each in given.items()}, folder)
+    return run_stage(shard.STAGE, {}, {name: each.uri for name, each in given.items()}, folder)
 
 
 @pytest.mark.parametrize("method", ["metis", "contiguous"])
@@ -323,7 +318,7 @@ def test_refuses_damaged_features_of_edges(tmp_path: Path):
 def _with(dataset: Dataset, name: str, values: object, folder: Path) -> Dataset:
     """A copy in which one file holds something else, and the manifest its sum."""
     shutil.rmtree(folder, ignore_errors=True)
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     for entry in dataset.manifest.files:
         with writer.file(entry.path) as path:
             if entry.path != name:

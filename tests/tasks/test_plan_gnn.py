@@ -1,7 +1,5 @@
 """Plans of gnn against what its stages take: compressed tables, the size of a training's steps, two earlier runs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -20,7 +18,6 @@ from superworkflow.infra.orchestration.run_node import run_node
 from superworkflow.infra.planning.launch_history import History
 from superworkflow.infra.planning.plan import plan
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.node_labels.split_stats import label_stats
@@ -92,7 +89,7 @@ def test_a_compressed_table_takes_the_memory_of_its_columns(tmp_path: Path) -> N
         [*command, *(part for name, path in given.items() for part in ("--input", f"{name}={path}"))],
         check=True, capture_output=True,
     )  # fmt: skip
-    measured = Dataset.open(Location.of(output)).manifest.measured
+    measured = Dataset.open(output).manifest.measured
     stats = {name: stage.inputs[name].stats_of(Source.of(path)) for name, path in given.items()}
     assert stats["features"]["width"] == width
     found = stage.estimate(stage.params(), stats, resources)

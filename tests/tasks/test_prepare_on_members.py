@@ -1,15 +1,12 @@
 """The prepare stage on members: the same files as in process; tasks run in turn here."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import prepare

@@ -1,7 +1,5 @@
 """Means along sampled edges, against a recursive reading of them; what the classifier finds, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.feature_matrix.columns import features_among_columns
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
@@ -20,7 +17,7 @@ from superworkflow.tasks.lib.subgraphs.spec_paths import paths_of
 from superworkflow.tasks.probe import STAGE
 from superworkflow.tasks.probe.carry import carried, chosen, features_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
@@ -157,7 +154,7 @@ def test_means_are_those_of_a_recursive_reading(graph):
 @pytest.fixture(scope="module")
 def subgraphs(graph, tmp_path_factory) -> Dataset:
     opened, rng = HeteroGraph.open(graph), np.random.default_rng(3)
-    writer = DatasetWriter(Location.of(tmp_path_factory.mktemp("probe") / "sampled"))
+    writer = DatasetWriter(tmp_path_factory.mktemp("probe") / "sampled")
     layout = SubgraphLayout(2, 3, (0, 1), (0, 1, 2))
     for split, seeds in (("train", range(80)), ("validation", range(80, 100)), ("test", range(100, 120))):
         parts = [sampled(opened, list(seeds)[i : i + 30], rng) for i in range(0, len(seeds), 30)]
@@ -166,11 +163,11 @@ def subgraphs(graph, tmp_path_factory) -> Dataset:
                 write(block)
     used = {"used_node_sets": [0, 1], "used_edge_sets": [0, 1, 2]}
     writer.json("sampled.json", {"spec": SPEC, "node_sets": 2, "edge_sets": 3} | used)
-    return _commit(writer, "sample", "sampled", 120, {"subgraphs": 120})
+    return commit(writer, "sample", {"name": "sampled"}, {"subgraphs": 120}, 120)
 
 
 def probe(graph: Dataset, subgraphs: Dataset, folder: Path, cpu: int = 2, **params) -> Dataset:
-    inputs = {"graph": str(graph.location.local_path), "subgraphs": str(subgraphs.location.local_path)}
+    inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
     params = {"leave_out": OTHERS, **params}
     return run_stage(STAGE, params, inputs, folder, cpu)
 
@@ -182,7 +179,7 @@ def test_neighbours_tell_the_label(graph, subgraphs, tmp_path):
     assert (stats["labels"], stats["features"]) == (2, 16)
     assert float(stats["metrics.accuracy@test"] or 0) > 0.8
     assert float(stats["metrics.macro_f1@validation"] or 0) > 0.8
-    table = made.parquet("predictions.parquet").read()
+    table = made.table("predictions.parquet")
     right = np.array(table["label"]) == np.array(table["predicted"])
     is_test = np.array(table["split"]) == "test"
     assert right[is_test].mean() == stats["metrics.accuracy@test"]

@@ -1,7 +1,5 @@
 """Scores of the probe on citation graphs with sampled neighbours, sizes 5 and 5, and Planetoid's split."""
 
-from __future__ import annotations
-
 import pytest
 
 from superworkflow.tasks import load_stage

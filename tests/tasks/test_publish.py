@@ -11,33 +11,24 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.publish import STAGE, PublishParams
+from tests.datasets import commit
 
 NODES = ["zoë", "10", "2", "a b", "日本", "b", "", "B"]
 
 
 def embeddings(folder, nodes, vectors, row_group_size=3):
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     flat = pa.array(np.asarray(vectors, dtype=np.float32).ravel())
     kind = pa.FixedSizeListArray.from_arrays(flat, np.shape(vectors)[1])
     with writer.file("embeddings.parquet") as path:
         pq.write_table(
             pa.table({"node": pa.array(nodes, pa.string()), "vector": kind}), path, row_group_size=row_group_size
         )
-    return commit(writer, "embed", folder)
-
-
-def commit(writer, stage, folder):
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=writer.bytes_written)
-    return writer.commit(
-        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats={}, measured=measured, software={}
-    ).uri
+    return commit(writer, "embed", {"name": folder.name}).uri
 
 
 @pytest.fixture
@@ -62,7 +53,7 @@ def test_bundle_holds_every_vector_under_its_node(tmp_path, vectors):
     assert ordered == sorted(NODES, key=str.encode)
     assert made.stats["nodes"] == made.manifest.rows == len(NODES)
     facts = made.json("bundle.json")
-    assert facts["embeddings"] == Dataset.open(Location.of(tmp_path / "embeddings-bundle")).digest
+    assert facts["embeddings"] == Dataset.open(tmp_path / "embeddings-bundle").digest
     assert (facts["nodes"], facts["dimensions"], facts["metric"], facts["metrics"]) == (len(NODES), 5, "cosine", {})
 
 
@@ -77,11 +68,11 @@ def test_bundle_is_the_same_bytes_again(tmp_path, vectors):
 
 
 def test_quality_travels_in_the_bundle(tmp_path, vectors):
-    writer = DatasetWriter(Location.of(tmp_path / "evaluation"))
+    writer = DatasetWriter(tmp_path / "evaluation")
     writer.json("metrics.json", {"micro_f1@0.5": 0.38})
-    made = publish(tmp_path, vectors=vectors, evaluation=commit(writer, "evaluate", tmp_path / "evaluation"))
+    made = publish(tmp_path, vectors=vectors, evaluation=commit(writer, "evaluate", {"name": "evaluation"}).uri)
     assert made.json("bundle.json")["metrics"] == {"micro_f1@0.5": 0.38}
-    assert made.json("bundle.json")["evaluation"] == Dataset.open(Location.of(tmp_path / "evaluation")).digest
+    assert made.json("bundle.json")["evaluation"] == Dataset.open(tmp_path / "evaluation").digest
     assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())
 
 

@@ -1,7 +1,5 @@
 """Records of subgraphs: byte for byte what protobuf's Example gives, in shards that depend on sizes alone."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from itertools import chain
@@ -10,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
@@ -36,7 +32,7 @@ from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 def make(folder: Path, graph: Dataset, subgraphs: Dataset, threads: int = 2, **params: Any) -> Dataset:
     inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
     execute(STAGE, params, inputs, str(folder), Resources(cpu=threads), Progress("records", stream=io.StringIO()))
-    return Dataset.open(Location.of(folder))
+    return Dataset.open(folder)
 
 
 def expected(
@@ -191,7 +187,7 @@ def test_parquet_files_have_the_same_features(tmp_path, made):
         f"{split}-0000{i}-of-00003.parquet" for split in ("train", "test") for i in range(3)
     )
     for split, features in wanted.items():
-        tables = [pq.read_table(dataset.local(name)) for name in dataset.files(f"{split}-*")]
+        tables = [dataset.table(name) for name in dataset.files(f"{split}-*")]
         assert len({str(table.schema) for table in tables}) == 1
         rows = pa.concat_tables(tables).to_pylist()
         assert len(rows) == len(features)
@@ -279,7 +275,7 @@ def test_links_have_two_seeds_and_a_readout(tmp_path):
     assert schema.edge_sets["_readout/source"].source == seed_sets[0]
     assert schema.edge_sets["_readout/target"].target == "_readout"
     parquet = make(tmp_path / "parquet", dataset, subgraphs, formats="parquet")
-    table = pq.read_table(parquet.local("train-00000-of-00001.parquet"))
+    table = parquet.table("train-00000-of-00001.parquet")
     wanted = [expected(graph, block, s, seed_sets) for s in range(12)]
     for name in ["context/seed_id", *(name for name in wanted[0] if "_readout" in name)]:
         assert [_flat(row) if "#size" not in name else [row] for row in table[name].to_pylist()] == [

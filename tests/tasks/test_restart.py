@@ -1,7 +1,5 @@
 """Runs of vertex programs that start from an earlier one: as a cold run, in fewer updates."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.vertex.vertex_names import graph_before
 from tests.tasks.index_helpers import run_stage
@@ -34,8 +31,8 @@ class Store:
         place = self.folder / stage / made.digest
         if place.exists():
             shutil.rmtree(self.folder / stage / "made")
-            return Dataset.open(Location.of(place))
-        return Dataset.open(Location.of((self.folder / stage / "made").rename(place)))
+            return Dataset.open(place)
+        return Dataset.open((self.folder / stage / "made").rename(place))
 
     def program(
         self, name: str, graph: Dataset, initial: Dataset | None = None, table: Path | None = None, **params: Any

@@ -1,7 +1,5 @@
 """Estimates of a whole file from a look at some parts of it."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Distribution of the drawn sets, against enumeration, by chi-square with fixed seeds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, pairwise, permutations

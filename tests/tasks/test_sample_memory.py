@@ -1,7 +1,5 @@
 """`plan` predicts the peak memory of sampling within a fifth, held against real processes of two sizes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,7 +10,6 @@ import pytest
 
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.sample import STAGE
 from superworkflow.tasks.sample.params import SampleParams
@@ -44,6 +41,6 @@ def test_peak_memory(tmp_path: Path) -> None:
             continue
         stats = {key: STAGE.inputs[key].stats_of(Source.of(path)) for key, path in inputs.items() if key != "graph"}
         expected = STAGE.estimate(SampleParams(repeats=3), {"graph": graph.stats, **stats}, resources)
-        made = Dataset.open(Location.of(output))
+        made = Dataset.open(output)
         assert expected.memory_bytes == pytest.approx(made.manifest.measured.peak_memory_bytes, rel=0.2)
         assert expected.stats["edges"] == pytest.approx(made.stats["edges"], rel=0.5)

@@ -1,14 +1,11 @@
 """The work of a task that makes subgraphs with all rows of the graph; `test_on_members` has the engines."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
 import numpy as np
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph

@@ -1,7 +1,5 @@
 """Pictures of specs with names as hostile as can be, and of a subgraph; left out where they would be too large."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,12 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import InputEntry
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.sample import drawn
 from superworkflow.tasks.sample.drawn import Subgraph, rings, subgraph_of
 from superworkflow.tasks.sample.picture import draw
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 
@@ -29,9 +26,9 @@ def test_a_spec_is_drawn(tmp_path, figures, ops, kind):
          "edge_set_name": "\0{}", "sample_size": i + 1, "strategy": "TOP_K"}
         for i in range(ops)
     ]  # fmt: skip
-    writer = DatasetWriter(Location.of(tmp_path / "sampled"))
+    writer = DatasetWriter(tmp_path / "sampled")
     writer.json("sampled.json", {"spec": {kind: {"op_name": "s", "node_set_name": "n"}, "sampling_ops": hops}})
-    draw(_commit(writer, "sample", "sampled", 0, {}), tmp_path / "spec.png")
+    draw(commit(writer, "sample", {"name": "sampled"}), tmp_path / "spec.png")
     assert (tmp_path / "spec.png").exists() == (ops < 41)
     assert [len(figure.axes[0].texts) for figure in figures] == ([1 + ops + 2 * ops - (ops > 0)] if ops < 41 else [])
 

@@ -1,7 +1,5 @@
 """Sampling specs: what they say, and what is refused, with the op's name."""
 
-from __future__ import annotations
-
 import pytest
 
 from superworkflow.infra.base.errors import UserError

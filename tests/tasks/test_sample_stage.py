@@ -1,7 +1,5 @@
 """The sample stage as a process runs it: shards, splits, seeds, repeats, sizes, refusals, and the live path."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph

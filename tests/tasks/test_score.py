@@ -1,14 +1,11 @@
 """Stage `score`: figures of scikit-learn, of predictions by a trained network."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import (
     average_precision_score,
@@ -18,19 +15,14 @@ from sklearn.metrics import (
 )
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import baselines, infer, score, train
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.score.numbers import trained_by
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
 
 SPLITS = ("validation", "test")
-
-
-def _path(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +31,13 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Datase
     folder = tmp_path_factory.mktemp("score")
     graph = one_kind(folder / "graph")
     params = {"epochs": 2, "hidden": 4, "fanouts": "3,3", "batch": 8}
-    network = run_stage(train.STAGE, params, {"graph": _path(graph)}, folder / "train")
-    given = {"graph": _path(graph), "network": _path(network)}
+    network = run_stage(train.STAGE, params, {"graph": graph.uri}, folder / "train")
+    given = {"graph": graph.uri, "network": network.uri}
     return graph, run_stage(infer.STAGE, {}, given, folder / "infer")
 
 
 def _rows(dataset: Dataset, name: str) -> list[dict[str, Any]]:
-    with dataset.parquet(name) as file:
-        return list(file.read().to_pylist())
+    return list(dataset.table(name).to_pylist())
 
 
 def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
@@ -57,7 +48,7 @@ def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], t
     assert likely.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert [row["predicted"] for row in rows] == [names[number] for number in likely.argmax(axis=1)]
     assert [row["probability"] for row in rows] == pytest.approx(likely.max(axis=1).tolist())
-    scored = run_stage(score.STAGE, {}, {"predictions": _path(found)}, tmp_path / "score")
+    scored = run_stage(score.STAGE, {}, {"predictions": found.uri}, tmp_path / "score")
     classes, confusion, bins = (_rows(scored, f"{name}.parquet") for name in ("classes", "confusion", "calibration"))
     for split in SPLITS:
         judged = np.flatnonzero([row["split"] == split for row in rows])
@@ -89,9 +80,9 @@ def test_figures_are_those_of_scikit_learn(predicted: tuple[Dataset, Dataset], t
 
 def test_a_simpler_method_that_is_better_is_a_warning(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     graph, found = predicted
-    simple = run_stage(baselines.STAGE, {}, {"graph": _path(graph)}, tmp_path / "baselines")
+    simple = run_stage(baselines.STAGE, {}, {"graph": graph.uri}, tmp_path / "baselines")
     log = io.StringIO()
-    given = {"predictions": _path(found), "baselines": _path(simple)}
+    given = {"predictions": found.uri, "baselines": simple.uri}
     scored = run_stage(score.STAGE, {}, given, tmp_path / "score", log=log)
     assert simple.metrics["label_propagation_accuracy@test"] > scored.metrics["accuracy@test"] + 0.2
     warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
@@ -110,19 +101,17 @@ def test_warnings_name_parameters_of_the_stage_that_trained(predicted: tuple[Dat
 def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     """Such as on a later graph: it counts as never predicted, without a curve."""
     _, found = predicted
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     labels = table["label"].to_pylist()
     tested = [i for i, split in enumerate(table["split"].to_pylist()) if split == "test"]
     labels[tested[0]] = "new"
-    output = DatasetWriter(Location.of(tmp_path / "later"))
+    output = DatasetWriter(tmp_path / "later")
     changed = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.string()))
-    with output.file("predictions.parquet") as path:
-        pq.write_table(changed, path)
+    output.table("predictions.parquet", changed)
     output.array("probabilities.npy", found.array("probabilities.npy"))
     output.json("classes.json", found.json("classes.json"))
-    later = _commit(output, "infer", "later", len(labels), {"nodes": len(labels), "classes": 3})
-    scored = run_stage(score.STAGE, {}, {"predictions": _path(later)}, tmp_path / "score")
+    later = commit(output, "infer", {"name": "later"}, {"nodes": len(labels), "classes": 3}, len(labels))
+    scored = run_stage(score.STAGE, {}, {"predictions": later.uri}, tmp_path / "score")
     (row,) = [row for row in _rows(scored, "classes.parquet") if (row["split"], row["class"]) == ("test", "new")]
     assert (row["support"], row["predicted"], row["recall"], row["precision"], row["roc_auc"]) == (
         1,

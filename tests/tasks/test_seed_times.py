@@ -1,7 +1,5 @@
 """Seeds with times: no edge that is later than a seed passes messages towards it, in training and in prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -130,7 +128,7 @@ def leaking(folder: Path, more: Mapping[str, Any] = {}) -> Dataset:
 
 
 def trained(graph: Dataset, folder: Path, **params: Any) -> Dataset:
-    return run_stage(STAGE, SMALL | params, {"graph": str(graph.location.local_path)}, folder)
+    return run_stage(STAGE, SMALL | params, {"graph": graph.uri}, folder)
 
 
 @pytest.mark.parametrize("sampler", ["neighbor", "latest"])
@@ -141,9 +139,9 @@ def test_labels_that_leak_through_later_edges(tmp_path: Path, sampler: str) -> N
     for seed_time in ("", "time"):
         folder = tmp_path / f"by-{seed_time}"
         network = trained(graph, folder / "network", sampler=sampler, seed_time=seed_time, epochs=40, patience=0)
-        inputs = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+        inputs = {"graph": graph.uri, "network": network.uri}
         predicted = run_stage(infer.STAGE, {}, inputs, folder / "predicted")
-        scored = run_stage(score.STAGE, {}, {"predictions": str(predicted.location.local_path)}, folder / "scored")
+        scored = run_stage(score.STAGE, {}, {"predictions": predicted.uri}, folder / "scored")
         found[seed_time] = scored.json("metrics.json")["accuracy@test"]
     assert found[""] > 0.9
     assert found["time"] < 0.5 + 4 * np.sqrt(0.25 / (NODES / 3))
@@ -166,7 +164,7 @@ def test_predictions_are_those_on_a_graph_that_ends_with_the_seed(tmp_path: Path
     network = trained(whole, tmp_path / "network", seed_time="time", fanouts="all,all", epochs=2)
     found = {}
     for name, graph in (("whole", whole), ("short", short)):
-        inputs = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+        inputs = {"graph": graph.uri, "network": network.uri}
         predicted = run_stage(infer.STAGE, {"batch": 7}, inputs, tmp_path / f"predicted-{name}")
         assert predicted.stats["timed"] == 40
         found[name] = predicted.array("probabilities.npy")
@@ -197,7 +195,7 @@ def leaking_links(folder: Path) -> Dataset:
 
 def test_links_that_leak_through_later_edges(tmp_path: Path) -> None:
     graph, split = leaking_links(tmp_path / "graph"), {"edges": "joins", "by": "time", "test_share": 0.3}
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     held = run_stage(holdout_links.STAGE, split, given, tmp_path / "held")
     opened = HeteroGraph.open(held)
     out, rest = read_held_out(opened), opened.edge_feature("joins", "timestamp")
@@ -208,9 +206,9 @@ def test_links_that_leak_through_later_edges(tmp_path: Path) -> None:
         network = trained(
             held, folder / "network", seed_time=seed_time, fanouts="8", layers=1, dropout=0.0, decoder="dot"
         )
-        inputs = {"graph": str(held.location.local_path), "network": str(network.location.local_path)}
+        inputs = {"graph": held.uri, "network": network.uri}
         predicted = run_stage(infer.STAGE, {}, inputs, folder / "predicted")
-        inputs = {"graph": str(held.location.local_path), "predictions": str(predicted.location.local_path)}
+        inputs = {"graph": held.uri, "predictions": predicted.uri}
         found[seed_time] = run_stage(score_links.STAGE, {}, inputs, folder / "scored").json("metrics.json")
     assert found[""]["auc@test"] > 0.7, found
     assert found["timestamp"]["auc@test"] < 0.6, found
@@ -224,12 +222,12 @@ def test_labels_have_times(tmp_path: Path) -> None:
     graph = run_stage(heterograph.STAGE, {"time": "date"}, {"edges": str(tmp_path / "edges.csv")}, tmp_path / "graph")
     text = "node,label,date,split\na,x,1970-01-02,train\nb,y,1970-01-03,train\nc,x,1970-01-04,validation\n"
     (tmp_path / "labels.csv").write_text(text)
-    given = {"graph": str(graph.location.local_path), "labels": str(tmp_path / "labels.csv")}
+    given = {"graph": graph.uri, "labels": str(tmp_path / "labels.csv")}
     labels = run_stage(node_labels.STAGE, {}, given, tmp_path / "labels")
     opened = HeteroGraph.open(graph, labels)
     least = np.iinfo(np.int64).min
     assert opened.node_feature("node", "time").tolist() == [86400, 172800, 259200, least]
-    inputs = {"graph": str(graph.location.local_path), "labels": str(labels.location.local_path)}
+    inputs = {"graph": graph.uri, "labels": labels.uri}
     network = run_stage(STAGE, SMALL | {"seed_time": "time", "epochs": 1}, inputs, tmp_path / "network")
     assert "input_warning.1" not in network.stats
     unused = run_stage(STAGE, SMALL | {"epochs": 1}, inputs, tmp_path / "unused")
@@ -243,7 +241,7 @@ def test_labels_have_times(tmp_path: Path) -> None:
         run_stage(node_labels.STAGE, {}, given, tmp_path / "second")
     (tmp_path / "labels.csv").write_text(text + "d,y,,train\n")
     labels = run_stage(node_labels.STAGE, {}, given, tmp_path / "none")
-    inputs["labels"] = str(labels.location.local_path)
+    inputs["labels"] = labels.uri
     with pytest.raises(UserError, match=r"1 of 4 labelled nodes have no time.*'d'"):
         run_stage(STAGE, SMALL | {"seed_time": "time"}, inputs, tmp_path / "refused")
 
@@ -260,9 +258,9 @@ def test_refusals(tmp_path: Path) -> None:
     before = {"time": np.zeros(NODES + ITEMS, np.int64) - 1}
     with pytest.raises(UserError, match=r"all edges are later than all seeds.*same unit"):
         trained(leaking(tmp_path / "before", before), tmp_path / "unit", seed_time="time")
-    held = run_stage(holdout_links.STAGE, {}, {"graph": str(graph.location.local_path)}, tmp_path / "held")
+    held = run_stage(holdout_links.STAGE, {}, {"graph": graph.uri}, tmp_path / "held")
     with pytest.raises(UserError, match=r"the time of a link is that of its edges"):
         trained(held, tmp_path / "links", seed_time="time")
     with pytest.raises(UserError, match=r"holdout_links.time.*no times to split by|no times to split by"):
-        run_stage(holdout_links.STAGE, {"by": "time", "time": "at"}, {"graph": str(graph.location.local_path)},
+        run_stage(holdout_links.STAGE, {"by": "time", "time": "at"}, {"graph": graph.uri},
                   tmp_path / "no-times")  # fmt: skip

@@ -1,7 +1,5 @@
 """Programs whose parameters are learned by a sync whenever messages rest: cosegment and mrf_learning."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from pathlib import Path

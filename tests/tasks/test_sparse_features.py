@@ -1,7 +1,5 @@
 """Sparse features: the graph is that of the same values in a dense table."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -90,10 +88,10 @@ def test_a_network_reads_its_own_columns_and_others_are_named(tmp_path):
     inputs = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "f.csv")}
     labelled = run_stage(STAGE, {}, {**inputs, "labels": str(tmp_path / "labels.csv")}, tmp_path / "labelled")
     params = {"epochs": 1, "hidden": 4, "fanouts": "5,5"}
-    network = run_stage(load_stage("train"), params, {"graph": str(labelled.location.local_path)}, tmp_path / "network")
+    network = run_stage(load_stage("train"), params, {"graph": labelled.uri}, tmp_path / "network")
     rows = "".join(f"{i},{j},{words[i, j]}\n" for i, j in zip(*np.nonzero(words), strict=True) if j != 5)
     (tmp_path / "other.csv").write_text(f"node,word,count\n{rows}3,new,2\n")
-    other = made(tmp_path, str(tmp_path / "other.csv"), "other", network=str(network.location.local_path))
+    other = made(tmp_path, str(tmp_path / "other.csv"), "other", network=network.uri)
     assert other.json("columns.json") == graph.json("columns.json")
     without = words * (np.arange(WIDTH) != 5)
     wanted = without / np.maximum(without.sum(axis=1, keepdims=True), 1)

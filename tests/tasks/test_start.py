@@ -1,7 +1,5 @@
 """Imports of a stage's process: libraries that it does not use take longer than a small stage."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Slices of time: those of edges, the chain of their factors against its joint distribution, and a planted drift."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.bptf import STAGE as BPTF
 from superworkflow.tasks.bptf.posterior import draw_chain, draw_slices
 from superworkflow.tasks.bptf.program import BptfParams, finish, report
@@ -161,10 +158,8 @@ def test_a_planted_drift(tmp_path: Path) -> None:
     assert factors.shape == (10, 81)
     for name in ("factor-00000.npy", "globals.json"):
         assert one.local(name).read_bytes() == two.local(name).read_bytes()
-    with timed.parquet("predictions.parquet") as file:
-        assert file.read()["time"].to_pylist() == [t for *_, t in tests]
-    with Dataset.open(Location.of(tmp_path / "10-1" / "published")).parquet("slices.parquet") as file:
-        starts = file.read()["start"].to_pylist()
+    assert timed.table("predictions.parquet")["time"].to_pylist() == [t for *_, t in tests]
+    starts = Dataset.open(tmp_path / "10-1" / "published").table("slices.parquet")["start"].to_pylist()
     assert starts[0] is None
     assert starts[1:] == pytest.approx(1_100_000_000 + np.arange(100, 1000, 100), abs=15)
     late = [row for row in tests if row[3] >= starts[-1]]

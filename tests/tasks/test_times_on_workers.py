@@ -1,7 +1,5 @@
 """Edges by their times on a worker group: the losses of one process."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.launch.run_stage import execute
@@ -85,15 +82,13 @@ def test_losses_are_those_of_one_process(
     alone = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "alone", 1)
     whole = TrainParams(**params).model_dump(mode="json")
     run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
-    with alone.parquet("losses.parquet") as file:
-        losses = file.read(["loss"])["loss"].to_pylist()
+    losses = alone.table("losses.parquet", ["loss"])["loss"].to_pylist()
     assert pq.read_table(tmp_path / "together" / "losses.parquet")["loss"].to_pylist() == pytest.approx(
         losses, abs=1e-4
     )
     params = {"seed_time": "", **params, "sampler": "neighbor"} if kind == "latest" else params | {"seed_time": ""}
     other = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "other", 1)
-    with other.parquet("losses.parquet") as file:
-        assert file.read(["loss"])["loss"].to_pylist() != pytest.approx(losses, abs=1e-3)
+    assert other.table("losses.parquet", ["loss"])["loss"].to_pylist() != pytest.approx(losses, abs=1e-3)
     if "seed_time" not in KINDS[kind]:
         return
     inputs = {"graph": graph.uri, "network": alone.uri}
@@ -103,8 +98,9 @@ def test_losses_are_those_of_one_process(
     )
     assert found["stats"] == wanted.stats
     table = pq.read_table(tmp_path / "inferred together" / "predictions.parquet")
-    with wanted.parquet("predictions.parquet") as file:
-        assert table["probability"].to_pylist() == pytest.approx(file.read()["probability"].to_pylist(), abs=1e-4)
+    assert table["probability"].to_pylist() == pytest.approx(
+        wanted.table("predictions.parquet")["probability"].to_pylist(), abs=1e-4
+    )
 
 
 def test_batch_norm_of_copies_is_refused(graphs: dict[str, tuple[Dataset, Dataset]], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Training: losses of a plain loop, blocks independent of threads, resuming after SIGKILL, and refused input."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -54,15 +52,14 @@ def graph(tmp_path_factory) -> Dataset:
 
 
 def trained(graph: Dataset, folder: Path, sums: Dataset | None = None, cpu: int = 1, **params) -> Dataset:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     if sums is not None:
-        given["sums"] = str(sums.location.local_path)
+        given["sums"] = sums.uri
     return run_stage(STAGE, {**SMALL, **params}, given, folder, cpu)
 
 
 def losses(dataset: Dataset) -> list[float]:
-    with dataset.parquet("losses.parquet") as file:
-        return file.read(["loss"])["loss"].to_pylist()
+    return dataset.table("losses.parquet", ["loss"])["loss"].to_pylist()
 
 
 def sums_of(dataset: Dataset) -> dict[str, str]:
@@ -73,7 +70,7 @@ def sums_of(dataset: Dataset) -> dict[str, str]:
 def test_losses_are_those_of_a_plain_full_loop(tmp_path, with_sums, more):
     """All neighbours, no dropout: batches give the losses of products with the whole matrix."""
     graph = one_kind(tmp_path / "graph", rare=True)
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     sums = run_stage(aggregate.STAGE, {}, given, tmp_path / "sums")
     params = {
         "fanouts": "all,all",
@@ -243,17 +240,17 @@ def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
     embeddings resumes too.
     """
     graph = one_kind(tmp_path / "whole-graph", features=False)
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     graph = run_stage(holdout_links.STAGE, {}, given, tmp_path / "graph")
     params = {**SMALL, "fanouts": "2,3", "decoder": "distmult", "negatives": 2, "batch": 64}
     params |= {"clip_norm": 0.1, "learning_rate_schedule": "linear", "warmup_steps": 9}
-    whole = run_stage(STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "whole", cpu=1)
-    command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
+    whole = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "whole", cpu=1)
+    command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "killed")]
     done = subprocess.run([*command, json.dumps(params), "20"], capture_output=True, text=True, timeout=500)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "killed" / "manifest.json").exists()
     log = io.StringIO()
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     progress = Progress("train", stream=log)
     resumed = execute(STAGE, params, given, str(tmp_path / "killed"), Resources(cpu=1, memory=4 << 30), progress)
     assert "resuming at epoch 3, step " in log.getvalue()
@@ -266,7 +263,7 @@ def test_stopped_training_has_saved_its_last_step(tmp_path, graph):
     `test_train_on_workers` terminates one.
     """
     params = {**SMALL, "batch": 4, "epochs": 6, "patience": 0}
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     whole = run_stage(STAGE, params, given, tmp_path / "whole", cpu=1)
     command = [sys.executable, "-c", SLOW, "stage", "train", "--input", f"graph={given['graph']}", "--output"]
     command += [str(tmp_path / "stopped"), "--params-json", json.dumps(params), "--threads", "1"]
@@ -308,7 +305,7 @@ sys.exit(main(sys.argv[1:]))
 def test_emulated_products_are_a_warning(tmp_path, graph, monkeypatch, has):
     monkeypatch.setattr(linear, "_HAS_BFLOAT16", has and linear._HAS_BFLOAT16)
     log = io.StringIO()
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     run_stage(STAGE, {**SMALL, "epochs": 1, "products": "bfloat16"}, given, tmp_path / "made", 1, log)
     assert ("no products of bfloat16" in log.getvalue()) is not linear._HAS_BFLOAT16
 
@@ -316,7 +313,7 @@ def test_emulated_products_are_a_warning(tmp_path, graph, monkeypatch, has):
 def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):
     stream = io.StringIO()
     progress = Progress("train", events=True, stream=stream)
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     params = {**SMALL, "epochs": 30, "patience": 3}
     made = execute(STAGE, params, given, str(tmp_path / "made"), Resources(cpu=1, memory=4 << 30), progress).dataset
     events = [event for line in stream.getvalue().splitlines() if (event := parse_event(line))]
@@ -386,7 +383,7 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     made_of = two_kinds(tmp_path / "typed") if typed else graph
     params = {"fanouts": "all,all", **({"label": "paper.venue", "model": "rgcn", "bases": 2} if typed else {})}
     network = trained(made_of, tmp_path / "network", **params)
-    given = {"graph": str(made_of.location.local_path), "network": str(network.location.local_path)}
+    given = {"graph": made_of.uri, "network": network.uri}
     found = run_stage(infer.STAGE, {"batch": 7}, given, tmp_path / "infer")
     _, targets, shape, data = prepared(made_of, TrainParams(**{**SMALL, **params}))
     model = Network(shape, 0)
@@ -395,14 +392,15 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     batch = sampler_of(shape, data, everything(2)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     with torch.no_grad():
         likely, classes = torch.softmax(model(batch, data.inputs)[shape.head.node_sets[0]], 1).max(1)
-    with found.parquet("predictions.parquet") as file:
-        table = file.read()
+    table = found.table("predictions.parquet")
     assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
     assert table["predicted"].to_pylist() == [targets.names[number] for number in classes]
     assert table["label"].to_pylist() == [targets.names[number] for number in targets.classes]
-    with found.parquet("embeddings.parquet") as file:
-        assert file.read()["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), 16).min() >= 0
-    scored = run_stage(score.STAGE, {}, {"predictions": str(found.location.local_path)}, tmp_path / "score")
+    assert (
+        found.table("embeddings.parquet")["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), 16).min()
+        >= 0
+    )
+    scored = run_stage(score.STAGE, {}, {"predictions": found.uri}, tmp_path / "score")
     tested = targets.nodes("test")
     right = float((classes.numpy()[tested] == targets.classes[tested]).mean())
     assert scored.stats["metrics.accuracy@test"] == pytest.approx(right)

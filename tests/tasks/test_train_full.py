@@ -1,13 +1,10 @@
 """Training on the whole graph: the losses of a dense network with the same weights and masks, asynchrony, refusals."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn import functional
@@ -49,18 +46,18 @@ def graph(tmp_path_factory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def sums(graph, tmp_path_factory) -> Dataset:
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     return run_stage(load_stage("aggregate"), {"form": "gcn"}, inputs, tmp_path_factory.mktemp("sums"))
 
 
 def trained(
     graph: Dataset, sums: Dataset, folder: Path, cpu: int = 1, parts: Dataset | None = None, **params: Any
 ) -> Dataset:  # fmt: skip
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     if parts is not None:
-        inputs["parts"] = str(parts.location.local_path)
+        inputs["parts"] = parts.uri
     if params.get("model", "gcn") == "gcn":
-        inputs["sums"] = str(sums.location.local_path)
+        inputs["sums"] = sums.uri
     return run_stage(load_stage("train_full"), SMALL | params, inputs, folder, cpu=cpu)
 
 
@@ -69,11 +66,11 @@ def weights_of(dataset: Dataset) -> dict[str, np.ndarray]:
 
 
 def history_of(dataset: Dataset) -> dict[str, list[float]]:
-    return pq.read_table(dataset.local("history.parquet")).to_pydict()
+    return dataset.table("history.parquet").to_pydict()
 
 
 def timeline_of(dataset: Dataset) -> list[TimelineRow]:
-    return [TimelineRow(**row) for row in pq.read_table(dataset.local("timeline.parquet")).to_pylist()]
+    return [TimelineRow(**row) for row in dataset.table("timeline.parquet").to_pylist()]
 
 
 def dense_losses(graph: Dataset, params: TrainFullParams, epochs: int) -> list[float]:
@@ -161,7 +158,7 @@ def test_threads_change_no_bit_and_intervals_little(graph, sums, tmp_path, model
         assert one.local(name).read_bytes() == two.local(name).read_bytes()
     assert not faults(timeline_of(two), 0)
     assert max(row.epoch - row.oldest for row in timeline_of(two)) == 0
-    timeline_picture(pq.read_table(two.local("timeline.parquet")), tmp_path / "pipeline.png")
+    timeline_picture(two.table("timeline.parquet"), tmp_path / "pipeline.png")
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
     other = trained(graph, sums, tmp_path / "other", **given | {"intervals": 64})
     for name, values in weights_of(one).items():
@@ -175,7 +172,7 @@ def test_threads_change_no_bit_and_intervals_little(graph, sums, tmp_path, model
 def test_inference_of_the_kept_epoch(graph, sums, tmp_path, model):
     """Stage infer, with the layers of mini-batches, finds the validation accuracy of the epoch that was kept."""
     network = trained(graph, sums, tmp_path / "network", epochs=30, model=model)
-    given = {"graph": str(graph.location.local_path), "network": str(network.location.local_path)}
+    given = {"graph": graph.uri, "network": network.uri}
     run_stage(load_stage("infer"), {}, given, tmp_path / "found")
     judged = run_stage(load_stage("score"), {}, {"predictions": str(tmp_path / "found")}, tmp_path / "score")
     history, best = history_of(network), int(network.stats["best_epoch"] or 0)
@@ -370,7 +367,7 @@ def test_refusals(graph, sums, tmp_path):
         trained(bare, sums, tmp_path / "a", model="gat")
     with pytest.raises(UserError, match="another graph"):
         trained(one_kind(tmp_path / "other", seed=5), sums, tmp_path / "b")
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     with pytest.raises(UserError, match="reads sums"):
         run_stage(load_stage("train_full"), {}, inputs, tmp_path / "c")
     means = run_stage(load_stage("aggregate"), {}, inputs, tmp_path / "means")
@@ -395,7 +392,7 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
                           "split": [("train", "validation", "test")[i // 3 % 3] for i in range(NODES)]})  # fmt: skip
     pairs = sorted({(names[i], names[j]) for i in range(NODES) for j in ((i + 3) % NODES, (i - 3) % NODES)})
     made = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", pairs)})
-    given = {"graph": str(made.location.local_path)}
+    given = {"graph": made.uri}
     parts = run_stage(load_stage("partition"), {"parts": 4}, given, tmp_path / "parts")
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):

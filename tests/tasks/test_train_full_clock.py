@@ -1,7 +1,5 @@
 """The virtual clock of full-graph training: rates of tasks, tensor workers, and what `plan` simulates."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import pytest
 
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.train_full import sparse_inputs, virtual_servers
 from superworkflow.tasks.train_full.layer_tasks import AV, BACK, FORWARD, GA, Task
@@ -32,7 +29,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("one")
     given = {"graph": str(one_kind(folder / "graph").location.local_path)}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 def trained(inputs: dict[str, str], folder: Path, **params: Any) -> Dataset:
@@ -155,7 +152,7 @@ def test_more_tensor_workers_are_faster_where_links_are_fast(inputs, tmp_path, m
 def test_a_planned_epoch_is_as_long_as_a_virtual_one(inputs, tmp_path, model):
     """Loosely: arcs of the graph are not random."""
     found = trained(inputs, tmp_path, model=model, virtual_threads=2, epochs=2)
-    graph = Dataset.open(Location.of(inputs["graph"]))
+    graph = Dataset.open(inputs["graph"])
     nodes, arcs = int(str(graph.stats["nodes"])), int(str(graph.stats["edges"]))
     read = int(str(graph.stats["values.nodes.node"]))
     classes = int(str(found.stats["classes"]))

@@ -1,7 +1,5 @@
 """Tensor workers of full-graph training: the weights of training without them, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -12,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 from superworkflow.infra.launch.run_stage import execute
@@ -46,9 +42,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def inputs(graph: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, tmp_path_factory.mktemp("sums"))
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +99,15 @@ def same(found: Dataset, alone: Dataset) -> bool:
 def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu):
     found, log = trained(inputs, tmp_path / "run", model, cpu, count)
     assert same(found, alone[model])
-    assert not faults([TimelineRow(**row) for row in pq.read_table(found.local("timeline.parquet")).to_pylist()], 0)
-    stats, rows = found.stats, pq.read_table(found.local("pool.parquet"))
+    assert not faults([TimelineRow(**row) for row in found.table("timeline.parquet").to_pylist()], 0)
+    stats, rows = found.stats, found.table("pool.parquet")
     tasks = GIVEN["epochs"] * GIVEN["intervals"] * 3 * (3 if model == "gat" else 2)
     assert (stats["tensor.calls"], stats["tensor.undone"]) == (tasks, 0), log
     assert sum(rows["calls"].to_pylist()) == tasks
     assert rows["epoch"].to_pylist() == list(range(1, GIVEN["epochs"] + 1))
     assert int(str(stats["tensor.bytes_sent"])) > int(str(stats["tensor.bytes_received"])) > 0
     assert not members_of(os.getpid())
-    timeline_picture(pq.read_table(found.local("timeline.parquet")), tmp_path / "a.png", rows)
+    timeline_picture(found.table("timeline.parquet"), tmp_path / "a.png", rows)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,7 +1,5 @@
 """Graph servers of full-graph training: the weights of one process, the bytes of ghosts, and a server that is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -19,8 +17,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
@@ -29,7 +26,6 @@ from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition, order_file
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
@@ -44,8 +40,8 @@ from superworkflow.tasks.train_full.tensor_pool import PoolPlace
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from tests.datasets import commit
 from tests.infra.engines.test_workers import RecordedProgress, members_of
-from tests.tasks.embedding_inputs import _commit
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -69,20 +65,20 @@ def directed(folder: Path, numbers: Sequence[int] = range(NODES)) -> Dataset:
 def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp(request.param)
     graph = (one_kind if request.param == "symmetric" else directed)(folder / "graph")
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     made = {"sums": run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")}
     if request.param == "in parts":
         made["parts"] = run_stage(load_stage("partition"), {"parts": 4}, given, folder / "parts")
-    return given | {name: str(each.location.local_path) for name, each in made.items()}
+    return given | {name: each.uri for name, each in made.items()}
 
 
 @pytest.fixture(scope="module")
 def symmetric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("one")
     graph = one_kind(folder / "graph")
-    given = {"graph": str(graph.location.local_path)}
+    given = {"graph": graph.uri}
     sums = run_stage(load_stage("aggregate"), {"form": "gcn"}, given, folder / "sums")
-    return given | {"sums": str(sums.location.local_path)}
+    return given | {"sums": sums.uri}
 
 
 def trained(
@@ -108,9 +104,9 @@ def rows_of(dataset: Dataset) -> CsrRows:
 
 def order_in(inputs: dict[str, str], intervals: int) -> VertexOrder:
     """The order of a graph's vertices in this many intervals."""
-    graph, parts = Dataset.open(Location.of(inputs["graph"])), None
+    graph, parts = Dataset.open(inputs["graph"]), None
     if "parts" in inputs:
-        divided = NodePartition.open(Dataset.open(Location.of(inputs["parts"])), HeteroGraph.open(graph))
+        divided = NodePartition.open(Dataset.open(inputs["parts"]), HeteroGraph.open(graph))
         parts = Parts(divided.orders["node"], divided.book[0])
     return even_order(rows_of(graph), intervals, parts)
 
@@ -136,7 +132,7 @@ def test_servers_change_no_bit_and_send_ghosts_alone(inputs, tmp_path, model, pr
     """Rows of ghosts in each epoch: of both ways in training, and of the way forward in validation."""
     given = {"model": model, "precision": precision, "updates": updates}
     alone, _ = trained(inputs, tmp_path / "alone", 0, **given)
-    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 5)
+    rows, order = rows_of(Dataset.open(inputs["graph"])), order_in(inputs, 5)
     assert len(order.vertices)
     classes = int(str(alone.stats["classes"]))
     for count in servers:
@@ -199,7 +195,7 @@ def test_asynchrony_with_all_roles(symmetric, tmp_path, staleness):
     rows = read_timeline(found.local("timeline.parquet"))
     assert not faults(rows, staleness), log
     assert {row.epoch for row in rows} == set(range(1, 13))
-    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    history = found.table("history.parquet").to_pydict()
     assert history["loss"][-1] < history["loss"][0]
 
 
@@ -368,10 +364,10 @@ def test_graph_servers_share_an_endpoint(symmetric, tmp_path, monkeypatch, param
         call = StageCall("train_full", "train_full", GIVEN, symmetric, output, placed, {"flow-run": "tests"}, "torch")
         (attempt,) = ProcessLauncher().launch(call, lambda event: None).attempts
         served.shutdown()
-    found = Dataset.open(Location.of(output))
+    found = Dataset.open(output)
     assert all(found.local(name).read_bytes() == alone.local(name).read_bytes() for name in SAME)
     assert {-row.thread for row in read_timeline(found.local("timeline.parquet")) if row.thread < 0}
-    pool = pq.read_table(found.local("pool.parquet")).to_pydict()
+    pool = found.table("pool.parquet").to_pydict()
     executed = int(str(found.stats["tensor.calls"]))
     assert executed == sum(pool["calls"]) > GIVEN["epochs"]
     assert max(pool["size"]) <= 3
@@ -389,7 +385,7 @@ def test_asynchrony_keeps_its_bounds(symmetric, tmp_path, model, staleness):
     assert max(row.epoch - row.oldest for row in rows) >= 1
     assert {row.epoch for row in rows} == set(range(1, 26))
     assert len([row for row in rows if row.kind == "WU"]) == 25
-    history = pq.read_table(found.local("history.parquet")).to_pydict()
+    history = found.table("history.parquet").to_pydict()
     assert history["loss"][-1] < history["loss"][0]
     switch = int(np.flatnonzero(np.array(history["validation_accuracy"]) >= 0.6)[0]) + 1
     late = [row for row in rows if row.epoch > switch + staleness]
@@ -420,7 +416,7 @@ def test_refusals(symmetric, tmp_path):
 @pytest.mark.parametrize("servers", [2, 4])
 def test_parts_of_a_graph_are_the_graph(inputs, servers):
     """Places name the positions of the whole graph's arcs, and what leaves one server comes to the other."""
-    rows, order = rows_of(Dataset.open(Location.of(inputs["graph"]))), order_in(inputs, 6)
+    rows, order = rows_of(Dataset.open(inputs["graph"])), order_in(inputs, 6)
     whole = WholeGraph.of_rows(rows, order)
     arcs = {(int(r), int(s)) for r in range(NODES) for s in rows.indices[rows.indptr[r] : rows.indptr[r + 1]]}
     for ends, turned in ((whole.arcs, False), (whole.back, True)):
@@ -451,16 +447,16 @@ def test_a_graph_with_other_numbers_and_its_parts(tmp_path, model, alike):
     parts = tmp_path / "parts"
     made = {"graph": directed(tmp_path / "graph")}
     run_stage(load_stage("partition"), {"parts": 4}, {"graph": str(tmp_path / "graph")}, parts)
-    divided = NodePartition.open(Dataset.open(Location.of(parts)), HeteroGraph.open(made["graph"]))
+    divided = NodePartition.open(Dataset.open(parts), HeteroGraph.open(made["graph"]))
     order, book = divided.orders["node"], divided.book[0]
     numbers = np.empty(NODES, np.int64)
     numbers[order] = np.arange(NODES) if alike else np.random.default_rng(2).permutation(NODES)
     made["other"] = directed(tmp_path / "other", numbers.tolist())
-    writer = DatasetWriter(Location.of(tmp_path / "other parts"))
+    writer = DatasetWriter(tmp_path / "other parts")
     theirs = [np.sort(numbers[order[begin:end]]) for begin, end in itertools.pairwise(book.tolist())]
     writer.array(order_file(0), np.concatenate(theirs).astype(order.dtype))
     writer.array(BOOK_FILE, divided.book)
-    _commit(writer, "partition", "other", NODES, {})
+    commit(writer, "partition", {"name": "other"}, {}, NODES)
     found = []
     for name in ("", "other "):
         given = {"graph": str(tmp_path / (name.strip() or "graph")), "parts": str(tmp_path / f"{name}parts")}
@@ -487,7 +483,7 @@ def test_parts_change_only_the_order_of_additions(inputs, tmp_path, model):
     losses = []
     for number, given in enumerate((whole, divided)):
         found, _ = trained(given, tmp_path / str(number), 0, model=model, intervals="auto")
-        losses.append(pq.read_table(found.local("history.parquet")).to_pydict()["loss"])
+        losses.append(found.table("history.parquet").to_pydict()["loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     one_kind(tmp_path / "other", seed=5)
     with pytest.raises(UserError, match="parts of another graph"):

@@ -1,7 +1,5 @@
 """Training on a worker group: the blocks and the losses of one process, for any partitioning."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -26,14 +24,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import aggregate, infer, partition, shard
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
@@ -94,7 +90,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     Buffers have room for nothing at first, then for one step's arrays, and finally for those of all steps.
     """
     usual, buffer_sizes.LEAST = buffer_sizes.LEAST, 0
-    shards = Shards(Dataset.open(Location.of(shards_uri)))
+    shards = Shards(Dataset.open(shards_uri))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
     mine = WorkerPartition(worker, shards)
@@ -198,8 +194,7 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
     results = group.run(
         train, whole, source.graph.uri, source.shards.uri, source.sums.uri if summed else "", str(output)
     )
-    with alone.parquet("losses.parquet") as file:
-        losses = file.read(["loss"])["loss"].to_pylist()
+    losses = alone.table("losses.parquet", ["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
     figure = "validation_auc" if "links" in kind else "validation_accuracy"
     assert results[0]["facts"].keys() == alone.stats.keys()
@@ -425,7 +420,7 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
         if entry.path in (*inner, "probabilities.npy"):
             assert np.load(tmp_path / "together" / entry.path) == pytest.approx(alone.array(entry.path), abs=1e-5)
         if entry.path.endswith("parquet"):
-            one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
+            one, other = alone.table(entry.path), pq.read_table(tmp_path / "together" / entry.path)
             for name in one.column_names:
                 first, second = one[name].to_pylist(), other[name].to_pylist()
                 if name in ("vector", "probability", "score") or one[name].type == "double":
@@ -451,8 +446,7 @@ def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_p
     alone = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "alone", 1)
     whole = TrainParams(**params).model_dump(mode="json")
     results = group.run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
-    with alone.parquet("losses.parquet") as file:
-        losses = file.read(["loss"])["loss"].to_pylist()
+    losses = alone.table("losses.parquet", ["loss"])["loss"].to_pylist()
     assert len(losses) == 6
     assert pq.read_table(tmp_path / "together/losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
     for name in ("validation_accuracy", "validation_loss"):

@@ -1,7 +1,5 @@
 """Optimizers against those of torch.optim, and that training does without torch's compiler."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

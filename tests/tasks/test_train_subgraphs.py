@@ -1,7 +1,5 @@
 """Training on subgraphs that stage sample has drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +114,7 @@ def test_whole_neighbourhoods_train_like_the_graph(tmp_path: Path) -> None:
     params = {**SMALL, "sampler": "subgraphs"}
     found = run_stage(STAGE, params, {"graph": graph.uri, "subgraphs": drawn.uri}, tmp_path / "found")
     wanted = run_stage(STAGE, SMALL, {"graph": graph.uri}, tmp_path / "wanted")
-    losses = [each.parquet("losses.parquet").read()["loss"].to_pylist() for each in (found, wanted)]
+    losses = [each.table("losses.parquet")["loss"].to_pylist() for each in (found, wanted)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     inputs = {"graph": graph.uri, "network": found.uri}
     by_subgraph = run_stage(infer.STAGE, {}, inputs | {"subgraphs": drawn.uri}, tmp_path / "by-subgraph")

@@ -1,7 +1,5 @@
 """Triangles and clustering coefficients against networkx."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -26,8 +24,7 @@ def test_triangles(graph: nx.Graph, directed: bool, tmp_path: Path) -> None:
     made = run_stage(INDEX, {"directed": directed}, {"edges": str(tmp_path / "e.txt")}, tmp_path / "index")
     values = run_stage(TRIANGLES, {}, {"graph": made.uri}, tmp_path / "triangles", 2, io.StringIO())
     table = run_stage(PUBLISH, {}, {"graph": made.uri, "values": values.uri}, tmp_path / "published")
-    with table.parquet("vertices.parquet") as file:
-        found = {int(row["node"]): row for row in file.read().to_pylist()}
+    found = {int(row["node"]): row for row in table.table("vertices.parquet").to_pylist()}
     assert {node: row["triangles"] for node, row in found.items()} == nx.triangles(graph)
     expected = nx.clustering(graph)
     assert max(abs(row["clustering"] - expected[node]) for node, row in found.items()) < 1e-15

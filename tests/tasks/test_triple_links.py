@@ -1,7 +1,5 @@
 """Link prediction over all relations: triples are held out, ranked without other true ones, and served."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -39,10 +37,6 @@ from tests.tasks.index_helpers import run_stage
 
 NODES = 24
 STEPS = {"next": 1, "after next": 2, "before": -1, "rare": 7}
-
-
-def path_of(dataset: Dataset) -> str:
-    return str(dataset.location.local_path)
 
 
 def slow_ranks(
@@ -129,7 +123,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def test_each_relation_gives_its_share_and_none_is_lost(whole: Dataset, tmp_path: Path) -> None:
-    held = run_stage(holdout_links.STAGE, {"validation_share": 0.1}, {"graph": path_of(whole)}, tmp_path / "held")
+    held = run_stage(holdout_links.STAGE, {"validation_share": 0.1}, {"graph": whole.uri}, tmp_path / "held")
     graph = HeteroGraph.open(held)
     held_out = read_triples(graph)
     assert held_out.relations == ("after_next", "before", "next", "rare")
@@ -148,7 +142,7 @@ def test_each_relation_gives_its_share_and_none_is_lost(whole: Dataset, tmp_path
 
 
 def test_too_few_triples_and_other_bad_input(whole: Dataset, tmp_path: Path) -> None:
-    graph = {"graph": path_of(whole)}
+    graph = {"graph": whole.uri}
     with pytest.raises(UserError, match="no relation has triples enough to hide one for test"):
         run_stage(holdout_links.STAGE, {"test_share": 0.01}, graph, tmp_path / "few")
     with pytest.raises(UserError, match="of one relation alone"):
@@ -167,32 +161,30 @@ def test_too_few_triples_and_other_bad_input(whole: Dataset, tmp_path: Path) -> 
     held = run_stage(holdout_links.STAGE, {}, graph | {"links": str(links)}, tmp_path / "held")
     assert sorted(read_triples(HeteroGraph.open(held)).triples["test"].tolist()) == [[0, 0, 2], [3, 2, 9]]
     with pytest.raises(UserError, match="scores all relations alike"):
-        run_stage(train.STAGE, {"decoder": "dot"}, {"graph": path_of(held)}, tmp_path / "train")
+        run_stage(train.STAGE, {"decoder": "dot"}, {"graph": held.uri}, tmp_path / "train")
 
 
 def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
-    held = run_stage(
-        holdout_links.STAGE, {"test_share": 0.2, "edges": "all"}, {"graph": path_of(whole)}, tmp_path / "held"
-    )
-    given = {"graph": path_of(held)}
+    held = run_stage(holdout_links.STAGE, {"test_share": 0.2, "edges": "all"}, {"graph": whole.uri}, tmp_path / "held")
+    given = {"graph": held.uri}
     params = {"hidden": 16, "epochs": 30, "negatives": 16}
     trained = run_stage(train.STAGE, params, given, tmp_path / "train")
-    given["network"] = path_of(trained)
+    given["network"] = trained.uri
     found = run_stage(infer.STAGE, {}, given, tmp_path / "infer")
-    simple = run_stage(baselines_links.STAGE, {}, {"graph": path_of(held)}, tmp_path / "simple")
-    judged = {"graph": path_of(held), "predictions": path_of(found), "baselines": path_of(simple)}
+    simple = run_stage(baselines_links.STAGE, {}, {"graph": held.uri}, tmp_path / "simple")
+    judged = {"graph": held.uri, "predictions": found.uri, "baselines": simple.uri}
     scored = run_stage(score_links.STAGE, {}, judged, tmp_path / "score")
     metrics = scored.json("metrics.json")
-    table = scored.parquet("relations.parquet").read().to_pandas()
+    table = scored.table("relations.parquet").to_pandas()
     test = table[table["split"] == "test"]
     assert test["ranked"].sum() == held.stats["test_links"]
     assert np.average(test["mrr"].fillna(0), weights=test["ranked"]) == pytest.approx(metrics["mrr@test"])
     assert metrics["mrr@test"] > simple.json("metrics.json")["relation_frequency_mrr@test"]
     validated = trained.json("history.json")[trained.stats["best_epoch"] - 1]["validation_mrr"]
     assert validated <= metrics["mrr@validation"]  # with triples to test left out too, ranks can only fall
-    bundle = run_stage(publish_predictions.STAGE, {}, given | {"predictions": path_of(found)}, tmp_path / "bundle")
-    rows = found.parquet("predictions.parquet").read().to_pandas()
-    model = serving.load(Path(path_of(bundle)))
+    bundle = run_stage(publish_predictions.STAGE, {}, given | {"predictions": found.uri}, tmp_path / "bundle")
+    rows = found.table("predictions.parquet").to_pandas()
+    model = serving.load(Path(bundle.uri))
     answer = model.predict(rows[["source", "relation", "target"]], {})
     np.testing.assert_allclose(answer["score"], rows["score"], atol=1e-4)
     bad = model.predict(pd.DataFrame([{"source": "n00", "relation": "hates", "target": "n01"}]), {})

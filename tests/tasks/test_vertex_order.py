@@ -1,7 +1,5 @@
 """Orders of vertices: even intervals, those of few exchanges, and intervals along parts."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

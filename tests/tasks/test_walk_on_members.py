@@ -1,7 +1,5 @@
 """Walks with the whole graph in each member: the same files and errors as in process; tasks run in turn here."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Executors, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.on_members import mode
@@ -64,7 +61,7 @@ def test_errors_are_those_of_the_stage_in_process(tmp_path: Path) -> None:
                 make(graph, tmp_path / "none", params, engine)
             messages.append(str(raised.value))
         assert messages[0] == messages[1]
-    assert Dataset.find(Location.of(tmp_path / "none")) is None
+    assert Dataset.find(tmp_path / "none") is None
 
 
 def test_replicated_while_the_graph_fits() -> None:

@@ -1,7 +1,5 @@
 """Walks with the graph in parts: the very files of the process, also when an executor of Spark is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path
@@ -10,8 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset

@@ -9,21 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement, warnings_of
+from superworkflow.infra.storage.manifest import warnings_of
 from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.estimates import estimate, shard_walks
 from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
+from tests.datasets import commit
 
 
 def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, weighted: bool = False) -> Dataset:
@@ -37,18 +35,14 @@ def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, wei
     indptr = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(keys // n, minlength=n), out=indptr[1:])
     sources, targets = keys // n, keys % n
-    writer = DatasetWriter(Location.of(folder))
+    writer = DatasetWriter(folder)
     writer.array("indptr.npy", indptr)
     writer.array("indices.npy", targets.astype(np.int32))
     if weighted:
         writer.array("weights.npy", ((sources + targets) % 7 + 1).astype(np.float32))
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}), path)
-    return writer.commit(
-        stage="index", version="1", params={"n": n, "keys": len(keys)}, inputs={},
-        stats={"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=len(keys), bytes=0), software={},
-    )  # fmt: skip
+    writer.table("vertices.parquet", pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}))
+    stats = {"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted}
+    return commit(writer, "index", {"n": n, "keys": len(keys)}, stats, len(keys))
 
 
 def make(graph: Dataset, output: Path, params: dict[str, object], cpu: int = 2) -> Dataset:
@@ -114,7 +108,7 @@ def test_start_vertices_by_label(tmp_path):
     np.testing.assert_array_equal(np.sort(walks[:, 0].reshape(4, 3), 1), [[3, 9, 90]] * 4)
     with pytest.raises(UserError, match=r"walk\.start_vertices: 2 of 3 .*'nobody'"):
         make(graph, tmp_path / "none", {"start_vertices": ["v1", "nobody", "v100"]})
-    assert Dataset.find(Location.of(tmp_path / "none")) is None
+    assert Dataset.find(tmp_path / "none") is None
 
 
 def test_weights_are_used_unless_switched_off(tmp_path):

@@ -1,7 +1,5 @@
 """Weights of edges on worker groups of 1, 2 and 4: the blocks, losses and predictions of one process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator
@@ -14,14 +12,12 @@ import pytest
 import torch.distributed as dist
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, infer
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.distributed.exchange import Exchange
@@ -79,7 +75,7 @@ def made(tmp_path_factory) -> dict[str, Made]:
 
 def linked(folder: Path, base: Any, **params: Any) -> Dataset:
     whole = base(folder.with_name(f"{folder.name}-whole"), weights=True)
-    given = {"graph": str(whole.location.local_path)}
+    given = {"graph": whole.uri}
     return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
 
@@ -110,8 +106,8 @@ def blocks_of(
     worker: Worker, graph_uri: str, shards_uri: str, fanouts: list[int], by: str, steps: list[list[Any]]
 ) -> list[Any]:  # fmt: skip
     """Edges that each worker draws around those targets that it owns, in one window, with weights; and bytes sent."""
-    graph = HeteroGraph.open(Dataset.open(Location.of(graph_uri)))
-    mine = WorkerPartition(worker, Shards(Dataset.open(Location.of(shards_uri))))
+    graph = HeteroGraph.open(Dataset.open(graph_uri))
+    mine = WorkerPartition(worker, Shards(Dataset.open(shards_uri)))
     owners, relations = KVStore(mine.book, Exchange(dist.group.WORLD)), relations_of(graph)
     given = {by: mine.weights(graph, relations, "weight")} if by else {}
     store = DistNeighborSampler(mine.piece, owners, draws_of(graph, fanouts), {}, False, frozenset(), **given)
@@ -225,7 +221,7 @@ def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, t
         given = [{"batch": 7}, source.graph.uri, network.uri, source.shards.uri, network.uri, str(output)]
         groups[size](infer_together, *given)
         for name, column in (("embeddings.parquet", "vector"), ("predictions.parquet", "probability")):
-            one, other = pq.read_table(alone.local(name)), pq.read_table(output / name)
+            one, other = alone.table(name), pq.read_table(output / name)
             assert one["node"].to_pylist() == other["node"].to_pylist()
             wanted = np.array(one[column].to_pylist())
             assert np.array(other[column].to_pylist()) == pytest.approx(wanted, abs=1e-5), size

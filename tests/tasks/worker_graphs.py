@@ -1,7 +1,5 @@
 """Graphs of tests of worker groups, with their means and their parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ class Made:
 
     def __init__(self, folder: Path, make: Any, **given: Any):
         self.graph = make(folder / f"graph-{folder.name}", **given)
-        inputs = {"graph": str(self.graph.location.local_path)}
+        inputs = {"graph": self.graph.uri}
         self.sums = run_stage(aggregate.STAGE, {}, inputs, folder / "sums")
         parts = run_stage(partition.STAGE, {"parts": 4}, inputs, folder / "parts")
         self.shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, folder / "shards")
@@ -28,5 +26,5 @@ class Made:
 def linked(folder: Path, base: Any = one_kind, **params: Any) -> Dataset:
     """A graph of which links were held out."""
     whole = base(folder.with_name(f"{folder.name}-whole"))
-    given = {"graph": str(whole.location.local_path)}
+    given = {"graph": whole.uri}
     return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)

@@ -1,7 +1,5 @@
 """The stage's own process computes, with NumPy, Numba, DuckDB or torch."""
 
-from __future__ import annotations
-
 from superworkflow.infra.engines.base import Engine
 
 

@@ -20,8 +20,7 @@ from typing import Any
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import install_line
 from superworkflow.infra.contract.progress import INTERVAL_SECONDS, Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Resources, StageRun
 from superworkflow.infra.engines.task_session import TASK_ATTEMPTS
 
 SETTINGS_VARIABLE = "SUPERWORKFLOW_SPARK_CONF"

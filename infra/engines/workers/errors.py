@@ -1,7 +1,5 @@
 """The error of worker groups."""
 
-from __future__ import annotations
-
 from superworkflow.infra.base.errors import SuperworkflowError
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import needs_package
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Workers
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Progress, StageRun
 from superworkflow.infra.engines.lifeline import hold_lifeline
 from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.errors import WorkersFailed

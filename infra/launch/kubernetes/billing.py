@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from superworkflow.infra.base.errors import SuperworkflowError
 from superworkflow.infra.config.kubernetes import KubernetesSettings
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Resources
 from superworkflow.infra.engines import engine, engine_names
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi

@@ -43,7 +43,6 @@ from superworkflow.infra.launch.kubernetes.stage_inputs import make_visible
 from superworkflow.infra.launch.memory_history import Sizing
 from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 
 T = TypeVar("T")
 
@@ -425,7 +424,7 @@ def _sizing_key(call: StageCall, role: str) -> str:
 
 def _complete(call: StageCall) -> Dataset | None:
     """The dataset, whatever the log and the Job say: with its manifest and all files it is complete."""
-    dataset = Dataset.find(Location.of(call.output))
+    dataset = Dataset.find(call.output)
     return dataset if dataset is not None and dataset.has_all_files() else None
 
 

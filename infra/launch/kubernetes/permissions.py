@@ -29,9 +29,7 @@ async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, ver
     return Check(name, True, ", ".join(verbs))
 
 
-async def account_rights(
-    api: KubernetesApi, account: str, title: str, resource: str, verbs: Sequence[str], group: str = ""
-) -> Check:
+async def account_rights(api: KubernetesApi, account: str, title: str, resource: str, verbs: Sequence[str]) -> Check:
     """Check the permissions of a service account of the namespace.
 
     Args:
@@ -40,7 +38,6 @@ async def account_rights(
         title: of the check.
         resource: plural, such as `pods`.
         verbs: what it is to do with them.
-        group: API group of the resource.
     """
     path = f"/apis/authorization.k8s.io/v1/namespaces/{api.namespace}/localsubjectaccessreviews"
     review = {
@@ -52,7 +49,7 @@ async def account_rights(
         "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{api.namespace}"],
     }
     try:
-        refused = await _refused(api, path, review, subject, {"group": group, "resource": resource}, verbs)
+        refused = await _refused(api, path, review, subject, {"group": "", "resource": resource}, verbs)
     except ApiError as error:
         return Check(title, None, f"not permitted to query its rights ({error.status})")
     if refused:

@@ -54,9 +54,11 @@ class LogCursor:
         return line[match.end() :]
 
 
-async def read_log(
-    api: KubernetesApi, pod: str, log: Callable[[str], None], ended: asyncio.Event, pause_s: float = 0.5
-) -> None:
+_PAUSE_S = 0.5
+"""Seconds between two connections."""
+
+
+async def read_log(api: KubernetesApi, pod: str, log: Callable[[str], None], ended: asyncio.Event) -> None:
     """Pass on each line of the stage's container until it has ended and all was read.
 
     Args:
@@ -64,7 +66,6 @@ async def read_log(
         pod: name of the pod.
         log: receives each line.
         ended: set by the caller when the container is known to have ended, or the pod to be gone.
-        pause_s: seconds between two connections.
     """
     cursor = LogCursor()
     while True:
@@ -86,6 +87,6 @@ async def read_log(
         except (aiohttp.ClientError, TimeoutError, OSError):
             pass
         if not ended.is_set():
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(_PAUSE_S)
         elif last:
-            await asyncio.sleep(pause_s)  # it was not shown to its end; the caller limits how long this may take
+            await asyncio.sleep(_PAUSE_S)  # it was not shown to its end; the caller limits how long this may take

@@ -7,8 +7,6 @@ A node receives messages from the targets of its edges, in every edge set that s
 `probe` follow them. A schema that has an edge set in both directions names it twice, once as reversed.
 """
 
-from __future__ import annotations
-
 import os
 
 # Huge pages for torch's large arrays: every step allocates them anew, and the first touch of small pages costs a fifth

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.contract.estimate import Stats
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Resources, Stats
 
 USUAL_CLASSES = 40
 """Number of classes assumed if neither graph nor network has it in its stats."""

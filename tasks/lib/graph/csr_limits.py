@@ -1,7 +1,5 @@
 """Limits of CSR construction, known without compiled kernels."""
 
-from __future__ import annotations
-
 BUCKET = 1 << 15
 """Edges that a bucket should hold."""
 MOST_BUCKETS = 4096

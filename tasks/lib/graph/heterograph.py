@@ -305,8 +305,7 @@ class HeteroGraph:
     def _column(self, name: str, column: str, kind: pa.DataType, items: int) -> pa.ChunkedArray:
         self._check_there(name)
         try:
-            with self.dataset.parquet(name) as file:
-                table = file.read()
+            table = self.dataset.table(name)
         except (pa.ArrowException, OSError) as error:
             raise self._unfit(name, reason_of(error)) from None
         if table.column_names != [column] or table.schema.field(0).type != kind:

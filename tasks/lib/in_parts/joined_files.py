@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.digest import SummedStream
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 
@@ -62,7 +61,7 @@ class TableFile:
 
 def join_file(file: ArrayFile | TableFile) -> FileEntry:
     """Make a file of its parts."""
-    writer = TaskWriter(Location.of(file.kept.output))
+    writer = TaskWriter(file.kept.output)
     with writer.stream(file.name) as out:
         if isinstance(file, ArrayFile):
             _join_array(file, out)

@@ -31,7 +31,7 @@ class TaskOutputs:
 
     def write(self, name: str, values: NDArray[Any] | pa.Table | pa.RecordBatch) -> None:
         """Leave an array, as its bytes, or a table."""
-        with TaskWriter(Location.of(self.output)).file(f"{PARTS_FOLDER}/{name}") as path:
+        with TaskWriter(self.output).file(f"{PARTS_FOLDER}/{name}") as path:
             if isinstance(values, np.ndarray):
                 path.write_bytes(np.ascontiguousarray(values).data)
             else:

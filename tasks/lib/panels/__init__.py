@@ -1,7 +1,5 @@
 """Panels of datasets that several superworkflows have, and their functions."""
 
-from __future__ import annotations
-
 from superworkflow.infra.contract.panel import Panel
 
 _PROFILE = "superworkflow.tasks.lib.panels.graph_profile:profile"

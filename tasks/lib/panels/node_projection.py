@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.panel import MOST_POINTS, Colouring, Links, Part, points
@@ -96,7 +95,7 @@ def _plane(
     rows, places = np.zeros(0, np.int64), np.zeros((0, 2), np.float32)
     for dataset in others:
         if "projection.parquet" in dataset:
-            table = pq.read_table(dataset.local("projection.parquet"), columns=["node", "x", "y"])
+            table = dataset.table("projection.parquet", ["node", "x", "y"])
             found = _found(table["node"].combine_chunks().cast(pa.large_string()), names)
             rows = found[found >= 0]
             places = np.stack([table[axis].to_numpy()[found >= 0] for axis in "xy"], axis=1).astype(np.float32)
@@ -122,7 +121,7 @@ def _plane(
 def _graph(dataset: Dataset) -> _Graph | None:
     """A graph of one set of nodes and its rows."""
     if "vertices.parquet" in dataset and "indptr.npy" in dataset:
-        names = dataset.parquet("vertices.parquet").read(["node"])["node"]
+        names = dataset.table("vertices.parquet", ["node"])["node"]
         return _Graph(_texts(names), dataset.array("indptr.npy"), dataset.array("indices.npy"))
     if GRAPH_FILE not in dataset:
         return None

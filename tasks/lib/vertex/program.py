@@ -41,8 +41,7 @@ from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.lib.vertex.gather_apply import update_of
 
 FieldKind = str | tuple[str, int | str]

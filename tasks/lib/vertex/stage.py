@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import IN_PROCESS, Input, Output, Stage, StageRun
+from superworkflow.infra.contract.estimate import Process
+from superworkflow.infra.contract.stage import IN_PROCESS, Estimate, Input, Output, Resources, Stage, StageRun, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.vertex.program import (
     CLASSES,
@@ -40,9 +39,8 @@ _WORKERS = "workers"
 _ON_WORKERS = "superworkflow.tasks.lib.vertex.cluster.on_workers:run_on_workers"
 _ENGINE = 2
 """Version of the engine, raised when it gives another result: sums of residuals and folds are exact since 2."""
-_PROCESS_BYTES = 230 << 20
 _ARC_S = 3e-9
-_START_S = 3.0
+_PROCESS = Process(start_s=3.0, memory_bytes=230 << 20)
 """With compiling a program's functions, which are kept for later runs."""
 _CLASSES = 20
 """Classes that estimates assume."""
@@ -190,8 +188,7 @@ def given_by(program: VertexProgram, graph: Dataset, table: Dataset | None) -> G
         return NOTHING_GIVEN
 
     def name_of(vertex: int) -> str:
-        with graph.parquet("vertices.parquet") as file:
-            return str(file.read(["node"]).column(0)[vertex].as_py())
+        return str(graph.table("vertices.parquet", ["node"]).column(0)[vertex].as_py())
 
     matched = table.manifest.inputs.get("graph")
     if matched is not None and matched.digest != graph.digest:
@@ -211,8 +208,7 @@ def numbers_of(program: VertexProgram, params: ProgramParams, graph: Dataset) ->
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with graph.parquet("vertices.parquet") as file:
-        names = file.read(["node"]).column(0)
+    names = graph.table("vertices.parquet", ["node"]).column(0)
     found = {
         name: int(pc.index(names, pa.scalar(str(getattr(params, name)), names.type)).as_py()) for name in program.nodes
     }
@@ -324,8 +320,7 @@ def sides(graph: Dataset, program: str) -> NDArray[np.int32]:
         given: NDArray[np.int32] = graph.array(f"{SIDE}.npy", mmap=False)
         return given
     found = np.zeros(int(graph.stats["vertices"] or 0), np.int32)
-    with graph.parquet("vertices.parquet") as file:
-        found[side_vertices(file.read(["node"]).column(0), graph.stats)[1]] = 1
+    found[side_vertices(graph.table("vertices.parquet", ["node"]).column(0), graph.stats)[1]] = 1
     return found
 
 
@@ -442,15 +437,14 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     marks = vertices * len(program.fields) + both * arcs * (len(program.edge_fields) + len(program.messages))
     twice = 2 if params.execution == "synchronous" else 1
     steps = min(with_defaults(program, params).max_steps, _STEPS)
-    return Estimate(
-        memory_bytes=_PROCESS_BYTES
-        + 2 * both * (4 + 4 * bool(graph.get("weighted")) + kept_arcs) * arcs
+    return _PROCESS.estimate(
+        memory_bytes=2 * both * (4 + 4 * bool(graph.get("weighted")) + kept_arcs) * arcs
         + (28 + 8 * both + twice * wide) * vertices
         + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0))
         + 16 * params.verify * marks,
-        cpu_s=_START_S + steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
-        stats={"vertices": vertices}, parallel=0.9, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+        cpu_s=steps * (arc_s * both * arcs + 1e-8 * vertices), output_bytes=wide * vertices,
+        stats={"vertices": vertices}, parallel=0.9,
     )  # fmt: skip
 
 
@@ -463,8 +457,8 @@ def _estimate_on_workers(
     workers = max(1, sum(group.count for group in (resources.workers or {}).values()))
     vertices = int(graph.get("vertices") or 0)
     wide = alone.output_bytes // max(1, vertices)
-    share = (alone.memory_bytes - _PROCESS_BYTES) // workers
-    memory = _PROCESS_BYTES + share + share // 2 + (30 + 3 * wide) * vertices
+    share = (alone.memory_bytes - _PROCESS.memory_bytes) // workers
+    memory = _PROCESS.memory_bytes + share + share // 2 + (30 + 3 * wide) * vertices
     return replace(alone, memory_bytes=memory, cpu_s=alone.cpu_s * 1.2)
 
 

@@ -13,7 +13,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
 
 
-def graph_before(initial: Dataset, source: str = "initial") -> Dataset:
+def graph_before(initial: Dataset) -> Dataset:
     """The graph of an earlier run, which lies in the same store.
 
     Raises:
@@ -22,7 +22,7 @@ def graph_before(initial: Dataset, source: str = "initial") -> Dataset:
     entry, root = initial.manifest.inputs.get("graph"), initial.uri.rsplit("/", 2)[0]
     found = Store(root).find(entry.stage, entry.digest) if entry is not None and entry.stage else None
     if found is None:
-        raise UserError("the graph of the earlier run is not in its store", where=source, value=initial.uri,
+        raise UserError("the graph of the earlier run is not in its store", where="initial", value=initial.uri,
                         remedy="Give the dataset where it was made, or leave it out")  # fmt: skip
     return found
 
@@ -77,8 +77,7 @@ def _of_nodes(before: Dataset, graph: Dataset) -> NDArray[np.int32]:
 
     names = []
     for each in (before, graph):
-        with each.parquet("vertices.parquet") as file:
-            names.append(file.read(["node"]).column(0).cast(pa.large_string()).combine_chunks())
+        names.append(each.table("vertices.parquet", ["node"]).column(0).cast(pa.large_string()).combine_chunks())
     found = pc.fill_null(pc.index_in(names[0], value_set=names[1]), -1)
     numbers: NDArray[np.int32] = found.to_numpy(zero_copy_only=False).astype(np.int32)
     return numbers

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.engines.task_writer import TaskWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, shard_schema, shard_writer
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
@@ -29,7 +28,7 @@ class ShardEdges(NamedTuple):
 
 def write_shard(plan: SamplePlan, shard: ShardSeeds) -> tuple[tuple[FileEntry, ...], Sizes]:
     """Write the file of a shard."""
-    writer, sizes = TaskWriter(Location.of(plan.kept.output)), Sizes(plan.layout)
+    writer, sizes = TaskWriter(plan.kept.output), Sizes(plan.layout)
     members, read = members_of(plan, shard), _Edges(plan, shard)
     with writer.file(shard.name) as path:
         blocks = _grouped(_blocks(plan, shard, members, read))

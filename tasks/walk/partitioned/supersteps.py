@@ -106,7 +106,7 @@ def _stepped(plan: WalkPlan, task: int, batch: WalkerBatch) -> Iterator[Sent]:
 def rest(plan: WalkPlan, job: int, task: int, sent: Sequence[bytes]) -> int:
     """Write the walkers that have arrived at a task to the store; the number of those still underway."""
     batch = WalkerBatch.unpack(sent, plan.rules)
-    with TaskWriter(Location.of(plan.output)).file(plan.file(job, task)) as path:
+    with TaskWriter(plan.output).file(plan.file(job, task)) as path:
         path.write_bytes(batch.pack())
     return len(batch.underway.walkers)
 
@@ -131,6 +131,6 @@ def write_shard(
         place_tokens(walkers["walk"], positions, walkers["tokens"], batch.tokens, start - spans[0][0], shard)
     if ((shard[:, :1] < 0).any()) or ((shard[:, :-1] < 0) & (shard[:, 1:] >= 0)).any():
         raise RuntimeError(f"walks {start} to {end} came with gaps")
-    writer = TaskWriter(Location.of(plan.output))
+    writer = TaskWriter(plan.output)
     writer.array(shard_name(first + index), shard)
     return writer.entries, *count_tokens(shard)

@@ -4,8 +4,6 @@ python -m tests.benchmarks.own.encoding FOLDER
 {"side": "own" | "protobuf", "subgraphs"} -> {"bytes", "wall_s", "cpu_s"}
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.records.features import FeatureSource
 from superworkflow.tasks.records.run import open_source
@@ -51,7 +48,7 @@ class Nowhere:
 
 def prepare() -> dict[str, Any]:
     folder = Path(sys.argv[1])
-    graph, sampled = (Dataset.open(Location.of(folder / name)) for name in ("graph", "sample"))
+    graph, sampled = (Dataset.open(folder / name) for name in ("graph", "sample"))
     made.update(source=open_source(graph, sampled), subgraphs=Held(sampled, "train"))
     return {"subgraphs": len(made["subgraphs"])}
 

@@ -6,8 +6,6 @@
 GCN's features stand for the sums over them, which are made once before training.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import defaultdict

@@ -8,8 +8,6 @@ which it is faster. Tables are filled before, and kernels compiled. With `ours` 
 graphs leave no memory.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

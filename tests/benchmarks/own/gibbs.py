@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.gibbs.factors import PROGRAM
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
 from superworkflow.tasks.lib.vertex.stage import coloured_graph
@@ -18,7 +17,7 @@ graphs: list[Coloured] = []
 
 
 def prepare() -> dict[str, Any]:
-    graphs.append(coloured_graph(*(Dataset.open(Location.of(each)) for each in sys.argv[1:3]), PROGRAM))
+    graphs.append(coloured_graph(*(Dataset.open(each) for each in sys.argv[1:3]), PROGRAM))
     run(2, 1)  # compiles
     return {"variables": int((~graphs[0].given["factor"]).sum())}
 

@@ -10,8 +10,6 @@ medians. The last line is a JSON document; the picture shows when the stages of 
 worker, with these 5 ms.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ Batches that are prepared ahead for steps to come are as many as those that were
 first request.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -4,8 +4,6 @@ python -m tests.benchmarks.own.loading FOLDER
 {"kept": whether subgraphs are in memory since the epoch before} -> {"batches", "wall_s", "cpu_s"}
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

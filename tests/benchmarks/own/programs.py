@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.components.run import components
 from superworkflow.tasks.kcore.run import coreness
 from superworkflow.tasks.lib.vertex.colours import greedy
@@ -29,7 +28,7 @@ loaded: dict[str, Any] = {}
 
 
 def prepare() -> dict[str, Any]:
-    datasets.extend(Dataset.open(Location.of(each)) for each in sys.argv[1:3])
+    datasets.extend(Dataset.open(each) for each in sys.argv[1:3])
     return {"vertices": datasets[0].stats["vertices"], "edges": datasets[0].stats["edges"]}
 
 

@@ -1,7 +1,5 @@
 """When a batch of ours is ready: what is compared with a peer's."""
 
-from __future__ import annotations
-
 import torch
 
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs

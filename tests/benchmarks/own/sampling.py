@@ -4,8 +4,6 @@ python -m tests.benchmarks.own.sampling GRAPH
 {"subgraphs", "seed"} -> {"subgraphs", "edges", "wall_s", "cpu_s"}
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
 from superworkflow.tasks.sample.params import SampleParams
@@ -26,7 +23,7 @@ made: dict[str, Any] = {}
 
 
 def prepare() -> dict[str, Any]:
-    graph = HeteroGraph.open(Dataset.open(Location.of(sys.argv[1])))
+    graph = HeteroGraph.open(Dataset.open(sys.argv[1]))
     made["sampler"] = SpecSampler(graph, parse_spec(SPEC, "spec"), SampleParams())
     made["papers"] = graph.node_sets["paper"].count
     return {}

@@ -16,14 +16,13 @@ import numpy as np
 
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.run import make_kernel
 from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables
 from superworkflow.tasks.embed.train import Vocabulary, train
 from tests.benchmarks.peers.serving import Clock, serve
 
-walks, vocabulary = (Dataset.open(Location.of(uri)) for uri in sys.argv[1:3])
+walks, vocabulary = (Dataset.open(uri) for uri in sys.argv[1:3])
 vertices = int(walks.stats["vertices"] or 0)
 words = Vocabulary.read(vocabulary, vertices)
 

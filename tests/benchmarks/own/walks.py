@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.walk.estimates import shard_walks
 from superworkflow.tasks.walk.run import padded_indices
 from superworkflow.tasks.walk.walker import Walker
@@ -26,7 +25,7 @@ graph: dict[str, Any] = {}
 
 
 def prepare() -> dict[str, Any]:
-    dataset = Dataset.open(Location.of(sys.argv[1]))
+    dataset = Dataset.open(sys.argv[1])
     weighted = sys.argv[2] == "1"
     graph.update(
         indptr=dataset.array("indptr.npy", mmap=False), indices=padded_indices(dataset),

@@ -1,17 +1,12 @@
 """Stage `spread`: Spark tasks of a given time and memory, for tests of the platform."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Output, Resources, Stage, StageParams, StageRun, Stats
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import spark_errors
 

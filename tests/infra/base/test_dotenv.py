@@ -1,7 +1,5 @@
 """`--servers`: variables of a file, read as a shell does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

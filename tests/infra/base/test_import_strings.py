@@ -1,7 +1,5 @@
 """Import strings that are checked without importing what they name."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Passwords in URLs are not shown."""
 
-from __future__ import annotations
-
 import io
 import logging
 

@@ -1,7 +1,5 @@
 """Parameters from all the places they may be set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

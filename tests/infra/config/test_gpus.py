@@ -1,7 +1,5 @@
 """A profile that gives stages GPUs that this machine does not have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

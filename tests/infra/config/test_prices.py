@@ -1,7 +1,5 @@
 """Prices and costs, against sums done by hand."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resources and the profiles that give them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

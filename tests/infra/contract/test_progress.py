@@ -1,7 +1,5 @@
 """Progress as people read it and as launchers parse it."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

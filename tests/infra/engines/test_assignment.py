@@ -1,7 +1,5 @@
 """Members of elastic roles that serve ranks: shares by what ranks want, and as few moves as there may be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Elastic roles as processes of this machine: members join and leave while the stage runs, and no item is lost."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -16,8 +14,7 @@ import pytest
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.config.usage import held_while_scaled
-from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 from superworkflow.infra.engines.workers.errors import WorkersFailed

@@ -1,7 +1,5 @@
 """The registry of engines, and that nothing outside of an engine knows its name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +13,8 @@ from superworkflow.infra.base.extras import EXTRAS
 from superworkflow.infra.base.import_strings import check_import
 from superworkflow.infra.config.profile import load_profile, profile_names
 from superworkflow.infra.config.profile_names import node_names
-from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.resources import Executors, Resources
-from superworkflow.infra.contract.stage import IN_PROCESS
+from superworkflow.infra.contract.stage import IN_PROCESS, Estimate
 from superworkflow.infra.engines import engine, engine_names, engines, member_commands
 from superworkflow.infra.launch.kubernetes.engines.base import OnCluster, engine_on_cluster
 from tests.second.flows.second import SUPERWORKFLOW as SECOND

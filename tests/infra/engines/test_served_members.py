@@ -1,7 +1,5 @@
 """Members of an elastic role that ranks give tasks themselves: each rank its own, as long as it has some to give."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

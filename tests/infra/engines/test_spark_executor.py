@@ -1,7 +1,5 @@
 """The process of a Spark executor: its command line, and its report when it ends."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

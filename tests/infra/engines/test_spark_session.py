@@ -1,7 +1,5 @@
 """Spark as an engine: settings, errors before it starts, a stage on it, and nothing left after it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
@@ -12,9 +10,8 @@ import psutil
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Executors, Resources
-from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.contract.stage import Progress, StageRun
 from superworkflow.infra.engines.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
@@ -27,7 +24,6 @@ from superworkflow.infra.engines.spark.session import (
 from superworkflow.infra.launch.run_stage import Executed, execute
 from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
@@ -68,7 +64,7 @@ def test_memory_of_python_is_that_of_whoever_works() -> None:
 def test_who_works_where(tmp_path: Path, master: str, here: bool) -> None:
     """Executors of a cluster on this machine have disks, memory and cores of their own, as those of any other."""
     job: StageRun[None] = StageRun(
-        params=None, inputs={}, sources={}, output=DatasetWriter(Location.of(tmp_path)), checkpoint=tmp_path,
+        params=None, inputs={}, sources={}, output=DatasetWriter(tmp_path), checkpoint=tmp_path,
         resources=Resources(cpu=3, executors=Executors(count=2, cpu=1, memory=GIB)), progress=Progress("walk"),
         scratch=tmp_path, engine_settings={"spark.master": master} if master else {},
     )  # fmt: skip

@@ -1,7 +1,5 @@
 """Tasks on each engine that has them: order, errors, members that are lost."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

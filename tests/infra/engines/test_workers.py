@@ -1,7 +1,5 @@
 """Worker groups as processes of this machine: who is called, who is let in, and what becomes of lost ones."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

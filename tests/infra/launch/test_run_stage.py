@@ -1,7 +1,5 @@
 """One stage run in this process: the same contract on a local folder and on S3."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -19,8 +17,7 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.progress import Progress, parse_event
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Resources, Stage
 from superworkflow.infra.launch.run_stage import Executed, _folders, execute
 from superworkflow.infra.process.resource_usage import process_age_seconds
 from superworkflow.infra.storage import retry, s3
@@ -29,12 +26,13 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.lease import Lease, LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
-from superworkflow.infra.storage.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
+from superworkflow.infra.storage.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME
 from superworkflow.infra.storage.retry import Unreachable
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.scratch import PREFIX
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
+from tests.datasets import commit
 from tests.s3_proxy import S3Proxy
 from tests.toy_stages import COUNT, SCALE
 
@@ -270,10 +268,7 @@ def test_late_manifest_and_late_file_lose(s3_store: Store, tmp_path: Path) -> No
 
     def write(writer: DatasetWriter, value: int) -> Dataset:
         writer.json("value.json", value)
-        return writer.commit(
-            stage="scale", version="1", params={}, inputs={}, stats={"value": value}, software={},
-            measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=1, bytes=1),
-        )  # fmt: skip
+        return commit(writer, "scale", stats={"value": value})
 
     early, late = DatasetWriter(location, right=_Held()), DatasetWriter(location, right=_Lost())
     write(early, 1)

@@ -1,7 +1,5 @@
 """Budgets of deployments."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,15 +1,12 @@
 """Other formats of a result, on a local folder and on S3."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.contract.superworkflow import Export
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.orchestration.export import check_formats, export, output_uri
@@ -65,7 +62,7 @@ def test_folder(run: RunRecord, store: Store, scratch: Path) -> None:
 
 
 def test_outputs_are_files_folders_or_patterns(run: RunRecord) -> None:
-    made = Dataset.open(Location.of(run.stages[0].output))
+    made = Dataset.open(run.stages[0].output)
     assert output_uri(made, "lines.npy") == f"{made.uri}/lines.npy"
     assert output_uri(made, "li*.npy") == f"{made.uri}/li*.npy"
     assert output_uri(made, "lines") is None

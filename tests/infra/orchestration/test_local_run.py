@@ -1,7 +1,5 @@
 """Stages of a run without Prefect: their order, and what happens when one fails."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

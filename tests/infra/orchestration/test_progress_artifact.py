@@ -1,7 +1,5 @@
 """The bar of a stage in Prefect's UI, on a server."""
 
-from __future__ import annotations
-
 import pytest
 from prefect import flow, get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey

@@ -1,7 +1,5 @@
 """Pruning of stores of both kinds, with records in MLflow."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A deployment whose source is a table of a lakehouse: another version is a change, and nothing is read to see it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

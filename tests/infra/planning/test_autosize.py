@@ -1,7 +1,5 @@
 """Resources that a profile leaves to the estimate."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path
@@ -12,9 +10,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.config.request import Request, build_request
-from superworkflow.infra.contract.estimate import Estimate
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Estimate, Progress, Resources
 from superworkflow.infra.launch.base import Launched, Launcher, StageCall
 from superworkflow.infra.launch.memory_history import Sizing
 from superworkflow.infra.launch.run_stage import execute

@@ -1,7 +1,5 @@
 """Estimates in the light of measurements."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

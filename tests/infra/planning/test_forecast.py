@@ -1,7 +1,5 @@
 """Forecasts from records that are given, and from those that real launches leave."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,9 +10,8 @@ import pytest
 
 from superworkflow.infra.config.profile import Placement, Profile
 from superworkflow.infra.config.request import Request, build_request
-from superworkflow.infra.contract.estimate import Estimate, Stats
 from superworkflow.infra.contract.resources import Executors, Gpu, Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Stage, Stats
 from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.local import fork_client

@@ -1,7 +1,5 @@
 """Records of launches in a store."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests, diagrams, plans, explanations and records, with a superworkflow of two toy stages."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from pathlib import Path
@@ -12,8 +10,7 @@ import pytest
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.diagram import Diagram, Node
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.base import Launched
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.planning.explain import Difference, explain

@@ -1,7 +1,5 @@
 """When stages begin and end, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from superworkflow.infra.planning.timeline import TimelineTask, timeline

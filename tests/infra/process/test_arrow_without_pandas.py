@@ -1,7 +1,5 @@
 """Arrow without pandas: in processes of their own, since what was imported stays."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

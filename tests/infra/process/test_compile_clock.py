@@ -1,7 +1,5 @@
 """Compiling kernels: counted once, said once, apart from the stage's own work."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

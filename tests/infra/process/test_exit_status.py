@@ -1,7 +1,5 @@
 """Why a process ended, from its exit status."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

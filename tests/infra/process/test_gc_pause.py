@@ -1,7 +1,5 @@
 """Python's collector while a stage's process starts: off, and on again before the work begins."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Kernels that an image brings along."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

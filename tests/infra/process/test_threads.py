@@ -1,7 +1,5 @@
 """Spinning of OpenMP's threads and the number of Numba's, as the libraries themselves report them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """An attempt removes the files of the one before it, and never any others: in a local folder and on S3."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -13,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
@@ -26,9 +23,9 @@ from superworkflow.infra.storage.manifest import (
     PARTS_FOLDER,
     WHOLE_FOLDER,
     FileEntry,
-    Measurement,
 )
 from superworkflow.infra.storage.store import Store
+from tests.datasets import commit
 from tests.toy_stages import COUNT
 
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -201,10 +198,7 @@ def _go_on(folder: Location) -> dict[str, str | None]:
         if found[name] is None:
             with writer.file(name) as path:
                 path.write_text(f"content of {name}")
-    made = writer.commit(
-        stage="count", version="1", params={}, inputs={}, stats={}, software={},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
-    )  # fmt: skip
+    made = commit(writer, "count")
     assert made.files() == ["a/1", "b", "c"]
     made.verify()
     made.close()
@@ -250,10 +244,7 @@ def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> No
     writer.claim(["b"], resumable=True)
     with writer.left_whole("b"):
         pass
-    made = writer.commit(
-        stage="count", version="1", params={}, inputs={}, stats={}, software={},
-        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
-    )  # fmt: skip
+    made = commit(writer, "count")
     assert folder.walk_files() == ["b", MANIFEST_NAME]
     assert made.files() == ["b"]
 

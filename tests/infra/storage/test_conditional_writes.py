@@ -1,7 +1,5 @@
 """S3 servers that heed the conditions of writes in their own way, and those that do not."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Digests: the same name for the same dataset for ever, another name for any other."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """Large files: written bytes arrive, directly or through the cache, and errors are raised."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

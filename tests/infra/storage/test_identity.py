@@ -1,7 +1,5 @@
 """A digest names what was read: a dataset's folder, manifest and content agree, or it does not exist."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -15,9 +13,7 @@ from typing import Any
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Progress, Resources, StageRun
 from superworkflow.infra.launch.run_stage import Executed, execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import dataset_digest, file_sha256

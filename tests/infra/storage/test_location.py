@@ -1,7 +1,5 @@
 """Locations: the same contract on a local folder and on S3."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

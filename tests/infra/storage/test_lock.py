@@ -1,7 +1,5 @@
 """One writer for each dataset, on a local folder and on S3."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

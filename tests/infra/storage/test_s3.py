@@ -1,7 +1,5 @@
 """S3 through a bad network: what is waited for, what is not, and that nothing is written twice or half."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Names, sizes and digests that a store holds are checked before anything is done with them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -15,8 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location

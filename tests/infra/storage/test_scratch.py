@@ -1,7 +1,5 @@
 """Temporary folders outlive their process no longer than until the next stage starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Vectors as a table of LanceDB and an index of FAISS: neighbours in them are those of the vectors."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

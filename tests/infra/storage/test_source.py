@@ -1,7 +1,5 @@
 """Sources: files, folders, and descriptions that name tables, on a local disk and on the S3 server."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -18,9 +16,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.contract.diagram import Diagram
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Input, Output, Progress, Resources, Stage, StageRun
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.stage_inputs import make_visible
 from superworkflow.infra.launch.run_stage import execute

@@ -1,7 +1,5 @@
 """Datasets and stores: the same contract on a local folder and on S3."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
@@ -51,8 +48,7 @@ def _make(store: Store, stage: str = "count", skip: int = 0) -> Dataset:
     writer = DatasetWriter(store.location(stage, _digest(stage, skip)))
     writer.array("values.npy", np.arange(1000))
     writer.json("facts/small.json", {"a": [1, 2.5, None]})
-    with writer.file("table.parquet") as path:
-        pq.write_table(pa.table({"node": ["x", "y"]}), path)
+    writer.table("table.parquet", pa.table({"node": ["x", "y"], "rank": [1, 2]}))
     return _commit(writer, stage, skip)
 
 
@@ -80,6 +76,8 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert np.array_equal(dataset.array("values.npy"), np.arange(1000))
     assert np.array_equal(dataset.array("values.npy", mmap=False), np.arange(1000))
     assert dataset.json("facts/small.json") == {"a": [1, 2.5, None]}
+    assert dataset.table("table.parquet").to_pydict() == {"node": ["x", "y"], "rank": [1, 2]}
+    assert dataset.table("table.parquet", ["node"]).to_pydict() == {"node": ["x", "y"]}
     assert dataset.parquet("table.parquet").read()["node"].to_pylist() == ["x", "y"]
     assert dataset.stats == {"lines": 5}
     assert dataset.manifest.rows == 5
@@ -112,7 +110,7 @@ def test_threads_may_ask_for_one_file_at_once(s3_store: Store) -> None:
     """The second must not take what the first has fetched half."""
     uri = _make(s3_store).uri
     for _ in range(5):
-        dataset, together = Dataset.open(Location.of(uri)), threading.Barrier(4)
+        dataset, together = Dataset.open(uri), threading.Barrier(4)
 
         def read(_: int, dataset: Dataset = dataset, together: threading.Barrier = together) -> int:
             together.wait()

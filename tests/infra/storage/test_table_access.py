@@ -1,7 +1,5 @@
 """Tables that a description names by absolute paths and URIs: who may, and how pods get them."""
 
-from __future__ import annotations
-
 import io
 import uuid
 from dataclasses import replace
@@ -12,8 +10,7 @@ import pytest
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.kubernetes.stage_inputs import make_visible
 from superworkflow.infra.launch.run_stage import execute

@@ -1,7 +1,5 @@
 """Sources in databases and lakehouses: snapshots named by content, taken again only where rows may have changed."""
 
-from __future__ import annotations
-
 import itertools
 import sqlite3
 import threading

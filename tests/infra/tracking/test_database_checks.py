@@ -1,7 +1,5 @@
 """Databases that runs cannot be recorded in: refused at once, with the command that mends them."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Gates, and whether figures allow a promotion: pure decisions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

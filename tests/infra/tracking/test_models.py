@@ -1,7 +1,5 @@
 """Versions of a model, the champion and rollbacks, in a real MLflow registry."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records of stages that took several attempts."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +11,7 @@ from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.config.request import build_request
 from superworkflow.infra.config.usage import Holding, held
 from superworkflow.infra.contract.diagram import Node
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.orchestration.run_node import run_node

@@ -15,23 +15,20 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking import registry
 from superworkflow.infra.tracking.registry import process_tracking_uri, register
 from superworkflow.infra.tracking.tags import DIGEST_TAG
 from superworkflow.tasks.publish import STAGE, serving
+from tests.datasets import commit
 
 (MODEL,) = SUPERWORKFLOW.registered
 N, D = 500, 16
@@ -42,14 +39,10 @@ def publish(folder: Path, seed: int = 0, metric: str = "cosine") -> Dataset:
     """Run the publish stage on random vectors."""
     vectors = np.random.default_rng(seed).normal(size=(N, D)).astype(np.float32)
     source = folder / f"embeddings-{seed}"
-    writer = DatasetWriter(Location.of(source))
+    writer = DatasetWriter(source)
     kind = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), D)
-    with writer.file("embeddings.parquet") as path:
-        pq.write_table(pa.table({"node": NODES, "vector": kind}), path)
-    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=0)
-    writer.commit(
-        stage="embed", version="1", params={"name": source.name}, inputs={}, stats={}, measured=measured, software={}
-    )
+    writer.table("embeddings.parquet", pa.table({"node": NODES, "vector": kind}))
+    commit(writer, "embed", {"name": source.name}, rows=N)
     output = str(folder / f"bundle-{seed}-{metric}")
     return execute(
         STAGE, {"metric": metric}, {"embeddings": str(source)}, output, Resources(), Progress("publish")
@@ -261,7 +254,7 @@ def test_rows_of_too_many_values_are_refused(model, given):
 
 def test_what_is_no_bundle_is_refused(tracking, tmp_path):
     publish(tmp_path)
-    source = Dataset.open(Location.of(tmp_path / "embeddings-0"))
+    source = Dataset.open(tmp_path / "embeddings-0")
     with pytest.raises(UserError, match="not a bundle that can be registered"):
         register(source, MODEL, name="x", run_id=tracking[2], tracking_uri=tracking[0])
 

@@ -1,7 +1,5 @@
 """Filter of runs: the conditions that pages check themselves, and those that MLflow's search checks."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs read from MLflow's SQLite database, against the same runs read by MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

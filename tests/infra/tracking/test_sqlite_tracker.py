@@ -1,7 +1,5 @@
 """Runs recorded in MLflow's SQLite database without MLflow, against the same runs recorded by MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Runs recorded in a real MLflow store and read back; the comparison of two."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import threading

@@ -1,7 +1,5 @@
 """Ends of runs in the record: failed, cancelled, with their process or without a sign."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Locations of records, and a database or server that cannot be reached."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

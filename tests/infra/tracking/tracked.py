@@ -1,7 +1,5 @@
 """Runs as trackers record them."""
 
-from __future__ import annotations
-
 from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.contract.metrics import METRICS_TAG, Metric, metrics_text
 from superworkflow.infra.contract.resources import Resources

@@ -1,7 +1,5 @@
 """A regression on a graph of patients, fitted twice with parameters of its own; the better one is kept."""
 
-from __future__ import annotations
-
 from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model, Picture

@@ -1,13 +1,8 @@
 """Stage `choose`: the better one of two regressions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 
 
 class ChooseParams(StageParams):

@@ -1,15 +1,10 @@
 """Stage `measurements`: what is known of each patient, from two node tables and two edge tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
 
 
 class MeasurementsParams(StageParams):

@@ -1,7 +1,5 @@
 """The loader: stored batches and those sampled now are the same, in an order of seed and epoch alone."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from itertools import chain
@@ -12,11 +10,9 @@ import pytest
 import torch
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.loader import Batch, Subgraphs
 from superworkflow.loader.batch import RaggedTensor
 from superworkflow.loader.merge import Window
@@ -50,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     params = {"repeats": 3, "fractions": [0.9, 0.1, 0.0]}
     execute(STAGE, params, {"graph": graph.uri, "spec": str(spec)}, str(folder / "sample"), Resources(cpu=2),
             Progress("sample", stream=io.StringIO()))  # fmt: skip
-    return graph, Dataset.open(Location.of(folder / "sample")), spec, params
+    return graph, Dataset.open(folder / "sample"), spec, params
 
 
 def same(one: Batch, other: Batch) -> None:

@@ -1,7 +1,5 @@
 """Memory that is taken again: never while somebody can still read it."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 

@@ -1,7 +1,5 @@
 """Tests of the places where executors keep what later tasks need."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stage `gated`: waits in the middle of its work for as long as a file is not there. Two steps, two files, two rows."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping
@@ -12,10 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.estimate import Estimate, Stats
-from superworkflow.infra.contract.params import StageParams
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.stage import Estimate, Input, Output, Resources, Stage, StageParams, StageRun, Stats
 
 STEPS = 2
 WHERE: dict[str, Any] = {"affects_result": False}

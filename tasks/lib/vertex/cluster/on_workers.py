@@ -23,7 +23,6 @@ from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry, Stat
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.group_kept import GroupKept
@@ -187,7 +186,7 @@ def update(
         "waited_s": exchange.waited, "setup_s": setup_s, "files": [], "stats": {},
     }  # fmt: skip
     if worker.rank == 0:
-        writer = TaskWriter(Location.of(output))
+        writer = TaskWriter(output)
         result["stats"] = write_outcome(program, params, values, outcome, writer, log).stats
         result["files"] = [entry.model_dump() for entry in writer.entries]
     return result | {"cpu_s": time.process_time() - began, "wall_s": time.monotonic() - start_s}

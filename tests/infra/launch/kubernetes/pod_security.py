@@ -3,8 +3,6 @@
 https://kubernetes.io/docs/concepts/security/pod-security-standards/, as of Kubernetes 1.34. Windows pods are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

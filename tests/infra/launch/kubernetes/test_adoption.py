@@ -1,7 +1,5 @@
 """A launcher's use of datasets that other runs' Jobs have made, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pods of a stage on Dask, as manifests, and who may talk to them."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import kubernetes_validate

@@ -1,7 +1,5 @@
 """Why a Job ended, from status objects as the API gives them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

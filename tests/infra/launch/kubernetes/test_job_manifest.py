@@ -1,7 +1,5 @@
 """Manifests of Jobs: what a call becomes, held against the current schema."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

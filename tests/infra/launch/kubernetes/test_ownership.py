@@ -1,7 +1,5 @@
 """Dead launchers and billing, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

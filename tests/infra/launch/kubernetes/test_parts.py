@@ -1,7 +1,5 @@
 """Parts of the Kubernetes launcher, without a cluster: log positions, sizes, visible files, cgroups, records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 That the cluster itself admits them is not seen here: the tests' cluster is older than this admission.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

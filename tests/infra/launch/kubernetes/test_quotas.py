@@ -1,7 +1,5 @@
 """Quotas and limit ranges against the pods of a stage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

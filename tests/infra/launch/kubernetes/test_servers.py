@@ -1,7 +1,5 @@
 """The servers' manifests fit Kubernetes, are admitted by the shipped namespace, and hold no password."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Launches that want the same dataset at the same moment, each in an event loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

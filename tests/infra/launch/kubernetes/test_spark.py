@@ -1,7 +1,5 @@
 """Jobs that are Spark drivers: their manifests, and what is made of the pods of their executors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

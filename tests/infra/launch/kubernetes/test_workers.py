@@ -1,7 +1,5 @@
 """The pods of worker groups, as manifests."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from pathlib import Path

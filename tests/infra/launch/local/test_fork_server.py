@@ -1,7 +1,5 @@
 """Children of the fork server: processes like fresh ones, that end when they should."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

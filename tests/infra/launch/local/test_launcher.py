@@ -1,7 +1,5 @@
 """Stages as processes: what all launchers promise, and what holds for processes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +116,7 @@ def test_source_edited_after_planning(tmp_path: Path) -> None:
     assert not Path(call.output).exists()
     text.write_text("1,2\n2,3\n")
     ProcessLauncher().launch(call, ignore)
-    assert Dataset.open(Location.of(call.output)).digest == planned
+    assert Dataset.open(call.output).digest == planned
 
 
 def test_a_stage_that_waits_ends_with_its_caller(ground: Processes) -> None:

@@ -1,7 +1,5 @@
 """Mailboxes of ranks: order, bytes of large messages, and a peer that is lost."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

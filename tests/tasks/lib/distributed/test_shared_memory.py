@@ -1,7 +1,5 @@
 """Exchange by shared memory: the same results as by TCP, with nothing left behind."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import io
@@ -207,7 +205,7 @@ def trained(worker: Worker, share: bool, *given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("features", [True, False], ids=["features", "embeddings"])
 def test_training_is_the_same_by_either_way(group, tmp_path: Path, features: bool):
     graph = one_kind(tmp_path / "graph", features=features)
-    inputs = {"graph": str(graph.location.local_path)}
+    inputs = {"graph": graph.uri}
     parts = run_stage(partition.STAGE, {"parts": 4}, inputs, tmp_path / "parts")
     shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, tmp_path / "shards")
     params = {"hidden": 16, "epochs": 3, "lookahead": 2, "fanouts": "3,3", "batch": 8, "dropout": 0.3}

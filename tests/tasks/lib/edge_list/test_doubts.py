@@ -1,7 +1,5 @@
 """Doubtful edge lists: read with a warning that names the parameter, refused, or read as the parameter says."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

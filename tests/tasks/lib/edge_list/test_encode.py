@@ -1,7 +1,5 @@
 """The table of labels and the scanner of text, by themselves."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

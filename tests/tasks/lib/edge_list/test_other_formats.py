@@ -1,7 +1,5 @@
 """Files in other formats are refused by name, and the command in the refusal converts them to the right graph."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

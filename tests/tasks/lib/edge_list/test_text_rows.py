@@ -1,7 +1,5 @@
 """The reader of text by arrays against Python's own of csv, in blocks of a few bytes."""
 
-from __future__ import annotations
-
 import csv
 import io
 

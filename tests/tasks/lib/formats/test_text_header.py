@@ -1,7 +1,5 @@
 """The character between the columns of a text table, by its first row."""
 
-from __future__ import annotations
-
 import pytest
 
 from superworkflow.tasks.lib.formats.text_header import separator_of

@@ -1,7 +1,5 @@
 """TFRecord files are read as protobuf would, and damaged ones are refused by file and record."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

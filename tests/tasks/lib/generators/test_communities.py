@@ -1,7 +1,5 @@
 """The random graph with communities: degrees, communities, features; the same bytes on any number of threads."""
 
-from __future__ import annotations
-
 import numba as nb
 import numpy as np
 import pyarrow.parquet as pq

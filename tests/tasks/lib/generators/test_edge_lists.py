@@ -1,7 +1,5 @@
 """Random graphs: counts, distributions, formats, the same file again."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The typed random graph: sizes, distinct edges, the same bytes on any number of threads and with any chunks."""
 
-from __future__ import annotations
-
 import numba as nb
 import numpy as np
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """Layers that read features of edges equal sums over single edges, written as torch_geometric's layers have them."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -104,7 +102,7 @@ def test_rows_and_gradients(tmp_path, model):
 
 def trained(graph: Dataset, folder: Path, log: io.StringIO | None = None, **params: Any) -> Dataset:
     given = {"label": "node.label", **FAST, **params}
-    return run_stage(train.STAGE, given, {"graph": str(graph.location.local_path)}, folder, log=log)
+    return run_stage(train.STAGE, given, {"graph": graph.uri}, folder, log=log)
 
 
 def test_train_and_infer(tmp_path):
@@ -116,12 +114,12 @@ def test_train_and_infer(tmp_path):
     assert document["edge_columns"] == {"edge": [["kind", 2], ["distance", 1]]}
     other = graph_of(tmp_path / "other", seed=2)
     found = run_stage(infer.STAGE, {}, {
-        "graph": str(other.location.local_path), "network": str(network.location.local_path),
+        "graph": other.uri, "network": network.uri,
     }, tmp_path / "infer")  # fmt: skip
     assert found.stats["nodes"] == 30
     nodes = Nodes(["a", "b"], {"label": ["k0", "k1"], "features": np.zeros((2, 5), np.float32)})
     bare = write_heterograph(tmp_path / "bare", {"node": nodes}, {"edge": Edges("node", "node", [("a", "b")])})
-    given = {"graph": str(bare.location.local_path), "network": str(network.location.local_path)}
+    given = {"graph": bare.uri, "network": network.uri}
     with pytest.raises(UserError, match="other features of edge"):
         run_stage(infer.STAGE, {}, given, tmp_path / "refused")
 
@@ -144,9 +142,7 @@ def test_weights_that_are_not_read_are_named(tmp_path, weights, params, said):
     (tmp_path / "labels.csv").write_text("node,label\n" + "".join(f"{i},{i % 2}\n" for i in range(12)))
     given = {each.split(".")[0]: str(tmp_path / each) for each in ("edges.txt", "labels.csv")}
     graph, log = run_stage(heterograph.STAGE, {}, given, tmp_path / "graph"), io.StringIO()
-    network = run_stage(
-        train.STAGE, {**FAST, **params}, {"graph": str(graph.location.local_path)}, tmp_path / "train", log=log
-    )
+    network = run_stage(train.STAGE, {**FAST, **params}, {"graph": graph.uri}, tmp_path / "train", log=log)
     assert ("weights of edges are not read" in log.getvalue()) == said
     assert any("(got 1 to 4215). Set train.weight=weight" in str(each) for each in network.stats.values()) == said
 

@@ -1,7 +1,5 @@
 """Edge weights and float16 features: sums and draws, from an edge list to predictions."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -115,19 +113,16 @@ def test_draws_have_the_probabilities_of_one_after_the_other():
 @pytest.mark.parametrize("params", [{"model": "gcn"}, {"weighted": "draws", "fanouts": "2,2"}])
 def test_from_an_edge_list_to_predictions(graph, tmp_path, params):
     given = {"hidden": 8, "fanouts": "all,all", "epochs": 2, "weight": "weight", **params}
-    sources = {"graph": str(graph.location.local_path)}
+    sources = {"graph": graph.uri}
     made = run_stage(STAGE, given, sources, tmp_path / "train")
-    found = run_stage(
-        infer.STAGE, {"batch": 7}, {**sources, "network": str(made.location.local_path)}, tmp_path / "infer"
-    )
+    found = run_stage(infer.STAGE, {"batch": 7}, {**sources, "network": made.uri}, tmp_path / "infer")
     shape = read_shape(made)
     assert shape.weight == ("" if "weighted" in params else "weight")
     data = prepared(graph, TrainParams(**given))[-1]
     batch = sampler_of(shape, data, everything(2)).batch({"node": np.arange(NODES)}, 0, 0, 0)
     with torch.no_grad():
         likely = torch.softmax(read_network(made, shape)(batch, data.inputs)["node"], 1).amax(1)
-    with found.parquet("predictions.parquet") as file:
-        assert file.read()["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
+    assert found.table("predictions.parquet")["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
 
 
 def test_what_is_no_weight_is_refused(graph):
@@ -146,12 +141,12 @@ def test_float16_takes_half_the_bytes_and_gives_the_same_rows(graph, sources, tm
     assert stored == pytest.approx(whole, rel=1e-3, abs=1e-6)
     means = []
     for made in (graph, half):
-        given = {"graph": str(made.location.local_path)}
+        given = {"graph": made.uri}
         means.append(run_stage(aggregate.STAGE, {}, given, tmp_path / f"means-{len(means)}"))
     assert means[1].array("means-0.npy") == pytest.approx(means[0].array("means-0.npy"), abs=2e-3)
-    given = {"graph": str(half.location.local_path), "sums": str(means[1].location.local_path)}
+    given = {"graph": half.uri, "sums": means[1].uri}
     made = run_stage(STAGE, {"hidden": 8, "epochs": 2, "fanouts": "2,all"}, given, tmp_path / "train")
-    given = {"graph": str(half.location.local_path), "network": str(made.location.local_path)}
+    given = {"graph": half.uri, "network": made.uri}
     assert run_stage(infer.STAGE, {}, given, tmp_path / "infer").stats["rows"] == NODES
 
 

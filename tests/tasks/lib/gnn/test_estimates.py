@@ -1,7 +1,5 @@
 """Estimates of the stages of gnn from the stats of a graph."""
 
-from __future__ import annotations
-
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.gnn.estimates import (

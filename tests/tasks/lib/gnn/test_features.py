@@ -1,7 +1,5 @@
 """Features that a network reads of a typed graph."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from superworkflow.tasks.lib.gnn.features import features_of, left_out, width_of

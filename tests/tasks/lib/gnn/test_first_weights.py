@@ -1,7 +1,5 @@
 """First weights of SAGE, as those of torch_geometric, and of R-GCN: the first loss is about log(classes)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers on blocks equal dense networks written with plain matrices, and so do their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products of float32 and their gradients equal those of float64, by MKL and by oneDNN in blocks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Batch normalization of workers that have some nodes twice is that of one process: rows, gradients, running means."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

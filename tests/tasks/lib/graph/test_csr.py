@@ -1,7 +1,5 @@
 """Rows of a graph from its edges, held against SciPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import coo_array

@@ -1,7 +1,5 @@
 """Inputs that do not fit each other are refused before a compiled kernel follows them."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path
@@ -12,16 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Progress, Resources, Stage
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows
-from tests.tasks.embedding_inputs import Inputs, _commit, write_graph, write_walks
+from tests.datasets import commit
+from tests.tasks.embedding_inputs import Inputs, write_graph, write_walks
 from tests.tasks.index_helpers import run_index
 
 LABELS = [f"v{i}" for i in range(10)]
@@ -67,13 +63,13 @@ def test_training_with_the_vocabulary_of_another_graph(inputs: Inputs, tmp_path:
 def test_training_with_a_vocabulary_that_does_not_fit_itself(
     inputs: Inputs, tmp_path: Path, name: str, values: np.ndarray
 ) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "altered"))
+    writer = DatasetWriter(tmp_path / "altered")
     own = ("remap.npy", "negative_threshold.npy", "negative_alias.npy")
     for file in own:
         if file != name:
             writer.array(file, inputs.vocabulary.array(file))
     writer.array(name, values)
-    altered = _commit(writer, "prepare", "altered", 10, {"rows": 10})
+    altered = commit(writer, "prepare", {"name": "altered"}, {"rows": 10}, 10)
     given = {"graph": inputs.graph, "walks": inputs.walks, "vocabulary": altered}
     with pytest.raises(DatasetDamaged, match="files do not fit each other"):
         run(embed.STAGE, given, tmp_path, dimensions=16)
@@ -102,13 +98,12 @@ def test_graphs_that_do_not_fit_themselves(
 ) -> None:
     arrays = {"indptr": INDPTR, "indices": INDICES, "weights": np.ones(4, np.float32)}
     check_rows("graph", *arrays.values(), 3)
-    writer = DatasetWriter(Location.of(tmp_path / "graph"))
+    writer = DatasetWriter(tmp_path / "graph")
     for name, values in (arrays | changed).items():
         writer.array(f"{name}.npy", values)
-    with writer.file("vertices.parquet") as path:
-        pq.write_table(pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}), path)
+    writer.table("vertices.parquet", pa.table({"node": ["a", "b", "c"], "degree": [2, 1, 1]}))
     stats = {"vertices": 3, "edges": 2, "directed_edges": 4, "directed": False, "weighted": True}
-    graph = _commit(writer, "index", "graph", 3, stats)
+    graph = commit(writer, "index", {"name": "graph"}, stats, 3)
     if stage is not None:
         with pytest.raises(DatasetDamaged, match=message):
             run(stage, {"graph": graph}, tmp_path)
@@ -122,21 +117,21 @@ def test_a_graph_without_direction_whose_arcs_are_in_one_row_only(tmp_path: Path
     whole = run_index(tmp_path / "g.csv", directed=True, header=False).dataset
     folder = tmp_path / "altered"
     shutil.copytree(whole.location.local_path, folder)
-    altered = DatasetWriter(Location.of(tmp_path / "half"))
+    altered = DatasetWriter(tmp_path / "half")
     for name in ("indptr", "indices"):
         altered.array(f"{name}.npy", whole.array(f"{name}.npy"))
     with altered.file("vertices.parquet") as path:
         shutil.copy(folder / "vertices.parquet", path)
-    graph = _commit(altered, "index", "half", 4, dict(whole.stats) | {"directed": False})
+    graph = commit(altered, "index", {"name": "half"}, dict(whole.stats) | {"directed": False}, 4)
     with pytest.raises(DatasetDamaged, match="arcs in one row only"):
         run(holdout.STAGE, {"graph": graph}, tmp_path)
 
 
 def test_embeddings_without_a_vector(tmp_path: Path) -> None:
-    writer = DatasetWriter(Location.of(tmp_path / "embeddings"))
+    writer = DatasetWriter(tmp_path / "embeddings")
     with writer.file("embeddings.parquet") as path:
         kind = pa.list_(pa.float32(), 2)
         pq.write_table(pa.table({"node": ["a", "b"], "vector": pa.array([[1, 2], [1, None]], kind)}), path)
-    made = _commit(writer, "embed", "embeddings", 2, {"rows": 2, "dimensions": 2})
+    made = commit(writer, "embed", {"name": "embeddings"}, {"rows": 2, "dimensions": 2}, 2)
     with pytest.raises(DatasetDamaged, match="a row has no node or no vector"):
         run(publish.STAGE, {"embeddings": made}, tmp_path)

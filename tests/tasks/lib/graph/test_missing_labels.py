@@ -1,7 +1,5 @@
 """One rule for "no label": the same values mean it in files, in typed graphs and in the probe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

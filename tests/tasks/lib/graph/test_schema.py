@@ -1,7 +1,5 @@
 """Schemas in text format: read, written, and refused with the line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

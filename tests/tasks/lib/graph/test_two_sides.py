@@ -1,7 +1,5 @@
 """The two sides of a graph, by its edges alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """Schemas of plain tables and of OGB's raw folders, read by the stage that they are for."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Conversions between float64 and whole numbers, by instructions and by bits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers that are gathered by a kernel are those that NumPy takes, for every kind of array."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels of several processes in one cache on disk."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

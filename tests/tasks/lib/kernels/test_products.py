@@ -1,7 +1,5 @@
 """Ways to multiply: each runs in every thread, in forked children too, and counts what it does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Variants: the fastest is chosen and kept, any can be forced, and cached kernels are those of the chosen one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Typed graphs and subgraphs with tables and rows in parts: the very files and errors of one process."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io
@@ -17,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset

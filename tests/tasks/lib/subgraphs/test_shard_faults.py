@@ -1,7 +1,5 @@
 """Stages of subgraphs that are killed, run out of disk, or lose their bucket, and are run again: the same files."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,8 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.progress import Progress
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage import retry, s3
 from superworkflow.infra.storage.dataset import Dataset
@@ -147,7 +144,7 @@ def test_full_disk(made: Made, disk: Callable[[int], Path], name: str) -> None:
     assert "cannot write: " in full.stderr
     assert "complete stages are kept" in full.stderr
     assert "Traceback" not in full.stderr
-    assert Dataset.find(Location.of(output)) is None
+    assert Dataset.find(output) is None
     disk(made.wanted[name].manifest.bytes * 2 + (1 << 20))
     dataset, logged = _run(name, made.inputs[name], output)
     assert dataset.manifest.files == made.wanted[name].manifest.files

@@ -1,7 +1,5 @@
 """Shards of sampled subgraphs as they are read: what Arrow reads in them, by any thread, and damaged ones refused."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Callable
@@ -16,7 +14,6 @@ import pytest
 
 from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.location import Location
 from superworkflow.loader.subgraphs import Stored
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.buffer_pool import Arena, Memory
@@ -24,7 +21,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphBlock
 from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
 from superworkflow.tasks.lib.subgraphs.shard_reader import SubgraphShard
 from superworkflow.tasks.records.shards import SplitSubgraphs
-from tests.tasks.embedding_inputs import _commit
+from tests.datasets import commit
 from tests.tasks.heterographs import write_heterograph
 from tests.tasks.subgraphs import layout_of, some_block, some_graph, write_subgraphs
 
@@ -212,11 +209,11 @@ def test_a_file_that_is_no_shard_of_the_dataset_is_named(made: Made, tmp_path: P
 
 def test_a_shard_that_never_was_one(made: Made, tmp_path: Path) -> None:
     """In a store that others write to: its sum fits, its content does not."""
-    output = DatasetWriter(Location.of(tmp_path))
+    output = DatasetWriter(tmp_path)
     with output.file(shard_name("train", 1)) as path:
         path.write_bytes(bytes(5000))
     output.json(DESCRIPTION, made.dataset.json(DESCRIPTION))
-    written = _commit(output, "sample", "sample-never", 0, {})
+    written = commit(output, "sample", {"name": "sample-never"})
     with pytest.raises(DatasetDamaged, match="not a whole shard") as raised:
         SplitSubgraphs(written, "train")
     assert str(raised.value).startswith(f"{written.uri}/{shard_name('train', 1)}: ")

@@ -1,7 +1,5 @@
 """Small graphs whose vertices are coloured."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

@@ -1,7 +1,5 @@
 """Runs of many graphs in one worker group, whose workers get them as JSON; programs are found by their names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Colours are valid, and conflicts are found exactly where two colours are merged."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import given, settings

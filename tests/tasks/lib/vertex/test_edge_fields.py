@@ -1,7 +1,5 @@
 """Fields of edges: both ends share them, messages have directions, and consistency says who writes."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

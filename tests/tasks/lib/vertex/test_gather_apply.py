@@ -1,7 +1,5 @@
 """Gather, apply and scatter are the update that a loop over them is, and programs name one way or the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fields from a table of vertices, and label propagation on them."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -39,8 +37,7 @@ def propagated(edges: Path | Dataset, table: Path, folder: Path, **params: objec
     inputs = {"graph": graph.uri, "colours": colours.uri, "table": given.uri}
     values = run_stage(load_stage("label_propagation"), params, inputs, folder / "values", 1, io.StringIO())
     made = run_stage(load_stage("publish_fields"), {}, {"graph": graph.uri, "values": values.uri}, folder / "published")
-    with made.parquet("vertices.parquet") as file:
-        return {row["node"]: row for row in file.read().to_pylist()}
+    return {row["node"]: row for row in made.table("vertices.parquet").to_pylist()}
 
 
 def test_label_propagation_is_the_harmonic_function(tmp_path: Path) -> None:
@@ -101,7 +98,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def typed(path: Dataset, tmp_path: Path, column: pa.Array, kind: str | tuple[str, int]) -> GivenFields:
     pq.write_table(pa.table({"node": ["c", "a"], "x": column}), tmp_path / "t.parquet")
     graph, table = fields_of(path, tmp_path / "t.parquet", tmp_path)
-    nodes = graph.parquet("vertices.parquet").read()["node"]
+    nodes = graph.table("vertices.parquet")["node"]
     program = VertexProgram("some", {"x": kind}, update=print, given=("x",))
     made = given_fields(program, table, 3, lambda vertex: nodes[vertex].as_py())
     order = [nodes.to_pylist().index(node) for node in "abc"]
@@ -161,7 +158,7 @@ def test_rows_of_few_other_nodes_are_left_out(path: Dataset, tmp_path: Path) -> 
     _, table = fields_of(path, tmp_path / "t.csv", tmp_path, max_unknown=0.34)
     assert "33.3% of the rows are about nodes that the graph lacks, and are left out (got z)" in str(table.stats)
     made = given_fields(PROGRAM, table, 3, str)
-    nodes = path.parquet("vertices.parquet").read()["node"].to_pylist()
+    nodes = path.table("vertices.parquet")["node"].to_pylist()
     assert dict(zip(nodes, made.values["label"].tolist(), strict=True)) == {"a": 0, "b": -1, "c": 1}
     assert made.classes == {"label": ["x", "y"]}
 

@@ -1,7 +1,5 @@
 """Workers compute what one process does, bit for bit, however the vertices are divided; what travels has changed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

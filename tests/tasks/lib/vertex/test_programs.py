@@ -1,7 +1,5 @@
 """Shipped programs against networkx, and their stages."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources, Workers
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.index import STAGE as INDEX
@@ -48,8 +45,7 @@ def values_of(
 
 
 def table(dataset: Dataset, field: str) -> dict[int, float]:
-    with dataset.parquet("vertices.parquet") as file:
-        rows = file.read().to_pylist()
+    rows = dataset.table("vertices.parquet").to_pylist()
     return {int(row["node"][1:]): row[field] for row in rows}
 
 
@@ -111,8 +107,7 @@ def test_kcore(tmp_path: Path) -> None:
         folder = tmp_path / execution / "kcore"
         written.append([(folder / name).read_bytes() for name in ("core-00000.npy", "globals.json")])
     assert written[0] == written[1]
-    with Dataset.open(Location.of(str(folder.parent.parent / "peeling/kcore"))).parquet("trace.parquet") as file:
-        steps = file.read().to_pydict()
+    steps = Dataset.open(str(folder.parent.parent / "peeling/kcore")).table("trace.parquet").to_pydict()
     assert dict(zip(steps["step"], steps["updates"], strict=True)) == Counter(expected.values())
     assert sum(steps["arcs"]) == 2 * graph.number_of_edges()
 

@@ -1,7 +1,5 @@
 """Renumbered graphs are the same graphs."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

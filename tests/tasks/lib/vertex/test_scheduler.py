@@ -1,7 +1,5 @@
 """Queues hold exactly the signalled vertices; PageRank and coreness of small graphs."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Slots of edges pair the arcs of each edge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

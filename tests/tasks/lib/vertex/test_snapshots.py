@@ -1,7 +1,5 @@
 """A run that was killed resumes from its last snapshot, and its bytes are those of an undisturbed one."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Splashes: blocks are connected and coloured, runs equal a plain loop over their trees, a chain takes 2n updates."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import deque

@@ -1,7 +1,5 @@
 """Verification: conflicts in a colour are refused, and right colours pass with the same bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Order-sensitive programs that worker groups run in tests."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from superworkflow.tasks.lib.vertex.program import Sync, VertexProgram, keep_fields

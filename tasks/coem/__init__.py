@@ -8,4 +8,4 @@ from __future__ import annotations
 from superworkflow.tasks.coem.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.coem.program:PROGRAM")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.coem.program:PROGRAM", version="2")

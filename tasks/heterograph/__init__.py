@@ -250,7 +250,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="9",
+    version="10",
     params=HeterographParams,
     inputs={
         "graph": Input(

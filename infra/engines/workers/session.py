@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import needs_package
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Workers
 from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.lifeline import hold_lifeline
+from superworkflow.infra.engines.workers import ENGINE
 from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.group import (
@@ -258,11 +258,7 @@ def worker_group(
     Raises:
         UserError: the resources name no workers, or a package is missing.
     """
-    if not job.resources.workers:
-        raise UserError(
-            "the stage needs a worker group, and its resources name no workers", where="resources.workers",
-            remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile",
-        )  # fmt: skip
+    ENGINE.check(job.resources, "resources.workers")
     roles = roles_of(job.resources.workers)
     if not all(role.most for role in roles) and importlib.util.find_spec("torch") is None:
         raise needs_package("torch", "engine workers")

@@ -149,9 +149,9 @@ def print_comparison(comparison: Comparison) -> None:
         "value, 1 / (s × USD)": ("value", "{:.4g}".format),
         "peak memory": ("peak_memory_bytes", format_bytes),
     }
-    for title, (name, text) in totals.items():
+    for title, (name, shown_as) in totals.items():
         values = comparison.totals.get(name, (None, None))
-        table.add_row(title, *(_number(value, text) for value in values), _ratio(*values))
+        table.add_row(title, *(_number(value, shown_as) for value in values), _ratio(*values))
     out.print(table)
 
 

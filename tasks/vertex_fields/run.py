@@ -92,14 +92,15 @@ def _vertices(batch: TableBatch, nodes: Any, prefixes: Sequence[str]) -> NDArray
         ids = ids_of(batch.columns[0]).cast(nodes.type)
     except BadValue as error:
         raise batch.fault(error, "Give each row a node of the edge list") from None
-    named, *of_sides = (
+    found: list[NDArray[np.int32]] = [
         pc.fill_null(pc.index_in(names, value_set=nodes), -1).to_numpy(zero_copy_only=False).astype(np.int32)
         for names in (ids, *(prefixed(ids, prefix) for prefix in prefixes))
-    )
-    if not of_sides:
-        return named
-    one = np.minimum(*of_sides) < 0
-    return np.where((named < 0) & one, np.maximum(*of_sides), named)
+    ]
+    if len(found) == 1:
+        return found[0]
+    named, first, second = found
+    alone = (named < 0) & (np.minimum(first, second) < 0)
+    return np.where(alone, np.maximum(first, second), named)
 
 
 def _strangers(

@@ -258,8 +258,8 @@ def worker_group(
     Raises:
         UserError: the resources name no workers, or a package is missing.
     """
-    ENGINE.check(job.resources, "resources.workers")
-    roles = roles_of(job.resources.workers)
+    ENGINE.check(job.resources.model_copy(update={"endpoints": None}), "resources.workers")
+    roles = roles_of(job.resources.workers or {})
     if not all(role.most for role in roles) and importlib.util.find_spec("torch") is None:
         raise needs_package("torch", "engine workers")
     checkpoint, settings = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings

@@ -25,7 +25,7 @@ class Comparison:
     Args:
         params: only those that differ.
         sources: digests of the sources that differ.
-        seconds: runtime of each stage; 0 when it was cached.
+        seconds: runtime of each stage; 0 when it was cached, None when it was never reached.
         cost_usd: cost of each stage.
         memory_bytes: peak memory of each stage; 0 when it was cached.
         uncertainties: names of the metrics that are standard deviations of others.
@@ -127,26 +127,31 @@ def print_comparison(comparison: Comparison) -> None:
     for name, values in comparison.metrics.items():
         if name not in comparison.uncertainties:
             table.add_row(name, *(_number(value, "{:.4f}".format) for value in values), _ratio(*values))
-    _section(table, "runtime")
-    for name, values in comparison.seconds.items():
-        table.add_row(name, *(_number(value or None, format_seconds, "cached") for value in values), _ratio(*values))
-    _section(table, "cost")
-    for name, values in comparison.cost_usd.items():
-        table.add_row(name, *(_number(value or None, format_usd, "cached") for value in values), _ratio(*values))
-    _section(table, "peak memory")
-    for name, values in comparison.memory_bytes.items():
-        table.add_row(name, *(_number(value or None, format_bytes, "cached") for value in values), _ratio(*values))
+    figures = (
+        ("runtime", comparison.seconds, format_seconds),
+        ("cost", comparison.cost_usd, format_usd),
+        ("peak memory", comparison.memory_bytes, format_bytes),
+    )
+    for title, stages, text in figures:
+        _section(table, title)
+        for name, values in stages.items():
+            took = comparison.seconds.get(name, values)  # 0 where the stage was cached, None where it was never reached
+            shown = [
+                "cached" if s == 0 else _number(value or None, text) for s, value in zip(took, values, strict=True)
+            ]
+            table.add_row(name, *shown, _ratio(*values))
     _section(table, "totals")
     totals = {
-        "seconds": format_seconds,
-        "cost_usd": format_usd,
-        "saved_by_cache_usd": format_usd,
-        "full_cost_usd": format_usd,
-        "value": "{:.4g}".format,
+        "runtime": ("seconds", format_seconds),
+        "cost": ("cost_usd", format_usd),
+        "saved by the cache": ("saved_by_cache_usd", format_usd),
+        "cost without the cache": ("full_cost_usd", format_usd),
+        "value, 1 / (s × USD)": ("value", "{:.4g}".format),
+        "peak memory": ("peak_memory_bytes", format_bytes),
     }
-    for name, text in {**totals, "peak_memory_bytes": format_bytes}.items():
+    for title, (name, shown_as) in totals.items():
         values = comparison.totals.get(name, (None, None))
-        table.add_row(name, *(_number(value, text) for value in values), _ratio(*values))
+        table.add_row(title, *(_number(value, shown_as) for value in values), _ratio(*values))
     out.print(table)
 
 
@@ -155,9 +160,10 @@ def _section(table: Table, title: str) -> None:
     table.add_row(f"[bold]{title}[/bold]", "", "", "")
 
 
-def _number(value: float | None, text: Callable[[float], str], absent: str = "-") -> str:
-    return absent if value is None else text(value)
+def _number(value: float | None, text: Callable[[float], str]) -> str:
+    return "-" if value is None else text(value)
 
 
 def _ratio(first: float | None, second: float | None) -> str:
-    return f"{second / first:.2f}" if first and second else ""
+    ratio = second / first if first and second else 0.0
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}" if ratio else ""

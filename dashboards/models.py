@@ -36,7 +36,8 @@ def print_models(models: Mapping[str, Sequence[Version]], holds: Mapping[str, Mo
         table.add_section()
     out.print(table)
     for name, hold in holds.items():
-        text = f"{name}: {hold.who} rolled back to version {hold.version} on {hold.when} ({hold.why})"
+        when = hold.when[:16].replace("T", " ")
+        text = f"{name}: {hold.who} rolled back to version {hold.version} on {when} UTC ({hold.why})"
         out.print(f"[yellow]{escape(text)}; runs promote nothing until `superworkflow promote`[/yellow]")
 
 
@@ -49,7 +50,10 @@ def data_digest(data: Mapping[str, str]) -> str:
 def _why(version: Version) -> str:
     """Decision on a version, and each move of `current` to it."""
     lines = [str(version.decision.get("why", ""))]
-    lines += [f"{each.kind} {each.when} by {each.who}: {each.why.removeprefix('promoted: ')}" for each in version.moves]
+    lines += [
+        f"{each.kind} {each.when[:16].replace('T', ' ')} by {each.who}: {each.why.removeprefix('promoted: ')}"
+        for each in version.moves
+    ]
     if version.moves and version.decision.get("verdict") == "promoted":
         del lines[0]  # the first move says the same
     return "\n".join(filter(None, lines))

@@ -42,7 +42,8 @@ def linear_superworkflow(
         help=program.help,
         stages=(read, colour.STAGE, stage, publish_coefficients.STAGE, score_samples.STAGE),
         sources={
-            "samples": "samples in the svmlight (libsvm) format, label index:value …, optionally gzipped",
+            "samples": "samples in a table, CSV or Parquet, or in the svmlight (libsvm) format, label index:value …, "
+            "optionally gzipped",
             "test": "held-out samples in the same form, to judge the predictions",
         },
         optional=frozenset({"test"}),

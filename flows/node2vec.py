@@ -142,7 +142,7 @@ SUPERWORKFLOW = Superworkflow(
             "evaluate", "micro_f1", headline=True, uncertainty="micro_f1_std", source="labels",
             options={"link_prediction": False}, optional=True,
         ),
-        Metric("evaluate", "link_auc@hadamard", headline=True, optional=True),
+        Metric("evaluate", "link_auc@hadamard", headline=True, optional=True, baselines="evaluate"),
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Panel(
             "embed", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",

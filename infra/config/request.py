@@ -208,6 +208,9 @@ def check_machine(request: Request) -> None:
         placement = profile.placement(node.name, node.stage.name)
         name = placement.engine
         try:
+            engine(name).check(
+                placement.resources, f"profile {profile.name}: {profile.path(node.name, node.stage.name)}"
+            )
             if profile.launcher != "process":
                 kind = image_kind(node.stage, name)
                 if not (placement.image or profile.kubernetes.image_for(kind, placement.resources.gpu.count)):

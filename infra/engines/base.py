@@ -68,6 +68,17 @@ class Engine:
         """Groups that a stage with these resources needs in addition to its own process, by role."""
         return {role: group for role, group in resources.groups.items() if role in self.roles}
 
+    def check(self, resources: Resources, where: str) -> None:
+        """Refuse resources with which a stage can only fail.
+
+        Args:
+            resources: of a stage on this engine.
+            where: they are given, for the error.
+
+        Raises:
+            UserError: they lack what the engine needs.
+        """
+
     def settings(self) -> Mapping[str, str]:
         """Settings that a launcher passed to this engine in the environment of the stage's process.
 

@@ -13,6 +13,5 @@ from superworkflow.tasks.label_propagation.program import PROGRAM as LABEL_PROPA
 
 PROGRAM = replace(
     LABEL_PROPAGATION, name="coem", fields={**LABEL_PROPAGATION.fields, "side": "int32"}, graph_fields=("side",),
-    finish=lambda fields, params: {name: fields[name] for name in LABEL_PROPAGATION.fields},
     help="classes of nouns and contexts, or other two node sets, from the classes of some",
 )  # fmt: skip

@@ -25,12 +25,14 @@ from superworkflow.tasks.label.table import Labels, open_labels
 from superworkflow.tasks.lib.embeddings import Gathered, gather
 from superworkflow.tasks.lib.graph.integrity import check_pairs
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.auc import area_under_curve
 from superworkflow.tasks.lib.projection import project
 
 load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
 """Set the random streams of the samples apart from those of the shuffles."""
 _PAIR_FILES = ("train_positives", "train_negatives", "positives", "negatives")
+_HEADLINE = "link_auc@hadamard"
 _TEST = _PAIR_FILES.index("positives")
 
 
@@ -177,7 +179,14 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
         "link_train_pairs": len(train_positives) + len(train_negatives),
         "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,
     }  # fmt: skip
-    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in params.link_operators)}, counted
+    found_by = {name: metrics[name] for name in (f"link_auc@{kind}" for kind in params.link_operators)}
+    if _HEADLINE in found_by and "seen" not in job.inputs:
+        degrees = np.diff(holdout.array("indptr.npy")).astype(np.float64)
+        if holdout.stats.get("directed"):
+            degrees += np.bincount(holdout.array("indices.npy"), minlength=len(degrees))
+        simple = (degrees[part[:, 0]] * degrees[part[:, 1]] for part in parts[_TEST:])
+        found_by[f"degree_product_{_HEADLINE}"] = area_under_curve(*simple)
+    return found_by, counted
 
 
 def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labels | None) -> int:

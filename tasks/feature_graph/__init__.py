@@ -1,14 +1,16 @@
 """Stage `feature_graph`: samples and their features become a graph of two node sets.
 
-The file is in the svmlight format (`label index:value …`). Vertices are the samples, in the file's order; then the
-features that occur, the most frequent first; then, with `intercept`, a constant feature that is 1 in every sample. An
-edge joins a sample and each of its features. Zeros are no edges. With `labels=numbers` the constant feature is there
-several times, once for each `VALUES` values of a sample on average: the intercept is the sum of their coefficients,
-and a sweep that updates them at even places takes far fewer steps than one that has the intercept once.
+The file is in the svmlight format (`label index:value …`), or a table (`tables`). Vertices are the samples, in the
+file's order; then the features that occur, the most frequent first; then, with `intercept`, a constant feature that is
+1 in every sample. An edge joins a sample and each of its features. Zeros are no edges. With `labels=numbers` the
+constant feature is there several times, once for each `VALUES` values of a sample on average: the intercept is the sum
+of their coefficients, and a sweep that updates them at even places takes far fewer steps than one that has the
+intercept once.
 
 Files: `indptr.npy` int64 [vertices + 1], `indices.npy` int32 [arcs], ascending in each row; `side.npy` int32
 [vertices], 0 of samples, 1 of features, 2 of constant ones; `feature.npy` int64 [features], their indices in the
-file; `scale.npy` float64 [features], by what values are divided, if they are;
+file, or among the features of `table.json`; `scale.npy` and `mean.npy` float64 [features], by what values are divided,
+if they are, and what is subtracted before;
 `value.npy` float64 and `value_indptr.npy` int64 [vertices + 1], values in the rows of the vertices that a program
 updates, and empty rows of the others. With `labels=numbers`, features are updated, and `label.npy` float64 [vertices]
 has those of samples; with `labels=classes`, samples are updated, `label.npy` is int32 [vertices], the number of the
@@ -36,6 +38,15 @@ VALUES = 4
 class SamplesParams(StageParams):
     """Parameters of samples."""
 
+    label: str = Field(
+        default="", description="Column of a table that is predicted; by default label, target, class or y, else the "
+        "last one.",
+    )  # fmt: skip
+    take: str = Field(
+        default="", description="Columns that are features although they look like ids or times, with commas between "
+        "them. Dates become days since 1970.",
+    )  # fmt: skip
+    leave_out: str = Field(default="", description="Columns that are no features, with commas between them.")
     labels: Literal["numbers", "classes"] = Field(
         default="numbers", description="numbers: a sample's label is a number that features predict. classes: it is "
         "the number of its class.",
@@ -43,8 +54,9 @@ class SamplesParams(StageParams):
     intercept: bool = Field(default=True, description="Whether there is a constant feature, 1 in every sample.")
     scale: Literal["auto"] | bool = Field(
         default="auto", description="Whether a feature's values are divided, before they are learned from, by their "
-        "deviation, or of classes by the largest absolute one; auto: if sizes of features differ more than 100-fold. "
-        "Coefficients are published in the file's units.",
+        "deviation, with an intercept less their mean if at least half are not 0, else of classes by the largest "
+        "absolute one; auto: those of a table, and if sizes of features differ more than 100-fold. Coefficients are "
+        "published in the file's units.",
     )  # fmt: skip
 
 
@@ -66,9 +78,9 @@ def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="feature_graph",
-    version="3",
+    version="4",
     params=SamplesParams,
-    inputs={"samples": Input("samples in the svmlight format, optionally gzipped", file=True)},
+    inputs={"samples": Input("samples in the svmlight format or a table, optionally gzipped", file=True)},
     run="superworkflow.tasks.feature_graph.run:run",
     estimate=estimate,
     help="graph of samples and their features",

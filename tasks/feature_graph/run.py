@@ -10,15 +10,18 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.feature_graph import MOST_CLASSES, VALUES, SamplesParams
+from superworkflow.tasks.feature_graph.tables import TABLE_FILE, is_table, read_table
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.svmlight import Samples, read_samples
-from superworkflow.tasks.lib.linear_model import SCALE
+from superworkflow.tasks.lib.linear_model import MEAN, SCALE
 from superworkflow.tasks.lib.vertex.program import CLASSES, CONSTANT, SIDE
 
 _MANY_CLASSES, _LEAST_OF_CLASS = 20, 4
 """Classes above which labels may be numbers, if a class has fewer samples than this on average."""
 _UNLIKE = 100.0
 """Ratio of features' sizes, above which a warning names it."""
+_CONSTANT = 1e-7
+"""Deviation of a feature, as a share of its mean, up to which it has one value."""
 
 
 def run(job: StageRun[SamplesParams]) -> Output:
@@ -28,15 +31,24 @@ def run(job: StageRun[SamplesParams]) -> Output:
         UserError: a line is bad, no sample has a feature, or the labels are no classes.
     """
     source, of_classes = job.sources["samples"], job.params.labels == "classes"
-    samples = read_samples(source.local(job.scratch), source.uri)
+    table, warnings = None, list[InputWarning]()
+    if is_table(job, source):
+        samples, table, warnings = read_table(job, source)
+    else:
+        samples = read_samples(source.local(job.scratch), source.uri)
     if not samples.matrix.nnz:
         raise UserError("no sample has a feature", where=source.uri, remedy="Give lines such as: 1 3:0.5 7:2")
     constants = int(job.params.intercept)
     if not of_classes:
         constants *= max(1, samples.matrix.nnz // (VALUES * len(samples.labels)))
-    warnings, scaled = _sizes(samples, job.params, source.uri)
-    scale = _scale(samples.matrix, of_classes) if scaled else np.ones(samples.matrix.shape[1])
-    samples.matrix.data /= scale[samples.matrix.indices]
+    scaled = job.params.scale is not False
+    if table is None:
+        doubts, scaled = _sizes(samples, job.params, source.uri)
+        warnings += doubts
+    mean = scale = np.zeros(0)
+    if scaled:
+        scaled_matrix, mean, scale = _scaled(samples.matrix, of_classes, job.params.intercept)
+        samples = samples._replace(matrix=scaled_matrix)
     columns, matrix = _by_frequency(samples, constants)
     count, features = matrix.shape
     if count + features >= 1 << 31:
@@ -56,6 +68,9 @@ def run(job: StageRun[SamplesParams]) -> Output:
     job.output.array("feature.npy", columns)
     if scaled:
         job.output.array(SCALE, scale[columns])
+        job.output.array(MEAN, mean[columns])
+    if table is not None:
+        job.output.json(TABLE_FILE, table._asdict())
     stats: dict[str, Stat] = {
         "vertices": count + features, "edges": matrix.nnz, "directed": False, "weighted": False, "bipartite": True,
         "samples": count, "features": len(columns), "intercept": job.params.intercept, "distance": 2,
@@ -66,9 +81,11 @@ def run(job: StageRun[SamplesParams]) -> Output:
         classes, numbers = np.unique(labels, return_inverse=True)
         if not 2 <= len(classes) <= MOST_CLASSES:
             raise UserError(f"labels are 2 to {MOST_CLASSES} classes", where=source.uri, value=len(classes),
-                            remedy="Give the number of its class as each sample's label")  # fmt: skip
+                            remedy="Give each sample its class as the label")  # fmt: skip
         labels = numbers.astype(np.int32)
-        job.output.json(CLASSES, [f"{each:.17g}" for each in classes])
+        job.output.json(
+            CLASSES, classes.tolist() if classes.dtype.kind == "U" else [f"{each:.17g}" for each in classes]
+        )
         stats |= {"classes": len(classes), "problems": len(classes) if len(classes) > 2 else 1}
     job.output.array("label.npy", np.concatenate([labels, np.zeros(features, labels.dtype)]))
     job.progress.log(f"{count} samples, {len(columns)} features, {samples.matrix.nnz} values")
@@ -99,17 +116,38 @@ def _sizes(samples: Samples, params: SamplesParams, where: str) -> tuple[list[In
     return [warning], params.scale == "auto"
 
 
-def _scale(matrix: sp.csr_array, of_classes: bool) -> NDArray[np.float64]:
-    """Deviation of each feature over all samples, or of classes its largest absolute value; 1 where that is 0."""
+def _scaled(
+    matrix: sp.csr_array, of_classes: bool, intercept: bool
+) -> tuple[sp.csr_array, NDArray[np.float64], NDArray[np.float64]]:
+    """Values less the mean of their feature and by its size; the means and sizes.
+
+    The mean is 0 without an intercept and of features most of whose values are 0. Their size is the deviation, or of
+    classes the largest absolute value; that of others is the deviation; 1 where that is 0.
+    """
+    samples, features = matrix.shape
+    times = np.bincount(matrix.indices, minlength=features)
+    means = np.bincount(matrix.indices, matrix.data, features) / samples
+    apart = np.bincount(matrix.indices, (matrix.data - means[matrix.indices]) ** 2, features)
+    scale = np.sqrt((apart + (samples - times) * means**2) / samples)
+    scale[scale <= _CONSTANT * np.abs(means)] = 0
+    centred = (2 * times >= samples) & intercept
     if of_classes:
-        scale = np.zeros(matrix.shape[1])
-        np.maximum.at(scale, matrix.indices, np.abs(matrix.data))
-    else:
-        means = np.bincount(matrix.indices, matrix.data, matrix.shape[1]) / matrix.shape[0]
-        apart = np.bincount(matrix.indices, (matrix.data - means[matrix.indices]) ** 2, matrix.shape[1])
-        zeros = matrix.shape[0] - np.bincount(matrix.indices, minlength=matrix.shape[1])
-        scale = np.sqrt((apart + zeros * means**2) / matrix.shape[0])
-    return np.where(scale > 0, scale, 1.0)
+        largest = np.zeros(features)
+        np.maximum.at(largest, matrix.indices, np.abs(matrix.data))
+        scale = np.where(centred, scale, largest)
+    means = np.where(centred, means, 0)
+    columns = np.flatnonzero(centred)
+    there = centred[matrix.indices]
+    rest = matrix.copy()
+    rest.data[there] = 0
+    shifted = matrix[:, columns].toarray() - means[columns]
+    shifted[:, scale[columns] == 0] = 0
+    place = sp.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), (len(columns), features))
+    found = sp.csr_array(rest + sp.csr_array(shifted) @ place)
+    scale = np.where(scale > 0, scale, 1.0)
+    found.data /= scale[found.indices]
+    found.eliminate_zeros()
+    return found, means, scale
 
 
 def _by_frequency(samples: Samples, constants: int) -> tuple[NDArray[np.int64], sp.csr_array]:

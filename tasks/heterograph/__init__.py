@@ -247,7 +247,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="9",
+    version="10",
     params=HeterographParams,
     inputs={
         "graph": Input(

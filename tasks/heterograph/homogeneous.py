@@ -74,6 +74,8 @@ from superworkflow.tasks.lib.graph.seed_times import UNTIMED
 
 MOST_ARCS = 2**31 - 1
 _SHOWN = 3
+_STRANGERS = 0.05
+"""Largest share of rows of labels that may be about nodes that the graph lacks."""
 _PIECE = 1 << 20
 
 
@@ -237,11 +239,14 @@ def write_labels(
         job.progress.log(f"{missing} {NOTE}; numbers below 0 count with train.task=regression")
     if not job.params.several_labels:
         check_several(rows, source.uri, "heterograph.several_labels")
+    node, strangers = _nodes_of(rows, names)
+    warnings = [*warnings, *strangers]
     log_warnings(job.progress, warnings)
-    node = _nodes_of(rows, names)
     splits = np.full(len(names), "", object)
     lists: dict[int, dict[str, None]] = {}
     for row, number in enumerate(node.tolist()):
+        if number < 0:
+            continue
         own = lists.setdefault(number, {})
         if not own or not below_zero[row]:
             own[rows.labels[row]] = None
@@ -295,7 +300,7 @@ def write_labels(
 
 def _times(rows: LabelRows, node: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Time of each node, int64 [count]; `UNTIMED` for none."""
-    timed = [row for row, text in enumerate(rows.seed_times) if text]
+    timed = [row for row, text in enumerate(rows.seed_times) if text and node[row] >= 0]
     found = whole_times([rows.seed_times[row] for row in timed])
     if found is None:
         row = next((each for each in timed if whole_times([rows.seed_times[each]]) is None), timed[0])
@@ -314,7 +319,11 @@ def _splits_of(job: StageRun[Any], names: pa.Array) -> NDArray[Any]:
     """Split of each node from a file of its own; empty for none."""
     rows, _ = read_labels(job.sources["split"], job.scratch, names)
     splits = np.full(len(names), "", object)
-    for row, number in enumerate(_nodes_of(rows, names, "splits", "node,split").tolist()):
+    node, strangers = _nodes_of(rows, names, "splits", "node,split")
+    log_warnings(job.progress, strangers)
+    for row, number in enumerate(node.tolist()):
+        if number < 0:
+            continue
         split = BY_NAME.get(rows.labels[row].lower())
         if split is None:
             raise UserError("no such split", where=rows.place(row), value=rows.labels[row],
@@ -328,17 +337,26 @@ def _splits_of(job: StageRun[Any], names: pa.Array) -> NDArray[Any]:
 
 def _nodes_of(
     rows: LabelRows, names: pa.Array, what: str = "labels", header: str = "node,label` or `node,label,split"
-) -> NDArray[np.int64]:
-    """Number of the node of each row."""
+) -> tuple[NDArray[np.int64], list[InputWarning]]:
+    """Number of the node of each row, -1 where the graph lacks it; the warning that names those.
+
+    Raises:
+        UserError: the graph lacks more than `_STRANGERS` of them.
+    """
     found = pc.index_in(pa.array(rows.nodes, names.type), value_set=names)
-    if found.null_count:
-        strangers = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
-        shown = ", ".join(f"{rows.nodes[row]!r} on line {rows.lines[row]}" for row in strangers[:_SHOWN])
-        raise UserError(
-            f"there are {what} of nodes that are not in the graph: {shown}",
-            where=rows.place(int(strangers[0])), value=len(strangers),
-            remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
-            f"(a header row must be `{header}`), or leave such rows out",
-        )  # fmt: skip
-    numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
-    return numbers
+    numbers: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    if not found.null_count:
+        return numbers, []
+    strangers = np.flatnonzero(numbers < 0)
+    shown = ", ".join(f"{rows.nodes[row]!r} on line {rows.lines[row]}" for row in strangers[:_SHOWN])
+    there = f"there are {what} of nodes that are not in the graph"
+    if len(strangers) <= _STRANGERS * len(numbers):
+        return numbers, [InputWarning(
+            f"{there}, as those without edges, and are left out", rows.place(int(strangers[0])),
+            f"{len(strangers)} of {len(numbers)}: {shown}", "Give features of all nodes to have them in the graph",
+        )]  # fmt: skip
+    raise UserError(
+        f"{there}: {shown}", where=rows.place(int(strangers[0])), value=len(strangers),
+        remedy=f"Check that both files name nodes in the same way: the graph has {names[0].as_py()!r} "
+        f"(a header row must be `{header}`), or leave such rows out",
+    )  # fmt: skip

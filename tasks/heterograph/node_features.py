@@ -101,7 +101,7 @@ class NodeFeatures:
         unsure = [name for name, doubt in doubted.items() if doubt.by_difference and name not in taken]
         parts = [each.columns for each in self.table.batches(unsure)] if unsure else []
         for name, chunks in zip(unsure, zip(*parts, strict=True), strict=False):
-            if found := doubt_of(name, _plain(pa.chunked_array(chunks).combine_chunks())):
+            if found := doubt_of(name, without_missing(pa.chunked_array(chunks).combine_chunks())):
                 doubted[name] = found
             else:
                 del doubted[name]
@@ -210,10 +210,11 @@ def table_of(source: Source, job: StageRun[HeterographParams]) -> Table:
 
 def _sample(column: Any) -> Any:
     """Some of a column's values; of texts, those that are not missing."""
-    return _plain(column[:SAMPLE])
+    return without_missing(column[:SAMPLE])
 
 
-def _plain(column: Any) -> Any:
+def without_missing(column: Any) -> Any:
+    """A column without its dictionary; of texts, those that are not missing."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return column.cast(kind)

@@ -8,4 +8,4 @@ has the names of the classes.
 from superworkflow.tasks.label_propagation.program import PROGRAM
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.label_propagation.program:PROGRAM")
+STAGE = program_stage(PROGRAM, "superworkflow.tasks.label_propagation.program:PROGRAM", version="2")

@@ -1,7 +1,9 @@
 """Label propagation: a node's shares of the classes are the weighted means of its neighbours'.
 
 Labelled nodes keep their class; the others end at the harmonic function: the chance that a walk from the node meets a
-node of the class before any other labelled one (Zhu, Ghahramani and Lafferty, ICML 2003).
+node of the class before any other labelled one (Zhu, Ghahramani and Lafferty, ICML 2003). In large graphs with few
+labels all nodes have nearly the same shares, since walks forget where they began, and the largest is the same class
+everywhere. The prediction is the class whose share is above its mean over the nodes without a label by most.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ class LabelPropagationParams(ProgramParams):
 
 def init(scope: Any, params: Any) -> None:
     """Labelled nodes have their class alone, and their neighbours are first."""
-    scope.predicted = scope.label
     if scope.label >= 0:
         scope.share[scope.label] = 1.0
         for i in range(scope.degree):
@@ -38,7 +39,7 @@ def update(scope: Any, params: Any) -> float:
     """The mean of the neighbours; those that count on it are next if it has changed."""
     if scope.label >= 0:
         return 0.0
-    share, total, change, best = scope.share, 0.0, 0.0, -1
+    share, total, change = scope.share, 0.0, 0.0
     for i in range(scope.degree):
         total += scope.weight(i)
     for kind in range(len(share)):
@@ -48,9 +49,6 @@ def update(scope: Any, params: Any) -> float:
         mean /= total
         change += abs(mean - share[kind])
         share[kind] = mean
-        if mean > 0.0 and (best < 0 or mean > share[best]):
-            best = kind
-    scope.predicted = best
     if change > params.threshold:
         for i in range(scope.degree):
             scope.signal(scope.neighbour(i), change)
@@ -69,14 +67,22 @@ def restart(values: Mapping[str, Any], earlier: Any) -> None:
     rows = sp.csr_array((np.ones(len(graph.indices), np.int8), graph.indices, graph.indptr), shape=(len(label),) * 2)
     component = connected_components(rows, directed=False)[1]
     share[~np.isin(component, component[label >= 0])] = 0.0
-    values["predicted"][:] = np.where(label >= 0, label, np.where(share.any(axis=1), share.argmax(axis=1), -1))
     earlier.changed |= earlier.around(earlier.differs)
+
+
+def finish(fields: Mapping[str, Any], params: LabelPropagationParams) -> dict[str, Any]:
+    """The prediction too; that of a labelled node is its label, and -1 is that of one which no label reaches."""
+    label, share = fields["label"], fields["share"]
+    reached = (label < 0) & share.any(axis=1)
+    mean = share[reached].mean(axis=0) if reached.any() else 0.0
+    predicted = np.where(reached, (share - mean).argmax(axis=1), label).astype(np.int32)
+    return {"label": label, "predicted": predicted, "share": share}
 
 
 PROGRAM = VertexProgram(
     name="label_propagation",
     fields={"label": "int32", "predicted": "int32", "share": ("float64", "label")},
     init=init, update=update, params=LabelPropagationParams, given=("label",), classes=("label",),
-    shown={"predicted": "label"}, restart=restart,
+    shown={"predicted": "label"}, restart=restart, finish=finish,
     help="class of each node from the classes of some",
 )  # fmt: skip

@@ -30,8 +30,8 @@ class LassoParams(ProgramParams):
         "`strength` times the smallest that leaves all coefficients at 0.",
     )  # fmt: skip
     strength: float = Field(
-        default=0.1, gt=0, le=1, description="α as a share of the smallest that leaves all coefficients at 0, above 0, "
-        "at most 1; without effect where `alpha` is given.",
+        default=0.03, gt=0, le=1, description="α as a share of the smallest that leaves all coefficients at 0, above "
+        "0, at most 1; without effect where `alpha` is given.",
         json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.5, "log": True}},
     )  # fmt: skip
     tolerance: float = Field(

@@ -13,7 +13,8 @@ from superworkflow.tasks.lib.vertex.program import CLASSES
 from superworkflow.tasks.lib.vertex.stage import whole_field
 
 SCALE = "scale.npy"
-"""File of a feature_graph dataset with the numbers by which values of features are divided, if they are."""
+MEAN = "mean.npy"
+"""Files of a feature_graph dataset: by what values of features are divided, and what is subtracted before."""
 
 
 class LinearModel(NamedTuple):
@@ -65,8 +66,9 @@ def linear_model(graph: Dataset, values: Dataset) -> LinearModel:
     first, count = int(graph.stats["samples"] or 0), int(graph.stats["features"] or 0)
     coefficient = whole_field(graph, values, "coefficient")[first : first + count]
     coefficient = coefficient.reshape(count, -1)
+    intercept = np.atleast_1d(np.array(values.json("model.json")["intercept"], np.float64))
     if SCALE in graph:
         coefficient = coefficient / graph.array(SCALE)[:, None]
-    intercept = np.atleast_1d(np.array(values.json("model.json")["intercept"], np.float64))
+        intercept = intercept - graph.array(MEAN) @ coefficient
     classes = list(graph.json(CLASSES)) if CLASSES in graph else []
     return LinearModel(graph.array("feature.npy", mmap=False), coefficient, intercept, classes)

@@ -1,6 +1,7 @@
 """Stage `publish_coefficients`: the coefficients of features, as a table.
 
-Files: `coefficients.parquet` with columns `feature`, its index in the samples' file, and `coefficient`; of classes also
+Files: `coefficients.parquet` with columns `feature`, its index in the samples' file or
+its name in their table, and `coefficient`; of classes also
 `class`, the label that they speak for, of two classes the larger one. Features that did not occur are left out.
 `model.json` has `intercept`, of classes a list in their order, `gap`, `objective` and what else the program says.
 """

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
+from superworkflow.tasks.feature_graph.tables import SamplesTable
 from superworkflow.tasks.lib.linear_model import linear_model
 
 
@@ -15,15 +16,19 @@ def run(job: StageRun[StageParams]) -> Output:
     Raises:
         UserError: the coefficients are of another graph.
     """
-    model = linear_model(job.inputs["graph"], job.inputs["values"])
+    graph = job.inputs["graph"]
+    model, table = linear_model(graph, job.inputs["values"]), SamplesTable.of(graph)
     features, problems = model.coefficient.shape
-    columns = {"feature": np.tile(model.feature, problems), "coefficient": model.coefficient.T.reshape(-1)}
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    names = pa.array(np.tile(model.feature, problems))
+    if table is not None:
+        names = pa.array(table.features).take(names)
+    rows = pa.table({"feature": names, "coefficient": pa.array(model.coefficient.T.reshape(-1))})
     facts = dict(job.inputs["values"].json("model.json"))
+    facts["intercept"] = model.intercept.tolist() if model.classes else float(model.intercept[0])
     if model.classes:
         named = model.classes if problems > 1 else model.classes[1:]
-        table = table.add_column(1, "class", pa.array(named).take(np.repeat(np.arange(problems), features)))
+        rows = rows.add_column(1, "class", pa.array(named).take(np.repeat(np.arange(problems), features)))
         facts["classes"] = model.classes
-    job.output.table("coefficients.parquet", table)
+    job.output.table("coefficients.parquet", rows)
     job.output.json("model.json", facts)
-    return Output(rows=len(table), stats={"features": features, "problems": problems})
+    return Output(rows=len(rows), stats={"features": features, "problems": problems})

@@ -1,6 +1,7 @@
 """Stage `score_samples`: predictions of held-out samples next to their labels.
 
-Features that the model does not have count as 0; a warning says how many values there are. Figures: of numbers
+Features that the model does not have count as 0; missing values of a table, and categories that the model does not
+have, as the mean of their column; a warning says how many values there are. Figures: of numbers
 `rmse@test` and `r2@test`, and `mean_…` of the mean label; of classes `accuracy@test`, and `majority_accuracy@test` of
 the most frequent class. A sample whose class the model does not have is predicted wrong.
 
@@ -29,7 +30,7 @@ STAGE = Stage(
     inputs={
         "graph": Input("feature_graph dataset"),
         "values": Input("lasso or svm dataset of that graph"),
-        "test": Input("held-out samples in the svmlight format, optionally gzipped", file=True),
+        "test": Input("held-out samples in the form of those that were learned from", file=True),
     },
     run="superworkflow.tasks.score_samples.run:run",
     estimate=estimate,

@@ -7,7 +7,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
-from superworkflow.tasks.lib.formats.svmlight import read_samples
+from superworkflow.tasks.feature_graph.tables import SamplesTable, read_further
+from superworkflow.tasks.lib.formats.svmlight import is_finite, read_samples
 from superworkflow.tasks.lib.linear_model import linear_model
 
 
@@ -19,12 +20,16 @@ def run(job: StageRun[StageParams]) -> Output:
     """
     graph, source = job.inputs["graph"], job.sources["test"]
     model = linear_model(graph, job.inputs["values"])
-    samples = read_samples(source.local(job.scratch), source.uri)
+    table, absent = SamplesTable.of(graph), 0
+    if table is None:
+        samples = read_samples(source.local(job.scratch), source.uri)
+    else:
+        samples, absent = read_further(job, source, table, texts=not all(map(is_finite, model.classes)))
     predicted, unknown = model.predicted(samples.matrix)
     learned = graph.array("label.npy")[: int(graph.stats["samples"] or 0)]
     wanted, metrics = samples.labels, dict[str, float]()
     if model.classes:
-        classes = np.array(model.classes, np.float64)
+        classes = np.array(model.classes, None if wanted.dtype.kind == "U" else np.float64)
         majority = classes[np.bincount(learned).argmax()]
         predicted = classes[predicted.astype(np.int64)]
         metrics["accuracy@test"] = float(np.mean(predicted == wanted))
@@ -34,7 +39,10 @@ def run(job: StageRun[StageParams]) -> Output:
     else:
         for method, values in (("", predicted), ("mean_", np.full(len(wanted), learned.mean()))):
             metrics |= {f"{method}{name}@test": value for name, value in _of_numbers(values, wanted).items()}
-    if unknown:
+    if absent:
+        job.progress.log(f"warning: {absent} values are missing or of categories that the model does not have; they "
+                         "count as the means of their columns")  # fmt: skip
+    if unknown and table is None:  # of a table these are columns that had one value
         job.progress.log(
             f"warning: {unknown} of {samples.matrix.nnz} values are of features that the model does not have"
         )

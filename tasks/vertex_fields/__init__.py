@@ -41,6 +41,7 @@ def estimate(params: VertexFieldsParams, inputs: Mapping[str, Stats], resources:
 
 STAGE = Stage(
     name="vertex_fields",
+    version="2",
     params=VertexFieldsParams,
     inputs={
         "graph": Input("index dataset"),

@@ -18,6 +18,7 @@ from superworkflow.tasks.heterograph.ids import first_repeated
 from superworkflow.tasks.heterograph.tables import Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.label.match import above
+from superworkflow.tasks.lib.edge_list.bipartite import prefixed
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.vertex.given import COLUMNS, VERTICES
 from superworkflow.tasks.vertex_fields import VertexFieldsParams
@@ -44,11 +45,12 @@ def run(job: StageRun[VertexFieldsParams]) -> Output:
             where=source.uri, value=", ".join(names)[:200],
             remedy="Give a column `node`, and columns of values, each with a name of its own",
         )  # fmt: skip
+    prefixes = [str(graph.stats[each]) for each in ("source_prefix", "target_prefix") if each in graph.stats]
     table = Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
     batches, vertices = [], []
     try:
         for batch in table.batches([node, *columns], len(columns) + 1):
-            vertices.append(_vertices(batch, nodes))
+            vertices.append(_vertices(batch, nodes, prefixes))
             batches.append((batch, pa.table(batch.columns[1:], names=columns)))
     finally:
         table.close()
@@ -78,15 +80,24 @@ def run(job: StageRun[VertexFieldsParams]) -> Output:
     })  # fmt: skip
 
 
-def _vertices(batch: TableBatch, nodes: Any) -> NDArray[np.int32]:
-    """int32 vertex of each row, -1 of a node that the graph lacks."""
+def _vertices(batch: TableBatch, nodes: Any, prefixes: Sequence[str]) -> NDArray[np.int32]:
+    """int32 vertex of each row, -1 of a node that the graph lacks.
+
+    A name without a prefix is that of the node which has it on one side, if the other side has none of this name.
+    """
     try:
-        ids = ids_of(batch.columns[0])
+        ids = ids_of(batch.columns[0]).cast(nodes.type)
     except BadValue as error:
         raise batch.fault(error, "Give each row a node of the edge list") from None
-    found = pc.fill_null(pc.index_in(ids.cast(nodes.type), value_set=nodes), -1)
-    vertices: NDArray[np.int32] = found.to_numpy(zero_copy_only=False).astype(np.int32)
-    return vertices
+    found: list[NDArray[np.int32]] = [
+        pc.fill_null(pc.index_in(names, value_set=nodes), -1).to_numpy(zero_copy_only=False).astype(np.int32)
+        for names in (ids, *(prefixed(ids, prefix) for prefix in prefixes))
+    ]
+    if len(found) == 1:
+        return found[0]
+    named, first, second = found
+    alone = (named < 0) & (np.minimum(first, second) < 0)
+    return np.where(alone, np.maximum(first, second), named)
 
 
 def _strangers(

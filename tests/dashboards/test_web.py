@@ -104,6 +104,11 @@ def test_page_opens_fits_and_can_be_read(show: Open, said: list[str], name: str)
     figures = page.locator(".plot").count()
     assert page.locator(".plot .main-svg").first.is_visible() if figures else name in ("runs", "data", "found")
     assert _overflow(page) == []
+    if name == "models":  # figures of drift, at the end of a row, are not hidden
+        assert (
+            page.locator(".scroll").evaluate_all("all => all.filter((each) => each.scrollWidth > each.clientWidth)")
+            == []
+        )
     assert _faint(page) == []
     _shot(page, f"{name}-desktop")
     page.emulate_media(color_scheme="dark")

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
@@ -58,6 +59,7 @@ def inputs(tmp_path):
     same = block[pairs[:, 0]] == block[pairs[:, 1]]
     ends = {"train_positives": pairs[same][:200], "train_negatives": pairs[~same][:200]}
     ends |= {"positives": pairs[same][200:400], "negatives": pairs[~same][200:400]}
+    degrees = np.bincount(ends["train_positives"].ravel(), minlength=N)
     kinds = [f"block {number}" for number in range(BLOCKS)]
     table = {"vertices": np.arange(N), "offsets": np.arange(N + 1), "kinds": block.astype(np.int32)}
     vertices = pa.table({"node": nodes})
@@ -67,7 +69,10 @@ def inputs(tmp_path):
         "embeddings": embeddings(tmp_path / "embeddings", shuffled, vectors[order]),
         "labels": labels(tmp_path / "labels", table, kinds),
         "holdout": dataset(
-            tmp_path / "holdout", "holdout", arrays={f"{name}.npy": part for name, part in ends.items()}
+            tmp_path / "holdout",
+            "holdout",
+            arrays={f"{name}.npy": part for name, part in ends.items()}
+            | {"indptr.npy": np.concatenate([[0], np.cumsum(degrees)])},
         ),
         "holdout_embeddings": embeddings(tmp_path / "holdout_embeddings", shuffled[5:], vectors[order][5:]),
     }
@@ -112,6 +117,11 @@ def test_labels_and_links(tmp_path, inputs):
         assert {f"{m}@{ratio}" for m in ("micro_f1", "macro_f1", "micro_f1_std", "macro_f1_std")} <= set(metrics)
     assert metrics["micro_f1@0.5"] > 0.95
     assert metrics["link_auc@weighted-l2"] > 0.9
+    held_out = Dataset.open(inputs["holdout"])
+    pairs = [held_out.array(f"{name}.npy") for name in ("positives", "negatives")]
+    products = np.diff(held_out.array("indptr.npy"))[np.concatenate(pairs)].prod(axis=1)
+    simple = roc_auc_score(np.repeat([1, 0], [200, 200]), products)
+    assert metrics["degree_product_link_auc@hadamard"] == pytest.approx(simple)
     judged = {name for name in metrics if name.startswith("link_auc@")}
     assert judged == {f"link_auc@{name}" for name in EvaluateParams().link_operators}
     scores = made.table("scores.parquet")
@@ -137,7 +147,9 @@ def test_operators_of_choice(tmp_path, inputs):
     """The dot product of vectors, which may score below chance, is there for those who ask for it."""
     assert "dot" not in EvaluateParams().link_operators
     chosen = evaluate(tmp_path, inputs, link_operators=["dot", "hadamard"]).json("metrics.json")
-    assert {name for name in chosen if "link" in name} == {"link_auc@dot", "link_auc@hadamard"}
+    assert {name for name in chosen if "link" in name} == {
+        "link_auc@dot", "link_auc@hadamard", "degree_product_link_auc@hadamard",
+    }  # fmt: skip
     for wrong in ([], ["dot", "dot"], ["cosines"]):
         with pytest.raises(UserError, match=r"evaluate.link_operators"):
             evaluate(tmp_path, inputs, name="wrong", link_operators=wrong)

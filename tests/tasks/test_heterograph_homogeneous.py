@@ -61,6 +61,20 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
     assert graph.dataset.stats["labelled"] == 4
 
 
+def test_labels_of_nodes_without_edges(tmp_path):
+    """A few are left out with a warning."""
+    nodes = "".join(f"{first},{second}\n" for first, second in zip(range(39), range(1, 40), strict=True))
+    rows = [f"{node},{'ab'[node % 2]}\n" for node in range(40)]
+    graph = made(tmp_path, edges=nodes, labels="node,label\nalone,a\n" + "".join(rows))
+    warning = (
+        "labels.csv:2: there are labels of nodes that are not in the graph, as those without edges, and are left out"
+    )
+    assert f"{warning} (got 1 of 41: 'alone' on line 2)" in str(graph.dataset.stats)
+    assert graph.dataset.stats["labelled"] == 40
+    with pytest.raises(UserError, match=r"labels of nodes that are not in the graph: 'x0' on line 42"):
+        made(tmp_path / "more", edges=nodes, labels="node,label\n" + "".join(rows) + "x0,a\nx1,a\nx2,b\n")
+
+
 @pytest.mark.parametrize(
     ("texts", "words"),
     [

@@ -23,7 +23,8 @@
 
   function table(part) {
     const numeric = part.columns.map((_, place) => part.rows.some((row) => typeof row[place] === "number"));
-    const cell = (name, value, place) => element(name, {className: numeric[place] ? "number" : "", textContent: text(value)});
+    const kind = (value, place) => numeric[place] ? "number" : typeof value === "string" && value.length > 60 ? "text" : "";
+    const cell = (name, value, place) => element(name, {className: kind(value, place), textContent: text(value)});
     const head = element("thead", {}, element("tr", {}, ...part.columns.map((each, place) => cell("th", each, place))));
     const body = element("tbody", {}, ...part.rows.map((row) => element("tr", {}, ...row.map((each, place) => cell("td", each, place)))));
     const made = element("div", {className: "scroll tall"}, element("table", {}, head, body));

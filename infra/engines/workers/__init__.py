@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import WORKER, Group, Resources
 from superworkflow.infra.engines.base import Engine
 from superworkflow.infra.engines.prediction import EngineStartup, StagePrediction, by_members, in_own_process
@@ -58,6 +59,13 @@ class WorkerGroups(Engine):
     def groups(self, resources: Resources) -> dict[str, Group]:
         """See `Engine`."""
         return dict(resources.workers or {})
+
+    def check(self, resources: Resources, where: str) -> None:
+        """See `Engine`."""
+        if not resources.workers and not resources.endpoints:
+            raise UserError("the stage needs a worker group, and its resources name no workers", where=where,
+                            remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile"
+                            )  # fmt: skip
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """See `Engine`."""

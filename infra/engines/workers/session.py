@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import needs_package
 from superworkflow.infra.contract.resources import Workers
 from superworkflow.infra.contract.stage import Progress, StageRun
 from superworkflow.infra.engines.lifeline import hold_lifeline
+from superworkflow.infra.engines.workers import ENGINE
 from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.group import (
@@ -257,12 +257,8 @@ def worker_group(
     Raises:
         UserError: the resources name no workers, or a package is missing.
     """
-    if not job.resources.workers:
-        raise UserError(
-            "the stage needs a worker group, and its resources name no workers", where="resources.workers",
-            remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile",
-        )  # fmt: skip
-    roles = roles_of(job.resources.workers)
+    ENGINE.check(job.resources.model_copy(update={"endpoints": None}), "resources.workers")
+    roles = roles_of(job.resources.workers or {})
     if not all(role.most for role in roles) and importlib.util.find_spec("torch") is None:
         raise needs_package("torch", "engine workers")
     checkpoint, settings = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings

@@ -66,12 +66,7 @@ def _refuse(path: Path, where: str, otherwise: str) -> NoReturn:
     with open_unpacked(path, where) as stream:
         for number, line in enumerate(stream, 1):
             words, place = line.split(b"#", 1)[0].decode("utf-8", "replace").split(), f"{where}, line {number}"
-            if words and "," in words[0] and b":" not in line:
-                raise UserError("the samples are in columns between commas", where=place, value=words[0][:40],
-                                remedy="Convert them: python -c \"import pandas, sklearn.datasets as d; "
-                                "t = pandas.read_csv('table.csv'); "
-                                "d.dump_svmlight_file(t.drop(columns='LABEL'), t['LABEL'], 'new.svm')\"")  # fmt: skip
-            if words and not _is_finite(words[0]):
+            if words and not is_finite(words[0]):
                 raise UserError("a label is a finite number", where=place, value=words[0][:40],
                                 remedy="Begin each line with a number, of a class if there are some")  # fmt: skip
             before = -1
@@ -79,7 +74,7 @@ def _refuse(path: Path, where: str, otherwise: str) -> NoReturn:
                 index, _, value = word.partition(":")
                 if index == "qid":
                     continue
-                if not (index.isascii() and index.isdigit() and int(index) <= _LARGEST and _is_finite(value)):
+                if not (index.isascii() and index.isdigit() and int(index) <= _LARGEST and is_finite(value)):
                     raise UserError("a feature is an index, a colon, and a finite number", where=place, value=word[:40],
                                     remedy="Write it as 3:0.5, with an index from 0 on")  # fmt: skip
                 if int(index) <= before:
@@ -90,7 +85,8 @@ def _refuse(path: Path, where: str, otherwise: str) -> NoReturn:
                     remedy="Give lines such as: 1 3:0.5 7:2")  # fmt: skip
 
 
-def _is_finite(word: str) -> bool:
+def is_finite(word: str) -> bool:
+    """True for a text that is a finite number."""
     try:
         return math.isfinite(float(word))
     except ValueError:

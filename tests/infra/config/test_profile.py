@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import Placement, load_profile, profile_names
 from superworkflow.infra.contract.resources import Executors, Resources, format_bytes, parse_bytes
+from superworkflow.infra.engines import engine
 from superworkflow.infra.process.threads import available_cpus
 
 PROFILE = """
@@ -76,6 +77,15 @@ def test_entries_are_merged_with_the_default(tmp_path: Path) -> None:
     assert (embed.resources.gpu.count, embed.resources.gpu.type) == (2, "T4")
     assert profile.placement("index", "index") == profile.default
     assert profile.placement("publish", "publish") == profile.default
+
+
+def test_workers_are_counted_by_the_profile() -> None:
+    """A run is refused at its start, not when the stage starts."""
+    workers = engine("workers")
+    with pytest.raises(UserError, match=r"stages\.train: the stage needs a worker group, and .* name no workers"):
+        workers.check(Resources(), "stages.train")
+    workers.check(Resources.model_validate({"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}}), "stages.train")
+    engine("in-process").check(Resources(), "stages.train")
 
 
 def test_workers_have_one_role_or_several(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -295,6 +296,13 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
     assert ["edges", "a" * 12, "b" * 12, ""] in rows
     assert ["walk-1", "4.0 s", "8.0 s", "2.00"] in rows
     assert ["index", "3.0 s", "cached", ""] in rows
+    never = dataclasses.replace(
+        found, seconds=found.seconds | {"later": (None, 2.0)}, totals=found.totals | {"value": (1e4, 20.0)}
+    )
+    print_comparison(never)
+    out = capsys.readouterr().out
+    assert re.search(r"later +│ +- │ +2\.0 s │", out), "a stage that the failed run never reached is not cached"
+    assert re.search(r"value, .* 1e\+04 │ +20 │ +0\.002 │", out)
     print_runs(recorded_runs(uri))
     (row,) = [line for line in capsys.readouterr().out.splitlines() if two[1][:8] in line]
     assert "second" in row

@@ -70,8 +70,8 @@ def test_few_seeds_in_a_large_graph(tmp_path: Path) -> None:
     inputs = {"graph": graph.uri, "colours": colours.uri, "table": table.uri}
     values = run_stage(COEM, {}, inputs, tmp_path / "v", 1, io.StringIO())
     made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, tmp_path / "p")
-    with made.parquet("vertices.parquet") as file:
-        rows = [row for row in file.read().to_pylist() if row["node"].startswith("noun:") and row["label"] is None]
+    every = made.table("vertices.parquet").to_pylist()
+    rows = [row for row in every if row["node"].startswith("noun:") and row["label"] is None]
     truth = ["abc"[topic[int(row["node"][6:])]] for row in rows]
     largest = ["abc"[int(np.argmax(row["share"]))] for row in rows]
     assert np.mean([found == wanted for found, wanted in zip(largest, truth, strict=True)]) < 0.5

@@ -328,8 +328,7 @@ def test_tables_of_samples(tmp_path: Path) -> None:
     scored = run_stage(SCORE, {}, inputs, tmp_path / "score", 1, log)
     assert "warning: 17 values are missing or of categories" in log.getvalue()
     assert scored.stats["metrics.accuracy@test"] > 0.95
-    with scored.parquet("predictions.parquet") as file:
-        assert set(file.read().column("predicted").to_pylist()) == {"alba", "barolo", "cava"}
+    assert set(scored.table("predictions.parquet").column("predicted").to_pylist()) == {"alba", "barolo", "cava"}
 
 
 def test_lasso_of_a_table(tmp_path: Path) -> None:
@@ -343,8 +342,7 @@ def test_lasso_of_a_table(tmp_path: Path) -> None:
     made = run_stage(PUBLISH, {}, {"graph": graph.uri, "values": values.uri}, tmp_path / "p", 1, io.StringIO())
     facts, deviation = made.json("model.json"), matrix.std(axis=0)
     oracle = Lasso(alpha=facts["alpha"], tol=1e-12).fit((matrix - matrix.mean(axis=0)) / deviation, labels)
-    with made.parquet("coefficients.parquet") as file:
-        found = {row["feature"]: row["coefficient"] for row in file.read().to_pylist()}
+    found = {row["feature"]: row["coefficient"] for row in made.table("coefficients.parquet").to_pylist()}
     assert np.abs([found[name] for name in "abcdefghij"] * deviation - oracle.coef_).max() < 1e-3
     predicted = matrix @ [found[name] for name in "abcdefghij"] + facts["intercept"]
     shifted = oracle.predict((matrix - matrix.mean(axis=0)) / deviation) + 1e4

@@ -16,20 +16,25 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.engines.workers import calls, http_endpoint
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole
+from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.gnn import tensor_tasks
 from superworkflow.tasks.train_full import tensor_pool
+from superworkflow.tasks.train_full.params import TrainFullParams
 from superworkflow.tasks.train_full.picture import timeline_picture
 from superworkflow.tasks.train_full.pool_size import PoolSize
 from superworkflow.tasks.train_full.run import may_stream
 from superworkflow.tasks.train_full.sparse_inputs import as_inputs
+from superworkflow.tasks.train_full.tensor_pool import PoolPlace
 from superworkflow.tasks.train_full.timeline import TimelineRow, faults
-from tests.infra.engines.test_workers import members_of
+from tests.infra.engines.test_workers import RecordedProgress, members_of
 from tests.tasks import faulty_tensor_worker
 from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
+from tests.tasks.test_train_full_servers import train_until_killed
 
 GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 6, "layers": 3}
 SAME = ("model.safetensors", "history.parquet")
@@ -244,6 +249,32 @@ def test_an_http_endpoint(inputs, alone, tmp_path, monkeypatch):
     assert odd.requests > int(str(found.stats["tensor.calls"]))
     assert refused.stats["tensor.calls"] == 0
     assert "403" in log
+
+
+def test_calls_before_a_loss_are_in_the_bill(inputs, tmp_path, monkeypatch):
+    """All that the endpoint has answered, but for those of the seconds before the loss."""
+    monkeypatch.setenv(http_endpoint.TOKEN_VARIABLE, token := "t" * 32)
+    params = TrainFullParams.model_validate(GIVEN).model_dump(mode="json")
+    answered, answer_of = list[int](), http_endpoint.answer_of
+
+    def counted(*given: Any) -> Any:
+        found = answer_of(*given)
+        answered.append(found[0])
+        return found
+
+    monkeypatch.setattr(http_endpoint, "answer_of", counted)
+    progress, mark = RecordedProgress(), tmp_path / "killed"
+    with http_endpoint.endpoint("superworkflow.tasks.lib.gnn.tensor_tasks:compute_call", token.encode()) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        place, kept = PoolPlace(3, 192 << 20, f"http://127.0.0.1:{served.server_port}"), Checkpoint(tmp_path / "kept")
+        with local_group([Role("graph", 2)], kept, progress, tmp_path / "logs") as group:
+            (first, _) = group.run(train_until_killed, str(mark), False, params, inputs, str(tmp_path / "out"), place)
+        served.shutdown()
+    assert mark.exists()
+    charged = sum(each["calls"] for each in progress.events if each["event"] == "calls")
+    assert set(answered) == {200}
+    assert first["stats"]["tensor.calls"] < charged <= len(answered)
+    assert charged > 0.8 * len(answered)
 
 
 def test_other_roles_are_refused(inputs, tmp_path, monkeypatch):

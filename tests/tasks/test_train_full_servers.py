@@ -36,12 +36,11 @@ from superworkflow.tasks.train_full.graph_servers import GhostRows, GraphServer
 from superworkflow.tasks.train_full.on_workers import train
 from superworkflow.tasks.train_full.parameter_servers import ParameterServer
 from superworkflow.tasks.train_full.params import TrainFullParams
-from superworkflow.tasks.train_full.tensor_pool import PoolPlace
 from superworkflow.tasks.train_full.timeline import faults, read_timeline
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from tests.datasets import commit
-from tests.infra.engines.test_workers import RecordedProgress, members_of
+from tests.infra.engines.test_workers import members_of
 from tests.tasks.gnn_graphs import NODES, one_kind
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -320,33 +319,6 @@ def test_tensor_workers_of_several_servers(symmetric, tmp_path, model, servers, 
         assert most // 2 < stats["tensor.calls"] <= most, log.getvalue()
         assert {-(thread + 1) % servers for thread in workers} == set(range(servers))
     assert not members_of(os.getpid())
-
-
-def test_calls_before_a_loss_are_in_the_bill(symmetric, tmp_path, monkeypatch):
-    """All that the endpoint has answered, but for those of the seconds before the loss."""
-    monkeypatch.setenv(http_endpoint.TOKEN_VARIABLE, token := "t" * 32)
-    params = TrainFullParams.model_validate(GIVEN | {"epochs": 6}).model_dump(mode="json")
-    inputs = {name: symmetric[name] for name in ("graph", "sums")}
-    answered, answer_of = list[int](), http_endpoint.answer_of
-
-    def counted(*given: Any) -> Any:
-        found = answer_of(*given)
-        answered.append(found[0])
-        return found
-
-    monkeypatch.setattr(http_endpoint, "answer_of", counted)
-    progress, mark = RecordedProgress(), tmp_path / "killed"
-    with http_endpoint.endpoint("superworkflow.tasks.lib.gnn.tensor_tasks:compute_call", token.encode()) as served:
-        threading.Thread(target=served.serve_forever, daemon=True).start()
-        place, kept = PoolPlace(3, 192 << 20, f"http://127.0.0.1:{served.server_port}"), Checkpoint(tmp_path / "kept")
-        with local_group([Role("graph", 2)], kept, progress, tmp_path / "logs") as group:
-            (first, _) = group.run(train_until_killed, str(mark), False, params, inputs, str(tmp_path / "out"), place)
-        served.shutdown()
-    assert mark.exists()
-    charged = sum(each["calls"] for each in progress.events if each["event"] == "calls")
-    assert set(answered) == {200}
-    assert first["stats"]["tensor.calls"] < charged <= len(answered)
-    assert charged > 0.8 * len(answered)
 
 
 @pytest.mark.parametrize("parameters", [pytest.param(0, marks=pytest.mark.slow), 1])

@@ -12,9 +12,10 @@ from numba.extending import overload
 from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
 from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
+from superworkflow.tasks.lib.vertex.field_hints import field_bringer
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.neighbour_reads import fields_of_updates, ways_of
-from superworkflow.tasks.lib.vertex.scope import field_bringer, scope_maker
+from superworkflow.tasks.lib.vertex.scope import scope_maker
 
 BLOCK = 1 << 12
 """Vertices of one colour that a thread updates in one go."""

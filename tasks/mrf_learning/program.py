@@ -1,10 +1,15 @@
-"""Parameters of a lattice's model from an observed labelling, by maximum likelihood.
+"""Parameters of a lattice's model from an observed labelling, by maximum likelihood or pseudo-likelihood.
 
 The model is that of `tasks.bp.program` without noise: neighbours have one label `smoothing` times likelier than two
 given others, and each label has a weight. Its likelihood is largest where the expected numbers of equal neighbours and
 of each label are the observed ones (Wainwright and Jordan, 2008, section 3). Belief propagation finds the expected,
 and whenever messages rest a sync adds them up and takes a step along the difference, of the length of Barzilai and
 Borwein (1988): GraphLab's parameter learning (Low et al., UAI 2010).
+
+On lattices with cycles those are not the expected numbers, and for labellings whose regions are large far too weak a
+smoothing is learned from them. There the product of each vertex's chance given its neighbours is the largest
+(Besag, "Statistical analysis of non-lattice data", 1975): the same differences, with expected numbers given the
+observed labels of the neighbours, which need no messages.
 """
 
 from __future__ import annotations
@@ -25,6 +30,13 @@ _LONGEST = 0.5
 
 class MrfLearningParams(ProgramParams):
     """Parameters of learning."""
+
+    objective: Literal["auto", "likelihood", "pseudo_likelihood"] = Field(
+        default="auto",
+        description="likelihood: expected statistics are those of belief propagation, exact without cycles. "
+        "pseudo_likelihood: those of each vertex given its neighbours' labels. auto: likelihood without cycles, else "
+        "pseudo_likelihood.",
+    )
 
     scheduler: Literal["sweep", "fifo", "priority"] = Field(
         default="priority", description="As of every vertex program."
@@ -75,6 +87,35 @@ def statistics(scope: Any, params: Any, values: Any) -> None:
     values[2 + labels + scope.observed] = 1.0
 
 
+def given_neighbours(scope: Any, params: Any) -> float:
+    """Belief from the weights of the labels and those that the neighbours have."""
+    belief, labels, largest, total = scope.belief, len(scope.belief), -np.inf, 0.0
+    for x in range(labels):
+        belief[x] = scope.model[1 + x]
+    for i in range(scope.degree):
+        belief[scope.neighbour(i).observed] += scope.model[0]
+    for x in range(labels):
+        largest = max(largest, belief[x])
+    for x in range(labels):
+        belief[x] = math.exp(belief[x] - largest)
+        total += belief[x]
+    for x in range(labels):
+        belief[x] /= total
+    return 0.0
+
+
+def statistics_given_neighbours(scope: Any, params: Any, values: Any) -> None:
+    """The same as `statistics`, where neighbours have their observed labels."""
+    labels = len(scope.belief)
+    for i in range(scope.degree):
+        other = scope.neighbour(i).observed
+        values[0] += 0.5 * scope.belief[other]
+        values[1 + labels] += 0.5 * (other == scope.observed)
+    for x in range(labels):
+        values[1 + x] = scope.belief[x]
+    values[2 + labels + scope.observed] = 1.0
+
+
 def step(totals: Any, run: SyncRun) -> Any:
     """Logarithms of the parameters, the differences and parameters of the last step, and the statistics.
 
@@ -109,15 +150,18 @@ def report(values: Mapping[str, Any], params: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-PROGRAM = VertexProgram(
-    name="mrf_learning", fields={"observed": "int32", "belief": ("float64", "labels")}, init=init, update=update,
-    messages={"message": ("float64", "labels")}, graph_fields=("observed",), params=MrfLearningParams,
-    finish=lambda fields, params: {"belief": fields["belief"]}, report=report,
-    syncs={
-        "model": Sync(
-            statistics, every=AT_REST, finalize=step, length=lambda sizes: 2 * (1 + sizes["labels"]),
-            size=lambda sizes: 5 * (1 + sizes["labels"]),
-        )
-    },
-    help="parameters of a lattice's model from a labelling: smoothing, and weights of the labels",
-)  # fmt: skip
+def _program(update: Any, fold: Any, **more: Any) -> VertexProgram:
+    model = Sync(
+        fold, every=AT_REST, finalize=step, length=lambda sizes: 2 * (1 + sizes["labels"]),
+        size=lambda sizes: 5 * (1 + sizes["labels"]),
+    )  # fmt: skip
+    return VertexProgram(
+        name="mrf_learning", fields={"observed": "int32", "belief": ("float64", "labels")}, update=update,
+        graph_fields=("observed",), params=MrfLearningParams, report=report, syncs={"model": model},
+        finish=lambda fields, params: {"belief": fields["belief"]},
+        help="parameters of a lattice's model from a labelling: smoothing, and weights of the labels", **more,
+    )  # fmt: skip
+
+
+PROGRAM = _program(update, statistics, init=init, messages={"message": ("float64", "labels")})
+OF_NEIGHBOURS = _program(given_neighbours, statistics_given_neighbours)

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.tasks.colour import STAGE as COLOUR
@@ -14,7 +16,7 @@ from superworkflow.tasks.cosegment import STAGE as COSEGMENT
 from superworkflow.tasks.grid import STAGE as GRID
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine
 from superworkflow.tasks.mrf_learning import STAGE as MRF_LEARNING
-from superworkflow.tasks.mrf_learning.program import PROGRAM, MrfLearningParams
+from superworkflow.tasks.mrf_learning.program import OF_NEIGHBOURS, PROGRAM, MrfLearningParams
 from superworkflow.tasks.publish_lattice import STAGE as PUBLISH
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.test_lattice import grid, volume
@@ -100,13 +102,49 @@ def test_learned_models_expect_what_was_observed(seed: int) -> None:
     )
 
 
+def pseudo_likelihood(observed: np.ndarray, labels: int) -> np.ndarray:
+    """Smoothing and weights that SciPy finds for a labelling."""
+    near, wanted = np.zeros((*observed.shape, labels)), observed.reshape(-1)
+    for axis, side in itertools.product((0, 1), (slice(1, None), slice(None, -1))):
+        own = [slice(None)] * 2
+        own[axis] = side
+        other = np.roll(observed, 1 if side.start else -1, axis)
+        near[tuple(own)] += np.eye(labels)[other][tuple(own)]
+    near = near.reshape(-1, labels)
+
+    def loss(logs: np.ndarray) -> float:
+        scores = logs[0] * near + np.concatenate([[0], logs[1:]])
+        return float((logsumexp(scores, axis=1) - scores[np.arange(len(wanted)), wanted]).mean())
+
+    found = minimize(loss, np.zeros(labels), method="BFGS", options={"gtol": 1e-9}).x
+    return np.exp(np.concatenate([found[:1], [0], found[1:]]))
+
+
+def test_pseudo_likelihood_is_the_largest() -> None:
+    observed, _ = volume(24, dimensions=2, labels=3)
+    one, two = (
+        ChromaticEngine(OF_NEIGHBOURS, MrfLearningParams(match=1e-8), grid(observed, 3), threads).run()
+        for threads in (1, 2)
+    )
+    values = OF_NEIGHBOURS.report(one.globals, None)  # type: ignore[misc]
+    assert one.ended == "empty"
+    assert [values["smoothing"], *values["weights"]] == pytest.approx(pseudo_likelihood(observed, 3), rel=1e-4)
+    assert one.globals == two.globals
+    assert one.fields["belief"].sum(axis=1) == pytest.approx(np.ones(observed.size))
+
+
 def test_learns_through_stages(tmp_path: Path) -> None:
     truth, _ = volume(12, dimensions=2, labels=2)
     np.save(tmp_path / "truth.npy", truth)
     graph = run_stage(GRID, {}, {"lattice": str(tmp_path / "truth.npy")}, tmp_path / "grid")
     colours = run_stage(COLOUR, {}, {"graph": graph.uri}, tmp_path / "colour")
     log = io.StringIO()
-    params = {"match": 1e-3, "damping": 0.3, "precision": 1e-5}
-    made = run_stage(MRF_LEARNING, params, {"graph": graph.uri, "colours": colours.uri}, tmp_path / "made", 1, log)
+    params = {"objective": "likelihood", "match": 1e-3, "damping": 0.3, "precision": 1e-5}
+    inputs = {"graph": graph.uri, "colours": colours.uri}
+    made = run_stage(MRF_LEARNING, params, inputs, tmp_path / "made", 1, log)
     assert made.json("globals.json")["smoothing"] > 2
     assert "Bethe" in log.getvalue()
+    pairs = run_stage(MRF_LEARNING, {}, inputs, tmp_path / "pairs", 1, log := io.StringIO())
+    assert "warning" not in log.getvalue()
+    found = pairs.json("globals.json")
+    assert [found["smoothing"], *found["weights"]] == pytest.approx(pseudo_likelihood(truth, 2), rel=1e-2)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 LOSS, FIGURE, BOTH = "loss", "figure", "both"
+LEAST_GAIN = 1e-5
+"""Least fall of the validation loss that counts as progress; losses are per item, of numbers that are standardised."""
 
 
 class EpochVerdict(NamedTuple):
@@ -28,6 +30,9 @@ class ModelSelection:
     loss. By `both` an epoch is kept if neither its loss nor its figure is worse than any before, and counts as better
     if either is not: the rule of Veličković et al. (ICLR 2018).
 
+    By `loss` an epoch resets early stopping if its loss is lower by `LEAST_GAIN` than that of the last one that did;
+    by the others none does any more from a loss below `LEAST_GAIN` on, as no later loss can be lower by as much.
+
     Args:
         by: `loss`, `figure` or `both`.
         figure: name of the figure in an epoch's row; larger is better.
@@ -37,6 +42,7 @@ class ModelSelection:
     def __init__(self, by: str, figure: str, rows: Iterable[Mapping[str, float]] = ()):
         self._by, self._figure = by, figure
         self._lowest, self._highest, self._kept = math.inf, -math.inf, (-math.inf, -math.inf)
+        self._reached = math.inf
         for row in rows:
             if "validation_loss" in row:
                 self.compare(row)
@@ -50,10 +56,13 @@ class ModelSelection:
         loss, figure = row["validation_loss"], row[self._figure]
         if self._by == BOTH:
             is_low, is_high = loss <= self._lowest, figure >= self._highest
-            found = EpochVerdict(is_low and is_high, is_low or is_high)
+            is_kept, is_better = is_low and is_high, is_low or is_high
         else:
             worth = (figure, -loss) if self._by == FIGURE else (-loss, 0.0)
-            found = EpochVerdict(worth > self._kept, worth > self._kept)
+            is_kept = is_better = worth > self._kept
             self._kept = max(self._kept, worth)
+        if self._by == LOSS:
+            is_better = loss < self._reached - LEAST_GAIN
+            self._reached = loss if is_better else self._reached
         self._lowest, self._highest = min(self._lowest, loss), max(self._highest, figure)
-        return found
+        return EpochVerdict(is_kept, is_better and self._lowest >= LEAST_GAIN)

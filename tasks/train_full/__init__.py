@@ -23,7 +23,7 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 
 STAGE = Stage(
     name="train_full",
-    version="4",
+    version="5",
     params=TrainFullParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

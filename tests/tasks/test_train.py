@@ -31,13 +31,13 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import order_of
 from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
-from superworkflow.tasks.train.model_selection import ModelSelection
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
+from tests.tasks.test_model_selection import kept_by_rule
 
 SMALL = {"hidden": 16, "batch": 8, "epochs": 6, "fanouts": "3,all"}
 
@@ -335,47 +335,6 @@ def test_the_epoch_is_kept_that_the_rule_says(tmp_path, graph, by):
     shorter = trained(graph, tmp_path / "shorter", epochs=made.stats["best_epoch"], kept_by=by)
     files = ("model.safetensors", "splits.npy")
     assert [sums_of(shorter)[name] for name in files] == [sums_of(made)[name] for name in files]
-
-
-@pytest.mark.parametrize("by", ["loss", "figure", "both"])
-def test_rules_of_keeping(by):
-    """Against plain loops, on epochs with ties, also if selection resumes in the middle."""
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        count = int(rng.integers(1, 40))
-        rows = [
-            {"validation_loss": float(loss), "validation_accuracy": float(value)}
-            for loss, value in zip(rng.integers(1, 9, count), rng.integers(1, 9, count), strict=True)
-        ]
-        patience, epoch, kept, worse = int(rng.integers(2, 12)), 0, 0, 0
-        keeping = ModelSelection(by, "validation_accuracy")
-        while epoch < count and worse < patience:
-            if epoch == count // 2:
-                keeping = ModelSelection(by, "validation_accuracy", rows[:epoch])
-            verdict = keeping.compare(rows[epoch])
-            epoch, worse = epoch + 1, 0 if verdict.is_better else worse + 1
-            kept = epoch if verdict.is_kept else kept
-        assert (kept, epoch) == kept_by_rule(rows, by, patience)
-
-
-def kept_by_rule(rows: list[dict], by: str, patience: int) -> tuple[int, int]:
-    """The epoch that is kept, and the last one, both from 1; `both` as in the loop that was published with GAT."""
-    most, least, step, kept = 0.0, np.inf, 0, 0
-    for epoch, row in enumerate(rows, 1):
-        value, loss = row["validation_accuracy"], row["validation_loss"]
-        if by == "both":
-            better = value >= most or loss <= least
-            kept = epoch if value >= most and loss <= least else kept
-        else:
-            seen = rows[: epoch - 1]
-            first = ("validation_accuracy", -1) if by == "figure" else ("validation_loss", 1)
-            order = [(first[1] * each[first[0]], each["validation_loss"]) for each in [*seen, row]]
-            better = min(order) == order[-1] and order[-1] not in order[:-1]
-            kept = epoch if better else kept
-        most, least, step = max(most, value), min(least, loss), 0 if better else step + 1
-        if step == patience:
-            return kept, epoch
-    return kept, len(rows)
 
 
 @pytest.mark.parametrize("typed", [False, True])

@@ -20,6 +20,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, 
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
 from superworkflow.tasks.lib.kernels.lanes import table_of
+from tests.benchmarks.peers.epoch_graph import arcs_of
 from tests.benchmarks.peers.serving import Clock, serve
 
 sides: dict[str, Callable[[], Any]] = {}
@@ -28,11 +29,7 @@ sides: dict[str, Callable[[], Any]] = {}
 def prepare() -> dict[str, Any]:
     torch.set_num_threads(1)
     vertices, arcs, width = map(int, sys.argv[1:4])
-    rng = np.random.default_rng(1)
-    starts = np.zeros(vertices + 1, np.int64)
-    np.cumsum(np.bincount(rng.integers(0, vertices, arcs), minlength=vertices), out=starts[1:])
-    senders = rng.integers(0, vertices, arcs, dtype=np.int32)
-    rows = rng.standard_normal((vertices, width), np.float32)
+    starts, senders, rows = arcs_of(vertices, arcs, width)
     scales, out = np.ones(vertices, np.float32), np.zeros((vertices, width), np.float32)
 
     def ours(precision: str) -> Callable[[], Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, unpacked
 from superworkflow.tasks.heterograph.distinct_count import estimate_distinct
@@ -150,8 +151,18 @@ def _lines(text: bytes) -> Any:
 
 
 def _parquet_parts(path: Path, most: int) -> tuple[int, int, list[list[Any]]]:
-    """Rows of a Parquet file, bytes of its values, and its first two columns from groups all over it."""
-    with pq.ParquetFile(path) as file:
+    """Rows of a Parquet file, bytes of its values, and its first two columns from groups all over it.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        opened = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"the file cannot be read as Parquet: {error}", where=str(path), remedy="Write or copy it again"
+        ) from None
+    with opened as file:
         rows, groups = file.metadata.num_rows, file.num_row_groups
         unpacked = sum(file.metadata.row_group(group).total_byte_size for group in range(groups))
         schema = file.schema_arrow

@@ -11,7 +11,7 @@ from typing import Any
 from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
 from superworkflow.tasks.train.defaults import FEW_ITEMS
-from superworkflow.tasks.train_full.params import PARAMETER, SYNC, TENSOR, TrainFullParams
+from superworkflow.tasks.train_full.params import COPIED_INPUTS, PARAMETER, SYNC, TENSOR, TrainFullParams
 
 _PROCESS = Process(start_s=1.8, memory_bytes=420 << 20)
 _ORDER_BYTES = 56
@@ -64,9 +64,10 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
         rows += inputs_bytes // intervals
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
-    mapped += inputs_bytes  # in the order of the intervals inputs and arcs are copies
+    copied = inputs_bytes if inputs_bytes <= COPIED_INPUTS else 0
+    mapped += inputs_bytes  # in the order of the intervals arcs are copies, and inputs that are not too large
     return _PROCESS.estimate(
-        memory_bytes=rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + inputs_bytes + mapped,
+        memory_bytes=rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + copied + mapped,
         cpu_s=epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},

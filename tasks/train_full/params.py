@@ -25,6 +25,8 @@ _USUAL: dict[str, dict[str, Any]] = {
 _MANY: dict[str, Any] = {"dropout": 0.2, "learning_rate": 0.03, "epochs": 1000, "patience": 50, "kept_by": "loss"}
 """Those for more than `FEW_ITEMS` labels, which the published course ends too early for: trained on 38,000 packages of
 Debian, GCN reaches 0.767 instead of 0.697 (docs/measurements/full-graph.md)."""
+COPIED_INPUTS = 1 << 30
+"""Most bytes of the first layer's rows that are copied into the order of the intervals."""
 
 
 class TrainFullParams(SplitParams):

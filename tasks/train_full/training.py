@@ -41,7 +41,7 @@ from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
 from superworkflow.tasks.train_full.partners import TensorPool
 from superworkflow.tasks.train_full.pipeline import Pipeline
-from superworkflow.tasks.train_full.sparse_inputs import AddUp, as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import AddUp, ListedRows, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
@@ -198,7 +198,9 @@ def check_items(counts: dict[str, int]) -> None:
                         remedy="Put labelled nodes of each class into the split train")  # fmt: skip
 
 
-def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own) -> Inputs:
+def inputs_of(
+    work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own
+) -> Inputs | ListedRows:  # fmt: skip
     """Rows that the first layer reads, of the graph or of a server's part.
 
     Args:
@@ -218,13 +220,14 @@ def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda 
             raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
                             remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
         inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
-    first, last = whole.first, whole.first + whole.count
-    return as_inputs(
-        inputs[whole.order.vertices[first:last] if len(whole.order.vertices) else slice(first, last)], add_up
-    )
+    own = slice(whole.first, whole.first + whole.count)
+    moved = whole.order.vertices
+    return as_inputs(ListedRows(inputs, moved[own]) if len(moved) else inputs[own], add_up)
 
 
-def whole_network(options: TrainFullParams, work: FullGraphWork, inputs: Inputs, network: Network) -> WholeNetwork:
+def whole_network(
+    options: TrainFullParams, work: FullGraphWork, inputs: Inputs | ListedRows, network: Network
+) -> WholeNetwork:  # fmt: skip
     """The tasks of the network; `inputs` are those of `inputs_of`."""
     shape, whole, task = network.shape, work.whole, work.task
     dropout, validated = Dropout(work.params.dropout, options.seed), bool(len(task.items("validation")))

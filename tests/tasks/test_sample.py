@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.distinct_count import estimate_distinct
 from superworkflow.tasks.heterograph.file_sample import sample_table
 from superworkflow.tasks.lib.generators.edge_lists import generate
@@ -139,3 +140,12 @@ def test_vertices_of_a_real_graph(tmp_path: Path, order: str, label: str) -> Non
     vertices = len({end for row in rows for end in row})
     assert sample_table(path)["values"] == vertices
     assert sample_table(path, path.stat().st_size // 4)["values"] == pytest.approx(vertices, rel=0.2)
+
+
+def test_truncated_parquet_is_refused(tmp_path):
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"a": range(1000), "b": range(1000)}), path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(UserError, match="cannot be read as Parquet") as found:
+        sample_table(path)
+    assert str(path) in str(found.value)

@@ -403,6 +403,19 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize("more", [{}, {"clock": "virtual", "virtual_servers": 2}])
+def test_large_inputs_are_read_by_interval(graph, sums, tmp_path, monkeypatch, model, more):
+    """Along parts, hence in another order than the file's."""
+    parts = run_stage(load_stage("partition"), {"parts": 4}, {"graph": graph.uri}, tmp_path / "parts")
+    found = []
+    for most in (sparse_inputs.COPIED_INPUTS, 0):
+        monkeypatch.setattr(sparse_inputs, "COPIED_INPUTS", most)
+        found.append(trained(graph, sums, tmp_path / str(most), parts=parts, epochs=5, model=model, **more))
+    copied, read = (made.local("model.safetensors").read_bytes() for made in found)
+    assert copied == read
+
+
 def test_sums_of_gcn_are_those_of_a_dense_matrix(graph, sums):
     typed = HeteroGraph.open(graph)
     arcs = (adjacency(typed, "edge") + torch.eye(NODES)).numpy().astype(np.float64)

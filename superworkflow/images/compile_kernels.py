@@ -56,7 +56,6 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS, draw_ne
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
-from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -71,7 +70,7 @@ from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.spec import parse_spec
 from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.layer_tasks import IntervalState
-from superworkflow.tasks.train_full.sparse_inputs import as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import FirstInputs, as_inputs
 from superworkflow.tasks.train_full.vertex_order import Interval, Parts, even_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
@@ -187,7 +186,7 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
     parts = Parts(np.arange(_VERTICES)[::-1], np.array([0, _VERTICES]))
     whole = WholeGraph.of_rows(graph.rows(edges), even_order(graph.rows(edges), 2, parts))
     width, halves = features.shape[1], read_only(features.astype(np.float16))
-    layers: list[tuple[bool, Inputs, list[WholeLayer]]] = []
+    layers: list[tuple[bool, FirstInputs, list[WholeLayer]]] = []
     for precision in DTYPES:
         gcn = sums_of(sums, graph, 0, features.shape, GCN)
         layers.append((False, gcn, [WholeGcn(whole, width, precision, number > 0) for number in range(2)]))

@@ -1,7 +1,7 @@
 """Rows that the first layer reads: dense, or sparse where less than a tenth of their numbers is not 0.
 
-Dense rows in another order than the file's are copied, up to `COPIED_INPUTS` bytes; of more those of an interval are copied
-when a task reads them.
+Dense rows in another order than the file's are copied, up to `COPIED_INPUTS` bytes; of more those of an interval are
+copied when a task reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs, SparseRows
+from superworkflow.tasks.lib.gnn.tensor_tasks import SparseRows
 from superworkflow.tasks.train_full.params import COPIED_INPUTS
 
 SPARSE = 0.1
@@ -46,9 +46,10 @@ class ListedRows:
 
 
 DenseRows = NDArray[Any] | ListedRows
+FirstInputs = DenseRows | SparseRows
 
 
-def as_inputs(rows: DenseRows, add_up: AddUp = lambda own: own) -> Inputs | ListedRows:
+def as_inputs(rows: DenseRows, add_up: AddUp = lambda own: own) -> FirstInputs:
     """The same rows, sparse if most of their numbers are 0.
 
     Args:

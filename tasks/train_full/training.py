@@ -28,7 +28,6 @@ from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weight
 from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
-from superworkflow.tasks.lib.gnn.tensor_tasks import Inputs
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
@@ -41,7 +40,7 @@ from superworkflow.tasks.train_full.dropped import Dropout
 from superworkflow.tasks.train_full.params import SYNC, TrainFullParams
 from superworkflow.tasks.train_full.partners import TensorPool
 from superworkflow.tasks.train_full.pipeline import Pipeline
-from superworkflow.tasks.train_full.sparse_inputs import AddUp, ListedRows, as_inputs
+from superworkflow.tasks.train_full.sparse_inputs import AddUp, FirstInputs, ListedRows, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
 from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
@@ -198,9 +197,7 @@ def check_items(counts: dict[str, int]) -> None:
                         remedy="Put labelled nodes of each class into the split train")  # fmt: skip
 
 
-def inputs_of(
-    work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own
-) -> Inputs | ListedRows:  # fmt: skip
+def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own) -> FirstInputs:
     """Rows that the first layer reads, of the graph or of a server's part.
 
     Args:
@@ -226,7 +223,7 @@ def inputs_of(
 
 
 def whole_network(
-    options: TrainFullParams, work: FullGraphWork, inputs: Inputs | ListedRows, network: Network
+    options: TrainFullParams, work: FullGraphWork, inputs: FirstInputs, network: Network
 ) -> WholeNetwork:  # fmt: skip
     """The tasks of the network; `inputs` are those of `inputs_of`."""
     shape, whole, task = network.shape, work.whole, work.task

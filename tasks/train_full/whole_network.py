@@ -44,7 +44,7 @@ from superworkflow.tasks.train_full.layer_tasks import (
     following_task,
     forward_tasks,
 )
-from superworkflow.tasks.train_full.sparse_inputs import ListedRows
+from superworkflow.tasks.train_full.sparse_inputs import FirstInputs
 from superworkflow.tasks.train_full.task_seconds import GraphSizes
 from superworkflow.tasks.train_full.vertex_order import Interval
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
@@ -75,7 +75,7 @@ class WholeNetwork:
     """
 
     def __init__(
-        self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: Inputs | ListedRows, tail: Tail,
+        self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: FirstInputs, tail: Tail,
         dropout: Dropout, elu: bool, validated: bool,
     ):  # fmt: skip
         self.graph, self._layers, self._inputs, self._tail = graph, layers, inputs, tail

@@ -199,7 +199,7 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
     one, matrix = np.ones((1, width), np.float32), np.ones((width, width), np.float32)
     weights = {"linear.weight": matrix, "linear.bias": one[0], "bias": one[0], "of_senders": one, "of_receivers": one}
     for attends, inputs, made in layers:
-        network = WholeNetwork(whole, made, inputs, _Squares(), Dropout(0.5, 0), attends, True)
+        network = WholeNetwork(whole, made, inputs, _Squares(), Dropout(0.5, 0), attends, whole.all_places())
         states = [IntervalState() for _ in whole.intervals]
         for program in (network.training, network.validation):
             for task in program:

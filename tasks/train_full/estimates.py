@@ -53,7 +53,7 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         shapes,
         params.heads,
         intervals,
-        bool(validated),
+        validated,
         staleness,
         params.fusion,
         params.streaming,

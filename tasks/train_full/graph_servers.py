@@ -139,7 +139,7 @@ class GraphServer(Generic[PostT]):
                 rows = self._network.published(task, places)
                 self.mailbox.send(rank, (_GHOSTS, epoch, interval, code), rows, SCATTER)
         elif self._network.validation and task == self._network.validation[-1]:
-            scores = self._trainer.validated(interval, self._network.scores[interval])
+            scores = self._network.scores[interval]
             if self._rank:
                 self.mailbox.send(0, (_SCORES, epoch, interval, 0), [scores], VALIDATED)
             else:

@@ -47,7 +47,7 @@ class PlannedWork(NamedTuple):
         shapes: of each layer's matrix, width of the result and of what it reads.
         heads: of gat's hidden layers.
         intervals: of the vertices.
-        validated: some nodes are.
+        validated: vertices that are.
         staleness: None for synchronous epochs.
         fuses, streams: see `TrainFullParams.fusion` and `streaming`.
         value_bytes: of a published value.
@@ -59,7 +59,7 @@ class PlannedWork(NamedTuple):
     shapes: tuple[tuple[int, int], ...]
     heads: int
     intervals: int
-    validated: bool
+    validated: int
     staleness: int | None
     fuses: bool
     streams: bool
@@ -250,7 +250,8 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
     for rank in range(min(servers, count)):
         own = range(count * rank // servers, count * (rank + 1) // servers)
         rows, arcs = work.vertices // count, (work.arcs + work.vertices) // count
-        sizes = GraphSizes(dict.fromkeys(own, rows), dict.fromkeys(own, arcs), dict.fromkeys(own, arcs), {})
+        judged = arcs * work.validated // work.vertices
+        sizes = GraphSizes(*(dict.fromkeys(own, each) for each in (rows, arcs, arcs, judged)), {})
         network, seconds, pool = _Network(work, own), TaskSeconds(sizes, work.shapes, work.model, NOMINAL), None
         others = _Servers(rank, work, network, clock, all_of) if servers > 1 else None
         if workers := shared_among(tensor_workers, servers, rank):

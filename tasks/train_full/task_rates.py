@@ -95,7 +95,7 @@ def _network(kind: str, vertices: int, degree: int, wide: int, narrow: int) -> _
         made = {**shapes, **bias, **scores}
         weights.append({name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in made.items()})
     inputs = rng.normal(size=(vertices, wide)).astype(np.float32)
-    return WholeNetwork(graph, layers, inputs, _NoLoss(), Dropout(_SHARE, 1), kind == GAT, True), weights
+    return WholeNetwork(graph, layers, inputs, _NoLoss(), Dropout(_SHARE, 1), kind == GAT, graph.all_places()), weights
 
 
 def _seconds(

@@ -69,12 +69,14 @@ class GraphSizes(NamedTuple):
     Args:
         rows: vertices.
         arcs, back: arcs that a gather reads forwards and backwards, each vertex's own one too.
+        judged: arcs that the gather which ends validation reads.
         entries: numbers of sparse rows that the first layer reads; none of dense ones.
     """
 
     rows: Mapping[int, int]
     arcs: Mapping[int, int]
     back: Mapping[int, int]
+    judged: Mapping[int, int]
     entries: Mapping[int, int]
 
 
@@ -118,9 +120,11 @@ class TaskSeconds:
         if task.kind == AV:
             entries = 0 if task.layer else sizes.entries.get(interval, 0)
             return self._product(task.way, task.layer, sizes.rows[interval], entries)
+        is_last = task.gathers and task.layer == len(self._shapes) - 1
         units = sizes.rows if task.kind == SC else sizes.back if task.way == BACK else sizes.arcs
+        units = sizes.judged if is_last and task.way == VALIDATION else units
         seconds = units[interval] * self._unit(self._network, task.way, task.kind, width)
-        has_loss = task.gathers and task.way == FORWARD and task.layer == len(self._shapes) - 1
+        has_loss = is_last and task.way == FORWARD
         return seconds + has_loss / self._rates[LOSS]
 
     def _product(self, way: str, layer: int, rows: int, entries: int) -> float:

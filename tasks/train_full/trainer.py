@@ -25,7 +25,8 @@ from superworkflow.tasks.train_full.partners import Verdict
 from superworkflow.tasks.train_full.vertex_order import Interval, VertexOrder
 from superworkflow.tasks.train_full.whole_network import NetworkWeights
 
-_STEP: Step = (random_streams.TRAINING, 0, 0)
+STEP: Step = (random_streams.TRAINING, 0, 0)
+"""The step by which nodes are taken, of all intervals and epochs."""
 
 
 def added(parts: Sequence[Rows]) -> Rows:
@@ -49,7 +50,7 @@ class IntervalLoss:
         self._network, self._task, self._order = network, task, order
         items, (self._set,) = task.items("train"), task.head.node_sets
         numbers = order.numbers_of(items)
-        self._examples = [task.example(items[numbers == each.number], _STEP) for each in order.intervals]
+        self._examples = [task.example(items[numbers == each.number], STEP) for each in order.intervals]
         self._whole = sum(task.mass(each) for each in self._examples)
 
     def loss(self, interval: Interval, scores: Rows) -> tuple[float, Rows]:
@@ -78,7 +79,7 @@ class WholeTrainer:
         order: positions of the vertices, and all intervals.
         progress: receives the row of each epoch.
 
-    `scores` are those of the last validation, by interval.
+    `scores` are those of `WholeNetwork`.
     """
 
     def __init__(
@@ -90,9 +91,8 @@ class WholeTrainer:
         self.scores: Mapping[int, Rows] = {}
         self._group, self.progress, self.figure = group, progress, f"validation_{task.figure}"
         self._validate, (nodes,) = task.items("validation"), task.head.node_sets
-        self._example = task.example(self._validate, _STEP)
-        self._order, self._nodes = order, self._example.nodes[nodes]
-        self._set, self._numbers = nodes, order.numbers_of(self._nodes)
+        self._example = task.example(self._validate, STEP)
+        self._set, self._numbers = nodes, order.numbers_of(self._example.nodes[nodes])
         if found := group.restore():
             self.position, self.best = found
         self._selection = ModelSelection(params.kept_by, self.figure, self.position.epochs)
@@ -138,8 +138,7 @@ class WholeTrainer:
         return self.weights()
 
     def end(self, epoch: int) -> Verdict:
-        scores = {number: self.validated(number, rows) for number, rows in self.scores.items()}
-        return self.end_with(epoch, self.judge(epoch, scores))
+        return self.end_with(epoch, self.judge(epoch, self.scores))
 
     def end_with(self, epoch: int, figures: Mapping[str, float]) -> Verdict:
         """`end` with what `judge` found."""
@@ -160,22 +159,16 @@ class WholeTrainer:
         switch = self.options.switch_accuracy
         return Verdict(self.is_over, bool(switch and row.get(self.figure, 0.0) >= switch))
 
-    def validated(self, number: int, scores: Rows) -> Rows:
-        """Scores of an interval's vertices that are validated on, of those of all."""
-        own = self._nodes[self._numbers == number]
-        found: Rows = scores[self._order.positions_of(own) - self._order.intervals[number].first]
-        return found
-
     def judge(self, epoch: int, scores: Mapping[int, Rows]) -> dict[str, float]:
         """Loss and figure of validation, none without any.
 
         Args:
             epoch: number of the epoch, from 0.
-            scores: what `validated` found, by interval; of all of them.
+            scores: of the nodes that are validated on, by interval; of all of them.
         """
         if not len(self._validate):
             return {}
-        rows = np.empty((len(self._nodes), scores[0].shape[1]), np.float32)
+        rows = np.empty((len(self._numbers), scores[0].shape[1]), np.float32)
         for number, found in scores.items():
             rows[self._numbers == number] = found
         with torch.no_grad():

@@ -30,6 +30,7 @@ from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.data import shape_of
@@ -42,10 +43,10 @@ from superworkflow.tasks.train_full.partners import TensorPool
 from superworkflow.tasks.train_full.pipeline import Pipeline
 from superworkflow.tasks.train_full.sparse_inputs import AddUp, FirstInputs, ListedRows, as_inputs
 from superworkflow.tasks.train_full.timeline import TIMELINE_FILE, TimelineRow, shares_of_time, write_timeline
-from superworkflow.tasks.train_full.trainer import IntervalLoss, WholeTrainer
+from superworkflow.tasks.train_full.trainer import STEP, IntervalLoss, WholeTrainer
 from superworkflow.tasks.train_full.vertex_order import Parts, VertexOrder, even_order, plain_order
 from superworkflow.tasks.train_full.weight_versions import WeightVersions
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_graph import Places, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import layers_of
 from superworkflow.tasks.train_full.whole_network import WholeNetwork
 
@@ -227,11 +228,19 @@ def whole_network(
 ) -> WholeNetwork:  # fmt: skip
     """The tasks of the network; `inputs` are those of `inputs_of`."""
     shape, whole, task = network.shape, work.whole, work.task
-    dropout, validated = Dropout(work.params.dropout, options.seed), bool(len(task.items("validation")))
-    tail = IntervalLoss(network, task, whole.order)
-    return WholeNetwork(
-        whole, layers_of(shape, whole, options.precision), inputs, tail, dropout, shape.model == "gat", validated
-    )
+    dropout, tail = Dropout(work.params.dropout, options.seed), IntervalLoss(network, task, whole.order)
+    layers, judged = layers_of(shape, whole, options.precision), judged_places(task, whole)
+    return WholeNetwork(whole, layers, inputs, tail, dropout, shape.model == "gat", judged)
+
+
+def judged_places(task: Objective, whole: WholeGraph) -> dict[int, Places] | None:
+    """Places of the vertices that are validated on, by interval; None without any in the whole graph."""
+    items, (name,) = task.items("validation"), task.head.node_sets
+    if not len(items):
+        return None
+    nodes, order = task.example(items, STEP).nodes[name], whole.order
+    places, numbers = (order.positions_of(nodes) - whole.first).astype(np.int32), order.numbers_of(nodes)
+    return {number: read_only(places[numbers == number]) for number in whole.own}
 
 
 def train(

@@ -16,6 +16,8 @@ from superworkflow.tasks.train_full.ghosts import GhostLists, ghost_lists, no_gh
 from superworkflow.tasks.train_full.interval_kernels import rows_by_position
 from superworkflow.tasks.train_full.vertex_order import Interval, VertexOrder
 
+Places = NDArray[np.int32]
+
 
 @dataclass(frozen=True)
 class WholeGraph:
@@ -63,6 +65,15 @@ class WholeGraph:
     def rows_of(self, interval: Interval) -> slice:
         """Places of one of its intervals."""
         return slice(interval.first - self.first, interval.last - self.first)
+
+    def places_of(self, interval: Interval) -> Places:
+        """Places of one of its intervals, one by one."""
+        own = self.rows_of(interval)
+        return read_only(np.arange(own.start, own.stop, dtype=np.int32))
+
+    def all_places(self) -> dict[int, Places]:
+        """Places of each of its intervals, by number."""
+        return {number: self.places_of(self.intervals[number]) for number in self.own}
 
     def numbers(self) -> NDArray[np.uint64]:
         """Vertex of each place that `arcs` name; empty if each is its own place."""

@@ -34,7 +34,7 @@ from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES
 from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.vertex_order import Interval
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_graph import Places, WholeGraph
 
 _UNSCALED = np.empty(0, np.float32)
 
@@ -83,10 +83,8 @@ class WholeLayer(Protocol):
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         """Publish products."""
 
-    def combine(
-        self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
-    ) -> Rows:
-        """Gather: the layer's result, before its bias and activation."""
+    def combine(self, tables: LayerTables, interval: Interval, places: Places, dropout: ArcDropout, kept: Kept) -> Rows:
+        """Gather: the layer's result at some places of the interval, before its bias and activation."""
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
         """Publish the gradient of the result."""
@@ -123,12 +121,9 @@ class WholeGcn:
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         publish_rows(made, self._graph.scales, self._graph.rows_of(interval).start, tables.rows)
 
-    def combine(
-        self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
-    ) -> Rows:
-        out = np.empty((interval.last - interval.first, self._width), np.float32)
-        first = self._graph.rows_of(interval).start
-        gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, first, out)
+    def combine(self, tables: LayerTables, interval: Interval, places: Places, dropout: ArcDropout, kept: Kept) -> Rows:
+        out = np.empty((len(places), self._width), np.float32)
+        gather_rows(tables.rows, *self._graph.arcs, self._graph.scales, places, out)
         return out
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
@@ -139,8 +134,7 @@ class WholeGcn:
         self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
     ) -> tuple[Rows, LayerWeights]:
         out = np.empty((interval.last - interval.first, self._width), np.float32)
-        first = self._graph.rows_of(interval).start
-        gather_rows(tables.back, *self._graph.back, self._graph.scales, first, out)
+        gather_rows(tables.back, *self._graph.back, self._graph.scales, self._graph.places_of(interval), out)
         return out, {LINEAR_BIAS: kept["bias"]}
 
     def published(self, tables: LayerTables, back: bool) -> list[NDArray[Any]]:
@@ -174,18 +168,16 @@ class WholeGat:
         self._publish(made, interval, tables.rows)
         tables.sending[self._graph.rows_of(interval), : self.heads] = kept.pop("sending")
 
-    def combine(
-        self, tables: LayerTables, interval: Interval, weights: LayerWeights, dropout: ArcDropout, kept: Kept
-    ) -> Rows:
-        rows = interval.last - interval.first
+    def combine(self, tables: LayerTables, interval: Interval, places: Places, dropout: ArcDropout, kept: Kept) -> Rows:
+        rows, own = len(places), places - np.int32(self._graph.rows_of(interval).start)
         training, receiving = bool(len(tables.back)), np.zeros((rows, self._lanes), np.float32)
-        receiving[:, : self.heads] = kept.pop("receiving")
+        receiving[:, : self.heads] = kept.pop("receiving")[own]
         out, also = (np.empty((each, tables.rows.shape[1]), np.float32) for each in (rows, rows if training else 0))
         slopes, logs = np.empty((rows, self._lanes), np.float32), np.empty((rows, self._lanes), np.float32)
-        states = dropout.states_of(self._graph.order.between(interval.first, interval.last))
+        states = dropout.states_of(self._graph.order.between(interval.first, interval.last)[own])
         attend(
             tables.rows, tables.sending, receiving, self.heads, *self._graph.arcs,
-            self._graph.rows_of(interval).start, self._numbers, dropout.share, states, out, also, slopes, logs,
+            places, self._numbers, dropout.share, states, out, also, slopes, logs,
         )  # fmt: skip
         out = self._bare(out)
         if training:
@@ -240,7 +232,7 @@ class WholeGat:
         """Rows without the columns that pad heads."""
         if self._padded == self._width:
             return rows
-        return rows.reshape(len(rows), self.heads, -1)[:, :, : self._width].reshape(len(rows), -1)
+        return rows.reshape(-1, self.heads, self._padded)[:, :, : self._width].reshape(-1, self.heads * self._width)
 
     def _products(self, one: Rows, other: Rows) -> Rows:
         """Products of rows by head."""

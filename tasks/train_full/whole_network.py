@@ -47,7 +47,7 @@ from superworkflow.tasks.train_full.layer_tasks import (
 from superworkflow.tasks.train_full.sparse_inputs import FirstInputs
 from superworkflow.tasks.train_full.task_seconds import GraphSizes
 from superworkflow.tasks.train_full.vertex_order import Interval
-from superworkflow.tasks.train_full.whole_graph import WholeGraph
+from superworkflow.tasks.train_full.whole_graph import Places, WholeGraph
 from superworkflow.tasks.train_full.whole_layers import LayerTables, WholeLayer
 
 NetworkWeights = Sequence[LayerWeights]
@@ -71,24 +71,27 @@ class WholeNetwork:
         tail: the loss.
         dropout: dropout of training.
         elu: activation of the hidden layers is ELU instead of ReLU.
-        validated: whether there is a way forward for validation.
+        judged: places of the vertices that are validated on, by the number of their interval; None for no validation.
+
+    `scores` are those of the last validation, of these places, by interval.
     """
 
     def __init__(
         self, graph: WholeGraph, layers: Sequence[WholeLayer], inputs: FirstInputs, tail: Tail,
-        dropout: Dropout, elu: bool, validated: bool,
+        dropout: Dropout, elu: bool,
+        judged: Mapping[int, Places] | None,
     ):  # fmt: skip
         self.graph, self._layers, self._inputs, self._tail = graph, layers, inputs, tail
         self._dropout, self._elu = dropout, elu
         gathers, gather = [each.gathers for each in layers], AE if elu else GA
         self.training = forward_tasks(FORWARD, gathers, gather) + back_tasks(gathers, gather)
-        self.validation = forward_tasks(VALIDATION, gathers, gather) if validated else []
+        self.validation = [] if judged is None else forward_tasks(VALIDATION, gathers, gather)
         tables = {FORWARD: [each.tables(True) for each in layers]}
         tables[BACK] = tables[FORWARD]
-        if validated:
+        if judged is not None:
             tables[VALIDATION] = [each.tables(False) for each in layers]
         self._tables: Mapping[str, list[LayerTables]] = tables
-        self.scores: dict[int, Rows] = {}
+        self._judged, self.scores = judged or {}, dict[int, Rows]()
 
     def execute(
         self, task: Task, interval: Interval, epoch: int, weights: NetworkWeights, state: IntervalState
@@ -105,7 +108,8 @@ class WholeNetwork:
             state.rows, found = layer.combine_back(tables, interval, own, arcs, kept)
             state.gradients.setdefault(number, {}).update(found)
         elif task.gathers:
-            self._end_layer(task, interval, layer.combine(tables, interval, own, arcs, kept), own[layer.bias], state)
+            made = layer.combine(tables, interval, self._places(task, interval), arcs, kept)
+            self._end_layer(task, interval, made, own[layer.bias], state)
         else:
             results = compute(*self.tensor_call(task, interval, epoch, own, state))
             self.take_results(task, interval, own, state, results)
@@ -143,15 +147,18 @@ class WholeNetwork:
 
     def sizes(self) -> GraphSizes:
         """Sizes of its intervals."""
-        rows, arcs, back, entries = (dict[int, int]() for _ in range(4))
+        rows, arcs, back, judged, entries = (dict[int, int]() for _ in range(5))
         for number in self.graph.own:
             own = self.graph.rows_of(self.graph.intervals[number])
             rows[number] = own.stop - own.start
             for found, (starts, _) in ((arcs, self.graph.arcs), (back, self.graph.back)):
                 found[number] = rows[number] + int(starts[own.stop] - starts[own.start])
+            if number in self._judged:
+                places = self._judged[number]
+                judged[number] = int(np.diff(self.graph.arcs.indptr)[places].sum()) + len(places)
             if isinstance(self._inputs, SparseRows):
                 entries[number] = int(self._inputs.starts[own.stop] - self._inputs.starts[own.start])
-        return GraphSizes(rows, arcs, back, entries)
+        return GraphSizes(rows, arcs, back, judged, entries)
 
     def example(self) -> TensorFacts:
         """Facts of the first `AV` of training, for which tensor workers are prepared."""
@@ -226,7 +233,18 @@ class WholeNetwork:
         if layer.gathers:
             state.rows = found[0]
         else:
-            self._end_layer(task, interval, found[0], weights[layer.bias], state)
+            made = found[0]
+            if self._is_judged(task):
+                made = made[self._places(task, interval) - self.graph.rows_of(interval).start]
+            self._end_layer(task, interval, made, weights[layer.bias], state)
+
+    def _places(self, task: Task, interval: Interval) -> Places:
+        """Places whose results a task makes."""
+        return self._judged[interval.number] if self._is_judged(task) else self.graph.places_of(interval)
+
+    def _is_judged(self, task: Task) -> bool:
+        """True of the task that ends validation, whose results are of no use but for vertices that are validated on."""
+        return task.way == VALIDATION and task.layer == len(self._layers) - 1
 
     def _read(self, number: int, interval: Interval, state: IntervalState) -> Inputs:
         if number:

@@ -75,10 +75,11 @@ def test_gather(nodes, most, seed, width, precision):
     stored = scaled if precision == "float32" else bfloat16(scaled)
     for matrix, arcs in ((counts, (starts, senders)), (counts.T, turned(starts, senders))):
         whole, parts = np.empty((nodes, width), np.float32), np.empty((nodes, width), np.float32)
-        gather_rows(read_only(table), *arcs, scales, 0, whole)
-        gather_rows(read_only(table), *arcs, scales, 0, parts[:middle])
-        gather_rows(read_only(table), *arcs, scales, middle, parts[middle:])
-        assert (whole == parts).all()
+        chosen = rng.permutation(nodes).astype(np.int32)
+        gather_rows(read_only(table), *arcs, scales, read_only(np.arange(nodes, dtype=np.int32)), whole)
+        gather_rows(read_only(table), *arcs, scales, read_only(chosen[:middle]), parts[:middle])
+        gather_rows(read_only(table), *arcs, scales, read_only(chosen[middle:]), parts[middle:])
+        assert (whole[chosen] == parts).all()
         wanted = scales[:, None] * ((matrix + np.eye(nodes)) @ stored)
         assert whole == pytest.approx(wanted, abs=1e-4)
     bare = np.empty((nodes, width), DTYPES[precision])
@@ -97,7 +98,8 @@ rng = np.random.default_rng(3)
 table, senders = rng.normal(size=(40, 96)).astype(np.float32), rng.integers(0, 40, 300).astype(np.int32)
 starts = np.sort(np.append([0, 300], rng.integers(0, 301, 39)))
 scales, out = np.ones(40, np.float32), np.empty((40, 96), np.float32)
-gather_rows(read_only(table), read_only(starts), read_only(senders), scales, 0, out)
+nodes = read_only(np.arange(40, dtype=np.int32))
+gather_rows(read_only(table), read_only(starts), read_only(senders), scales, nodes, out)
 print(DISTANCE.value, hashlib.sha256(out.tobytes()).hexdigest())
 """
 
@@ -241,17 +243,18 @@ def test_attention_and_its_gradients(nodes, most, seed, heads, width, dropped, p
     slopes, logs = np.empty((nodes, lanes), np.float32), np.empty((nodes, lanes), np.float32)
     first, own = int(rng.integers(0, nodes)), rng.integers(0, 99, nodes if seed % 2 else 0)
     numbers = read_only(own.astype(np.uint64))
+    every, chosen = read_only(np.arange(nodes, dtype=np.int32)), rng.permutation(nodes).astype(np.int32)
     for low, high in ((0, first), (first, nodes)):
         attend(
-            table, sending, receiving[low:high], heads, starts, senders, low, numbers, dropped,
+            table, sending, receiving[low:high], heads, starts, senders, every[low:high], numbers, dropped,
             states[low:high], out[low:high], also[low:high], slopes[low:high], logs[low:high],
         )  # fmt: skip
     again = np.empty_like(out)
     attend(
-        table, sending, receiving, heads, starts, senders, 0, numbers, dropped, states, again, also[:0],
-        np.empty_like(slopes), np.empty_like(logs),
+        table, sending, receiving[chosen], heads, starts, senders, read_only(chosen), numbers, dropped,
+        states[chosen], again, also[:0], np.empty_like(slopes), np.empty_like(logs),
     )  # fmt: skip
-    assert (again == out).all()
+    assert (again == out[chosen]).all()
     out, also = bare(out, heads, width), bare(also, heads, width)
     keep = keep_of(states, own if len(own) else np.arange(nodes), heads, dropped).astype(np.float64)
 

@@ -297,7 +297,7 @@ def test_a_feature_moves_what_is_within_as_many_hops_as_layers(layers):
     scores = []
     for inputs in (features, features + (np.arange(count) == 4).astype(np.float32)[:, None]):
         made = layers_of(shape, whole, params.precision)  # type: ignore[arg-type]
-        network = WholeNetwork(whole, made, inputs, _NoLoss(), Dropout(0.0, 1), True, True)
+        network = WholeNetwork(whole, made, inputs, _NoLoss(), Dropout(0.0, 1), True, whole.all_places())
         pipeline = Pipeline(network, WeightVersions(weights), _Frozen(weights), 0, 3, 0, 2)
         pipeline.run()
         assert not faults(pipeline.timeline, 0)

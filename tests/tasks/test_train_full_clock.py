@@ -10,7 +10,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.train_full import sparse_inputs, virtual_servers
-from superworkflow.tasks.train_full.layer_tasks import AV, BACK, FORWARD, GA, Task
+from superworkflow.tasks.train_full.layer_tasks import AV, BACK, FORWARD, GA, VALIDATION, Task
 from superworkflow.tasks.train_full.planned import PlannedWork, epoch_seconds
 from superworkflow.tasks.train_full.task_rates import machine_rates
 from superworkflow.tasks.train_full.task_seconds import BYTE, GCN, NOMINAL, GraphSizes, TaskSeconds
@@ -21,7 +21,7 @@ from tests.tasks.index_helpers import run_stage
 
 GIVEN = {"hidden": 16, "heads": 4, "patience": 0, "intervals": 5, "epochs": 4, "layers": 3, "clock": "virtual"}
 SAME = ("model.safetensors", "history.parquet", "timeline.parquet")
-WORK = PlannedWork(GCN, 24_000, 800_000, ((128, 100), (128, 128), (20, 128)), 8, 12, True, None, True, True, 4)
+WORK = PlannedWork(GCN, 24_000, 800_000, ((128, 100), (128, 128), (20, 128)), 8, 12, 24_000, None, True, True, 4)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,16 @@ def epoch_s(found: Dataset) -> float:
 
 
 def test_seconds_of_work_grow_with_its_size_and_fall_with_rates():
-    sizes = GraphSizes({0: 100, 1: 200}, {0: 1000, 1: 3000}, {0: 1000, 1: 3000}, {})
+    sizes = GraphSizes({0: 100, 1: 200}, {0: 1000, 1: 3000}, {0: 1000, 1: 3000}, {0: 100, 1: 300}, {})
     shapes, work = [(16, 50), (128, 16)], Work(lambda: None)
     slow, fast = (TaskSeconds(sizes, shapes, GCN, {name: rate * by for name, rate in NOMINAL.items()}) for by in (1, 4))
     for task in (Task(FORWARD, AV, 0), Task(BACK, AV, 1), Task(FORWARD, GA, 1)):
         small, large = (slow(work._replace(task=task, interval=each), 0) for each in (0, 1))
         assert 0 < small < large
         assert fast(work._replace(task=task), 0) == pytest.approx(small / 4)
+    judges = work._replace(task=Task(VALIDATION, GA, 1))
+    all_judged = TaskSeconds(sizes._replace(judged=sizes.arcs), shapes, GCN, NOMINAL)
+    assert all_judged(judges, 0) > slow(judges, 0)
     assert slow(work, 1000) - slow(work, 0) == pytest.approx(500 / NOMINAL[BYTE])
     assert slow(work._replace(received=1000), 0) == slow(work, 1000)
     sparse = TaskSeconds(sizes._replace(entries={0: 10, 1: 10}), shapes, GCN, NOMINAL)
@@ -156,7 +159,7 @@ def test_a_planned_epoch_is_as_long_as_a_virtual_one(inputs, tmp_path, model):
     nodes, arcs = int(str(graph.stats["nodes"])), int(str(graph.stats["edges"]))
     read = int(str(graph.stats["values.nodes.node"]))
     classes = int(str(found.stats["classes"]))
-    work = PlannedWork(model, nodes, arcs, ((16, read), (16, 16), (classes, 16)), 4, 5, True, None, True, True, 4)
+    work = PlannedWork(model, nodes, arcs, ((16, read), (16, 16), (classes, 16)), 4, 5, nodes // 4, None, True, True, 4)
     assert epoch_seconds(work, 1, 2, 0).wall == pytest.approx(epoch_s(found), rel=0.5)
 
 

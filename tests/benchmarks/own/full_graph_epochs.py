@@ -103,7 +103,7 @@ def prepare() -> dict[str, Any]:
             for number, width in enumerate(widths)
         ]  # fmt: skip
         drop, tail = Dropout(share, 1), CrossEntropy(classes)
-        network = WholeNetwork(graph, layers, features, tail, drop, model == "gat", False)
+        network = WholeNetwork(graph, layers, features, tail, drop, model == "gat", None)
         sides[precision] = epochs_of(model, network)
         losses[precision] = [sides[precision]()["loss"] for _ in range(2)]
     return {"losses": losses}

@@ -30,6 +30,7 @@ def prepare() -> dict[str, Any]:
     torch.set_num_threads(1)
     vertices, arcs, width = map(int, sys.argv[1:4])
     starts, senders, rows = arcs_of(vertices, arcs, width)
+    nodes = read_only(np.arange(vertices, dtype=np.int32))
     scales, out = np.ones(vertices, np.float32), np.zeros((vertices, width), np.float32)
 
     def ours(precision: str) -> Callable[[], Any]:
@@ -37,7 +38,7 @@ def prepare() -> dict[str, Any]:
         publish_rows(rows, scales, 0, table)
 
         def gather() -> Any:
-            gather_rows(read_only(table), read_only(starts), read_only(senders), scales, 0, out)
+            gather_rows(read_only(table), read_only(starts), read_only(senders), scales, nodes, out)
             return out
 
         return gather

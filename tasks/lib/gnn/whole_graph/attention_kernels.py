@@ -256,9 +256,9 @@ def _scale_down(row: Any, factors: Any, width: Any) -> None:
 @nb.njit(nogil=True, cache=True, error_model="numpy")
 def attend(
     table: NDArray[Any], sending: NDArray[np.float32], receiving: NDArray[np.float32], heads: int,
-    starts: NDArray[np.int64], senders: NDArray[Any], first: int, numbers: NDArray[np.uint64], dropped: int,
-    states: NDArray[np.uint64], out: NDArray[np.float32], also: NDArray[np.float32], slopes: NDArray[np.float32],
-    logs: NDArray[np.float32],
+    starts: NDArray[np.int64], senders: NDArray[Any], nodes: NDArray[np.int32], numbers: NDArray[np.uint64],
+    dropped: int, states: NDArray[np.uint64], out: NDArray[np.float32], also: NDArray[np.float32],
+    slopes: NDArray[np.float32], logs: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Weighted sums of the rows of each node's senders and its own.
 
@@ -268,7 +268,7 @@ def attend(
         receiving: scores of the receivers [r, the same].
         heads: number of heads.
         starts, senders: arcs by receiver [n + 1], [arcs].
-        first: node of the first receiver.
+        nodes: of the receivers [r].
         numbers: by which arcs are dropped, of all nodes [n]; empty for the nodes themselves.
         dropped: share of the arcs' shares that are dropped, in 65536ths.
         states: states of the receivers' random streams [r].
@@ -293,7 +293,7 @@ def attend(
     top, peak, total = np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32)
     marks, streams = words.view(np.uint16), np.empty(_AT_ONCE, np.uint64)
     for i in range(len(out)):
-        node, own, tilts = first + i, receiving[i], slopes[i]
+        node, own, tilts = np.int64(nodes[i]), receiving[i], slopes[i]
         out[i] = _ZERO
         if training:
             also[i] = _ZERO

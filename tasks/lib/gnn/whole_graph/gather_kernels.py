@@ -53,8 +53,8 @@ def _gather(
 
 @nb.njit(nogil=True, cache=True, error_model="numpy")
 def gather_rows(
-    table: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[Any], scales: NDArray[np.float32], first: int,
-    out: NDArray[np.float32],
+    table: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[Any], scales: NDArray[np.float32],
+    nodes: NDArray[np.int32], out: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Sum the rows of each node's senders and its own, which comes last, times the node's scale.
 
@@ -64,13 +64,13 @@ def gather_rows(
         table: published rows [n, p], as `lanes.table_of` makes it.
         starts, senders: arcs by receiver [n + 1], [arcs].
         scales: [n].
-        first: node of the first row.
+        nodes: of the result's rows [r].
         out: [r, d] for d at most p, filled.
     """
     padded, width, flat, to = table.shape[1], out.shape[1], table.reshape(-1), out.reshape(-1)
     whole, last = width // LEAST * LEAST, np.empty(LEAST, np.float32)
     for i in range(len(out)):
-        node, place, column = first + i, i * width, 0
+        node, place, column = np.int64(nodes[i]), i * width, 0
         arcs, scale = (starts[node], starts[node + 1]), scales[node]
         while column + 64 <= whole:
             _gather(zeros64(), flat, padded, column, arcs, senders, node, scale, to, place + column)

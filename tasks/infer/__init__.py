@@ -69,6 +69,8 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     sums = 1.0 * edges * (width + (layers - 1) * hidden)
     # What a layer reads and makes, and of the last one its senders' rows times its matrix.
     held = max(2 * hidden if layers > 2 else 0, (hidden if layers > 1 else 0) + 2 * classes)
+    if network.get("model") in ("gcn", "gin", "gat"):  # a table of products of every layer
+        held = max(2 * hidden if layers > 1 else 0, held)
     held += 0 if values else hidden  # embeddings, where there are no features to map
     gathered = min(nodes, params.batch * edges // nodes) * int(width) * 8
     mapped = mapped_graph(graph)
@@ -98,7 +100,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="infer",
-    version="5",
+    version="6",
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -33,6 +33,7 @@ from superworkflow.tasks.infer.files import (
 )
 from superworkflow.tasks.infer.multi_label import multi_label_columns
 from superworkflow.tasks.infer.pair_results import write_edges, write_links
+from superworkflow.tasks.infer.whole_rows import as_tensor, gathered, whole_layer
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_features import check_edge_columns
@@ -351,6 +352,15 @@ def layer(
     shape = network.shape
     level = shape.levels()[number]
     inputs = replace(data.inputs, features=rows)
+    made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
+    total = sum(map(len, made.values()))
+    if (gather := whole_layer(network, data, number, rows, batch)) is not None:
+        ((name, out),) = made.items()
+        for own in gathered(gather, out, batch):
+            values, places = {name: torch.from_numpy(out[own])}, {name: np.arange(own.start, own.stop)}
+            out[own] = network.activated(number, values, places, partial(_own_part, rows, own))[name].numpy()
+            report(number * total + own.stop, shape.layers * total, "nodes")
+        return made
     direct = network.direct(number, inputs)
     products = {
         relation.number: multiplied(network, number, place, rows[relation.senders], batch)
@@ -363,8 +373,6 @@ def layer(
     inputs = replace(inputs, products=products)
     draws = Draws([level], [ALL_NEIGHBORS], False, frozenset(), 0, direct)
     sampler = NeighborSampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
-    made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
-    total = sum(map(len, made.values()))
     done = 0
     for name in made:
         for first in range(0, counts[name], batch):
@@ -378,6 +386,10 @@ def layer(
             done += len(nodes)
             report(number * total + done, shape.layers * total, "nodes")
     return made
+
+
+def _own_part(rows: RowsByNodeSet, own: slice, name: str) -> torch.Tensor:
+    return as_tensor(rows[name][own])
 
 
 def read_joined(

@@ -251,7 +251,8 @@ def epoch_seconds(work: PlannedWork, servers: int, threads: int, tensor_workers:
         own = range(count * rank // servers, count * (rank + 1) // servers)
         rows, arcs = work.vertices // count, (work.arcs + work.vertices) // count
         judged = arcs * work.validated // work.vertices
-        sizes = GraphSizes(*(dict.fromkeys(own, each) for each in (rows, arcs, arcs, judged)), {})
+        by_interval = [dict.fromkeys(own, each) for each in (rows, arcs, judged)]
+        sizes = GraphSizes(by_interval[0], by_interval[1], by_interval[1], by_interval[2], {})
         network, seconds, pool = _Network(work, own), TaskSeconds(sizes, work.shapes, work.model, NOMINAL), None
         others = _Servers(rank, work, network, clock, all_of) if servers > 1 else None
         if workers := shared_among(tensor_workers, servers, rank):

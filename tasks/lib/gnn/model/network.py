@@ -183,18 +183,32 @@ class Network(nn.Module):
         """
         layer, given = self.layers[number], self.inputs(number, block, rows, inputs, dropout)
         made: dict[str, torch.Tensor] = dict(layer(given))
-        if not self.shape.is_hidden(number) or getattr(layer, "activates", False):
+        return self.activated(number, made, block.receivers, lambda name: _own_rows(given, name, self.device))
+
+    def activated(
+        self, number: int, made: dict[str, torch.Tensor], nodes: Mapping[str, NDArray[np.int64]],
+        own: Callable[[str], torch.Tensor],
+    ) -> dict[str, torch.Tensor]:  # fmt: skip
+        """A layer's result; if it is a hidden one, with norm, activation and residual.
+
+        Args:
+            number: number of the layer, from 0.
+            made: what it made of its receivers, by node set.
+            nodes: the receivers.
+            own: rows of the receivers of a node set that the layer read.
+        """
+        if not self.shape.is_hidden(number) or getattr(self.layers[number], "activates", False):
             return made
         act = nn.functional.elu if self.shape.model in ATTENTION else torch.relu
         for place, name in enumerate(self.shape.levels()[number].receivers):
             values = made[name]
             if self.shape.norm != "none":
                 norm = self.norms[number][place]  # type: ignore[index]
-                more = (block.receivers[name], self.peers) if isinstance(norm, BatchNorm) else ()
+                more = (nodes[name], self.peers) if isinstance(norm, BatchNorm) else ()
                 values = norm(values, *more)
             made[name] = act(values)
             if self.shape.residual:
-                made[name] = made[name] + self.shortcuts[number][place](_own_rows(given, name, self.device))  # type: ignore[index]
+                made[name] = made[name] + self.shortcuts[number][place](own(name))  # type: ignore[index]
         return made
 
     def inputs(

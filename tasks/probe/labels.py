@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import LABEL, NODE_SET, SPLIT, TIME
+from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
 from superworkflow.tasks.lib.graph.label_feature import label_feature, no_such_label
 from superworkflow.tasks.lib.graph.missing_labels import missing
 from superworkflow.tasks.lib.graph.schema import read_schema

@@ -62,7 +62,8 @@ def test_a_label_that_is_no_feature_is_refused_before_anything_runs(
     assert main(["run", *_given(graph, tmp_path / "store", "--label", "paper.labelz")]) == 2
     said = capsys.readouterr().err
     assert "no such feature of nodes (got 'paper.labelz'). Give --label SET.FEATURE, of paper." in said
-    assert "paper.labels" in said and not (tmp_path / "store").exists()
+    assert "paper.labels" in said
+    assert not (tmp_path / "store").exists()
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
     edges = ["--edges", str(tmp_path / "edges.csv"), "--spec", str(graph / "spec.pbtxt"), "--label", "node.label"]
     assert main(["plan", "subgraphs", *edges]) == 2

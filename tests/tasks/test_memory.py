@@ -96,6 +96,10 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
         judged |= {"holdout": holdout, "holdout_embeddings": embeddings}
         chain.run("evaluate", judged, shuffles=2, train_ratios=[0.5], projection_sample=0)
         chain.run("publish", {"embeddings": embeddings})
+        np.save(folder / "lattice.npy", np.random.default_rng(0).integers(8, size=(250, vertices // 250)))
+        lattice = chain.run("grid", {"lattice": folder / "lattice.npy"})
+        colours = chain.run("colour", {"graph": lattice})
+        chain.run("gibbs", {"graph": lattice, "colours": colours}, max_steps=10)
         chain.run("feature_graph", {"samples": _samples(folder / "samples.csv", vertices)}, labels="classes")
     return chains
 

@@ -68,7 +68,7 @@ def _typed_rows(dataset: Dataset) -> Iterator[_Rows]:
 
 def _sizes(graph: Dataset, rows: Sequence[_Rows]) -> Part:
     """Numbers among the stats, and what the rows have."""
-    facts = [
+    facts: list[list[str | int | float]] = [
         ["size", format_bytes(value)] if name == "bytes" else [name.replace("_", " "), value]
         for name, value in graph.stats.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and "." not in name

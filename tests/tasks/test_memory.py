@@ -107,7 +107,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    "stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish", "feature_graph"]
+    "stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish", "gibbs", "feature_graph"]
 )
 def test_peak_memory(chains: dict[str, Chain], stage: str, size: str) -> None:
     dataset, estimate = chains[size].found[stage]

@@ -391,7 +391,7 @@ def test_superworkflows(name: str) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "svm"])
 def test_plans_know_the_values_of_samples(tmp_path: Path, form: str) -> None:
-    """Of categories each row has one, however many there are, and zeros are none."""
+    """A row has one value of a text, however many categories there are, and zeros are none."""
     rng, rows, file = np.random.default_rng(6), 500, tmp_path / f"s.{form}"
     kinds = np.array([f"k{number:02}" for number in range(40)])[rng.permutation(np.arange(rows) % 40)]
     number, label = np.arange(rows) % 4 * 1.5, rng.integers(0, 2, rows)

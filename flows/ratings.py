@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.diagram import Diagram
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model
@@ -40,6 +41,8 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
                                 value=flow.parameter(f"{program.name}.slices"),
                                 remedy="Name the column of times with --set index.time=COLUMN")  # fmt: skip
             slices = flow.stage(time_slices.STAGE, graph=graph, edges=edges)
+            if test is not None:
+                imported("superworkflow.tasks.score_ratings.times:check_times")(graph.params, edges, test)
         values = flow.stage(stage, graph=graph, colours=colours, arcs=slices)
         flow.stage(publish_latent_factors.STAGE, graph=graph, values=values, slices=slices)
         if test is not None:

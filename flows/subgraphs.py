@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Drift, Picture
@@ -24,15 +25,17 @@ def diagram(
     """Heterograph, sample, records; with a label also probe, which scores the sampled subgraphs.
 
     Raises:
-        UserError: there is no graph, or there are two.
+        UserError: there is no graph, or there are two; or nodes have no such label.
     """
     if (graph is None) == (edges is None):
         raise UserError("subgraphs needs exactly one graph", where="graph" if graph is None else "edges",
                         remedy="Give either --graph FILE or --edges FILE")  # fmt: skip
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
+    if label := flow.parameter("probe.label"):
+        imported("superworkflow.tasks.probe.labels:check_named")(label, graph, labels)
     subgraphs = flow.stage(sample.STAGE, graph=typed, spec=spec, seeds=seeds)
     flow.stage(records.STAGE, graph=typed, subgraphs=subgraphs)
-    if flow.parameter("probe.label"):
+    if label:
         flow.stage(probe.STAGE, graph=typed, subgraphs=subgraphs)
 
 

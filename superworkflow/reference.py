@@ -136,7 +136,8 @@ def command_line_page() -> str:
     lines = [
         "# Command line", "",
         "Made from the parsers by `make docs`; `superworkflow COMMAND --help` says the same. Exit status: 0 success, "
-        "1 a stage failed or a sweep stopped early, 2 bad input, 130 and 143 stopped by SIGINT and SIGTERM.", "",
+        "1 a stage failed or a sweep stopped early, 2 bad input, 3 the model of a complete run was rejected, 130 and "
+        "143 stopped by SIGINT and SIGTERM.", "",
         _table(("command", "purpose"), [(f"[`{name}`](#{name})", text) for name, text in COMMANDS.items()]),
         "## What to run", "",
         f"{', '.join(f'`{name}`' for name in NAMED[:-1])} and `{NAMED[-1]}` take the name of a superworkflow, its own "

@@ -23,6 +23,7 @@ RAN, FAILED, WAITED, QUEUED, GOOD, LIMIT = COLOURS[0], "#d64545", "#9aa4b2", COL
 REST = "others"
 """Name of the sum of parts too small for a colour of their own."""
 _MOST_PARTS = 8
+_STRIPES = ("", "/", "x")
 
 Chart = dict[str, Any]
 
@@ -51,7 +52,7 @@ def costs(table: pd.DataFrame) -> Chart:
     traces = [
         {
             "type": "bar", "name": str(name), "x": days, "y": shown[name].tolist(),
-            "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "marker": _bar(place),
             "text": [format_usd(value) for value in shown[name]], "textposition": "none",
             "hovertemplate": "%{x}<br>%{fullData.name}: %{text}<extra></extra>",
         }
@@ -59,6 +60,12 @@ def costs(table: pd.DataFrame) -> Chart:
     ]  # fmt: skip
     axis = {"tickprefix": "$", "rangemode": "tozero", "nticks": 5}
     return chart(traces, 280, barmode="stack", showlegend=True, xaxis={"type": "date", "nticks": 7}, yaxis=axis)
+
+
+def _bar(place: int) -> dict[str, Any]:
+    """Look of the bars of one of several parts: after the last colour they are these again, with stripes."""
+    again, colour = divmod(place, len(COLOURS))
+    return {"color": COLOURS[colour], "pattern": {"shape": _STRIPES[again % len(_STRIPES)]}}
 
 
 def month_line(found: Month, budget: float | None) -> Chart:
@@ -225,7 +232,7 @@ def spreads(table: pd.DataFrame, names: Mapping[str, str]) -> Chart:
         rows = shown[shown["run_id"] == run_id].set_index("metric").reindex(metrics)
         values = [_finite(value) for value in rows["value"]]
         traces.append({
-            "type": "bar", "name": name, "x": metrics, "y": values, "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "type": "bar", "name": name, "x": metrics, "y": values, "marker": _bar(place),
             "error_y": {"type": "data", "array": [_finite(value) or 0.0 for value in rows["spread"]], "thickness": 1.2},
             "hovertemplate": "%{fullData.name}<br>%{x}: %{y:.4f}<extra></extra>",
         })  # fmt: skip
@@ -237,7 +244,7 @@ def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
     stages = list(dict.fromkeys(stage for costs in by_run.values() for stage in costs))
     traces = [
         {"type": "bar", "orientation": "h", "name": stage, "y": list(by_run),
-         "x": [costs.get(stage, 0.0) for costs in by_run.values()], "marker": {"color": COLOURS[place % len(COLOURS)]},
+         "x": [costs.get(stage, 0.0) for costs in by_run.values()], "marker": _bar(place),
          "text": [format_usd(costs.get(stage, 0.0)) for costs in by_run.values()], "textposition": "none",
          "hovertemplate": "%{y}<br>%{fullData.name}: %{text}<extra></extra>"}
         for place, stage in enumerate(stages)

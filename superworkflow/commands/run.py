@@ -24,6 +24,9 @@ from superworkflow.infra.config.request import Request
 from superworkflow.infra.process.interrupt import Interrupted
 from superworkflow.infra.tracking.records import RunRecord
 
+REJECTED = 3
+"""Exit status of a run whose stages are complete, and one of whose models was rejected."""
+
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
@@ -39,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "postgresql://…?table=NAME, or a path or URI that ends in .parquet, .lance or .faiss",
     )
     parser.add_argument(
-        "--register", metavar="NAME", help="register the model under this name, and promote it if it is good enough"
+        "--register",
+        metavar="NAME",
+        help="register the model under this name, and promote it if it is good enough; exit status 3 if it is rejected",
     )
     add_promotion_arguments(parser)
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
@@ -47,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
+    """Run; the exit status is 0, 1 (a stage failed), 2 (bad input) or 3 (all stages are complete; see `REJECTED`)."""
     require_extra("flow")
     _, request = request_from(
         options,
@@ -84,4 +89,5 @@ def start(request: Request, options: argparse.Namespace) -> Started:
     print_run(record, execution.tracking_uri, execution.tracker.url())
     if options.json:
         print(json.dumps(record.document(), indent=1))
-    return Started(0, record)
+    rejected = any(each.verdict == "rejected" for each in record.decisions)
+    return Started(REJECTED if rejected else 0, record)

@@ -315,6 +315,8 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
     registration = Registration(name=request.superworkflow.registered[0].name)
     chosen = replace(trial_request(request, best[0].params, ()), registration=registration)
     done = Execution(chosen, f"{study.name}-best", tracked=not options.no_tracking, printed=False).run()
+    for decision in done.decisions:
+        print(decision, file=sys.stderr)
     titles = [model.title for model in request.superworkflow.registered]
     return next((done.outputs[title] for title in titles if title in done.outputs), "")
 

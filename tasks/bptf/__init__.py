@@ -12,4 +12,5 @@ STAGE = program_stage(
     "superworkflow.tasks.bptf.program:PROGRAM",
     version="2",
     arc_s=lambda params: 2e-9 + 1.6e-10 * params.factors**2,
+    steps=lambda program, params: params.max_steps,
 )

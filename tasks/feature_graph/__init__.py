@@ -67,12 +67,18 @@ class ClassesParams(SamplesParams):
 
 
 def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Sizes by the file's bytes."""
-    given = int(inputs.get("samples", {}).get("bytes") or 0)
-    edges, samples = given // _VALUE_BYTES, given // 300
+    """Sizes by values that are not zero and by rows, else by the file's bytes."""
+    file = inputs.get("samples", {})
+    given = int(file.get("bytes") or 0)
+    edges, samples = int(file.get("values") or given // _VALUE_BYTES), int(file.get("rows") or given // 300)
+    features, table = int(file.get("features") or samples), int(file.get("table_bytes") or 0)
+    constants = edges // max(VALUES * samples, 1) if params.labels == "numbers" else 1
+    edges, vertices = edges + max(1, constants) * samples * params.intercept, samples + features
     return _PROCESS.estimate(
-        memory_bytes=80 * edges, cpu_s=1.5e-8 * given, output_bytes=22 * edges,
-        stats={"vertices": 2 * samples, "edges": edges, "samples": samples, "features": samples, "distance": 2},
+        memory_bytes=max(2 * table, 80 * edges + table // 2) + 40 * vertices,
+        cpu_s=3.5e-7 * edges + 1.2e-8 * table + 3e-8 * int(file.get("text_bytes") or given),
+        output_bytes=16 * edges + 36 * vertices,
+        stats={"vertices": vertices, "edges": edges, "samples": samples, "features": features, "distance": 2},
     )  # fmt: skip
 
 
@@ -80,7 +86,13 @@ STAGE = Stage(
     name="feature_graph",
     version="4",
     params=SamplesParams,
-    inputs={"samples": Input("samples in the svmlight format or a table, optionally gzipped", file=True)},
+    inputs={
+        "samples": Input(
+            "samples in the svmlight format or a table, optionally gzipped",
+            file=True,
+            stats="superworkflow.tasks.feature_graph.sizes:sample_stats",
+        )
+    },
     run="superworkflow.tasks.feature_graph.run:run",
     estimate=estimate,
     help="graph of samples and their features",

@@ -32,7 +32,7 @@ def run(job: StageRun[SamplesParams]) -> Output:
     """
     source, of_classes = job.sources["samples"], job.params.labels == "classes"
     table, warnings = None, list[InputWarning]()
-    if is_table(job, source):
+    if is_table(source.local(job.scratch), source.uri):
         samples, table, warnings = read_table(job, source)
     else:
         samples = read_samples(source.local(job.scratch), source.uri)

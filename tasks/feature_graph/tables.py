@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.feature_graph import SamplesParams
 from superworkflow.tasks.heterograph.column_doubts import chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import (
+    CATEGORIES,
     NodeColumn,
     Survey,
     column_numbers,
@@ -74,15 +76,19 @@ class SamplesTable(NamedTuple):
         return cls(found["label"], columns, found["means"])
 
 
-def is_table(job: StageRun[Any], source: Source) -> bool:
+def is_table(path: Path, where: str) -> bool:
     """True for Parquet, and for text whose first line has separators of columns and no values `index:value`."""
-    path = source.local(job.scratch)
     with path.open("rb") as stream:
         if stream.read(len(PARQUET)) == PARQUET:
             return True
-    with open_unpacked(path, source.uri) as text:
+    with open_unpacked(path, where) as text:
         line = text.readline(LINE_BYTES)
     return any(each in line for each in (b",", b";", b"\t")) and not (line.startswith(b"#") or _VALUE.search(line))
+
+
+def label_in(names: Sequence[str]) -> str:
+    """Name of the column that is the label by its name; empty if there is none."""
+    return next((name for name in names if name.strip().lower() in LABEL_NAMES), "")
 
 
 def read_table(job: StageRun[SamplesParams], source: Source) -> tuple[Samples, SamplesTable, list[InputWarning]]:
@@ -96,7 +102,7 @@ def read_table(job: StageRun[SamplesParams], source: Source) -> tuple[Samples, S
     if len(set(names)) < len(names) or not any(names):
         raise UserError("columns of a table have names, each one of its own", where=uri, value=", ".join(names)[:200],
                         remedy="Name them in the first row")  # fmt: skip
-    label = params.label or next((name for name in names if name.strip().lower() in LABEL_NAMES), "")
+    label = params.label or label_in(names)
     if "" in names:
         warnings.append(InputWarning("a column without a name, as pandas writes its index, is left out of the features",
                                      uri, f"column {names.index('') + 1}", "Give it a name if it is one"))  # fmt: skip
@@ -193,6 +199,14 @@ def _matrix(
     """
     parts, found, missing, end = list[sp.csc_array](), list[NDArray[np.float64]](), dict[str, int](), 0
     for each in table.columns:
+        if each.kind == CATEGORIES:
+            given = None if means is None else means[end : end + each.width]
+            part, shares, lacking = _one_hot(each, known(whole[each.name]), given)
+            end += each.width
+            parts.append(part)
+            found.append(shares)
+            missing |= {each.name: lacking} if lacking else {}
+            continue
         numbers = column_numbers(each, whole[each.name], whole.rows).astype(np.float64)
         absent, end = np.isnan(numbers), end + each.width
         if (infinite := np.isinf(numbers).any(axis=1)).any():
@@ -210,6 +224,31 @@ def _matrix(
             numbers = np.where(absent, found[-1], numbers)
         parts.append(sp.csc_array(numbers))
     return sp.csr_array(sp.hstack(parts)), np.concatenate(found), missing
+
+
+def _one_hot(
+    column: NodeColumn, texts: Any, means: NDArray[np.float64] | None
+) -> tuple[sp.csc_array, NDArray[np.float64], int]:
+    """Categories as numbers [samples, categories], without the zeros ever being there, their means, and how many rows
+    have none, which get the means.
+
+    Args:
+        column: with the categories.
+        texts: of all rows.
+        means: in place of what is missing; by default those of the rows.
+    """
+    place = pc.index_in(texts, value_set=pa.array(column.values, texts.type), skip_nulls=True)
+    rows, places = np.flatnonzero(place.is_valid()), place.drop_null().to_numpy()
+    absent = np.flatnonzero(place.is_null())
+    if means is None:
+        means = np.bincount(places, minlength=column.width) / max(len(rows), 1)
+    values = np.concatenate([np.ones(len(rows)), np.tile(means, len(absent))])
+    places = np.concatenate([places, np.tile(np.arange(column.width), len(absent))])
+    rows = np.concatenate([rows, np.repeat(absent, column.width)])
+    part = sp.csc_array((values, (rows, places)), (len(texts), column.width))
+    part.eliminate_zeros()
+    part.sort_indices()
+    return part, means, len(absent)
 
 
 def _labels(whole: _Whole, name: str, of_classes: bool, texts: bool = False) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from superworkflow.infra.contract.estimate import Stats
 from superworkflow.tasks.gibbs.factors import PROGRAM as FACTORS
-from superworkflow.tasks.gibbs.program import PROGRAM
+from superworkflow.tasks.gibbs.program import PROGRAM, draws
 from superworkflow.tasks.lib.vertex.program import VertexProgram
 from superworkflow.tasks.lib.vertex.stage import program_stage
 
@@ -18,4 +18,9 @@ def program_for(graph: Stats) -> VertexProgram:
     return FACTORS if "factors" in graph else PROGRAM
 
 
-STAGE = program_stage(PROGRAM, "superworkflow.tasks.gibbs.run:run", of_graph=program_for)
+STAGE = program_stage(
+    PROGRAM,
+    "superworkflow.tasks.gibbs.run:run",
+    of_graph=program_for,
+    steps=lambda program, params: draws(params, program.defaults["max_steps"])["max_steps"],
+)

@@ -85,7 +85,7 @@ def doubt_of(name: str, column: Any) -> ColumnDoubt | None:
         if not len(array) or not pc.all(pc.match_substring_regex(array, _WHOLE)).as_py():
             is_id = len(array) >= _LEAST_DIFFERENT and _ID_NAME.search(name) and len(pc.unique(array)) == len(array)
             return ColumnDoubt("ids", _shown(array), True) if is_id else None
-        array = pc.replace_substring_regex(array, r"\.0*$", "").cast(pa.int64())
+        array = pc.replace_substring_regex(array, r"^\+|\.0*$", "").cast(pa.int64())
     if pa.types.is_floating(array.type):
         array = pc.filter(array, pc.is_finite(array))
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)) or not len(array):

@@ -36,13 +36,13 @@ def feature_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
         magic = stream.read(4)
     if magic == ZIP:
         return _matrix(path)
-    found, columns = table_stats(source, look_bytes), _sample(path, magic == b"PAR1")
+    found, columns = table_stats(source, look_bytes), first_rows(path, magic == b"PAR1")
     if chosen := sparse_columns(list(columns)):
         different = len(pc.unique(columns[chosen[1]]))
         found = {name: value for name, value in found.items() if name != "rows"} | {"present": found.get("rows", 0)}
         return {**found, "width": different}
     node = next((name for name in NODE_COLUMNS if name in columns), next(iter(columns), ""))
-    return {**found, "width": sum(_width(values) for name, values in columns.items() if name != node)}
+    return {**found, "width": sum(width_of(values) for name, values in columns.items() if name != node)}
 
 
 def _matrix(path: Path) -> dict[str, int | bool]:
@@ -55,7 +55,7 @@ def _matrix(path: Path) -> dict[str, int | bool]:
         return {}  # who reads it says what is wrong
 
 
-def _sample(path: Path, is_parquet: bool) -> dict[str, Any]:
+def first_rows(path: Path, is_parquet: bool) -> dict[str, Any]:
     """First rows of each column, as Arrow arrays."""
     try:
         if is_parquet:
@@ -75,7 +75,7 @@ def _sample(path: Path, is_parquet: bool) -> dict[str, Any]:
     return {name: pa.array([row[place] for row in whole[1:]], pa.string()) for place, name in enumerate(header)}
 
 
-def _width(values: Any) -> int:
+def width_of(values: Any) -> int:
     """Numbers that a column becomes."""
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if is_list(kind):

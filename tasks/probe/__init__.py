@@ -99,5 +99,5 @@ STAGE = Stage(
     run="superworkflow.tasks.probe.run:run",
     estimate=estimate,
     help="Accuracy of a linear classifier on means along sampled edges.",
-    metrics=("accuracy", "macro_f1"),
+    metrics=tuple(method + figure for method in ("", "majority_", "features_") for figure in ("accuracy", "macro_f1")),
 )

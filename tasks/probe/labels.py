@@ -10,13 +10,42 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks.heterograph import LABEL, NODE_SET, SPLIT, TIME
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
-from superworkflow.tasks.lib.graph.label_feature import label_feature
+from superworkflow.tasks.lib.graph.label_feature import label_feature, no_such_label
 from superworkflow.tasks.lib.graph.missing_labels import missing
+from superworkflow.tasks.lib.graph.schema import read_schema
+from superworkflow.tasks.lib.importers.dgl_chunked import is_chunked
 
 WHERE = "probe.label"
 _KINDS = "biu"
 """NumPy's kinds of whole numbers and truth values."""
+
+
+def check_named(label: str, graph: Source | None, labels: Source | None) -> None:
+    """Refuse a label that no feature of nodes has the name of, before anything is sampled.
+
+    Args:
+        label: SET.FEATURE.
+        graph: description of a typed graph; one in DGL's format is not read, as its masks become a feature.
+        labels: of an edge list's nodes, where there is no description.
+
+    Raises:
+        UserError: names the features that there are.
+    """
+    if graph is None:
+        if labels is None:
+            raise UserError("the nodes of an edge list have labels from a file of them alone", where=WHERE,
+                            value=label, remedy=f"Give --labels FILE and --label {NODE_SET}.{LABEL}")  # fmt: skip
+        names = [f"{NODE_SET}.{each}" for each in (LABEL, SPLIT, TIME)]
+    elif is_chunked(text := graph.location.read_text()):
+        return
+    else:
+        node_sets = read_schema(text, graph.uri).node_sets.values()
+        names = [f"{nodes.name}.{feature.name}" for nodes in node_sets for feature in nodes.features]
+    if label not in names:
+        raise no_such_label(label, WHERE, names)
 
 
 def label_of(graph: HeteroGraph, label: str, seed_set: str) -> Feature:

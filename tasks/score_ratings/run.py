@@ -16,6 +16,7 @@ from superworkflow.tasks.lib.baseline_warnings import rating_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.vertex.stage import whole_field
 from superworkflow.tasks.score_ratings import METHODS
+from superworkflow.tasks.score_ratings.times import check_unit
 from superworkflow.tasks.time_slices import STARTS
 from superworkflow.tasks.time_slices.run import slices_of
 
@@ -105,8 +106,6 @@ def _rows(job: StageRun[RatingsParams]) -> RowsAgain:
                         remedy="Index it with weighted=true and bipartite=true")  # fmt: skip
     slices = job.inputs.get("slices")
     rows = RowsAgain(job, source, graph, timed=slices is not None, whole=True)
-    if slices is not None and rows.times is not None and rows.times.unit != slices.stats["unit"]:
-        raise UserError("held-out ratings have times of another kind than the ratings", where=source.uri,
-                        value=f"{rows.times.unit} in a second, and {slices.stats['unit']}",
-                        remedy="Write both as dates, or in the same unit")  # fmt: skip
+    if slices is not None and rows.times is not None:
+        check_unit(rows.times.unit, int(slices.stats["unit"] or 0), source.uri)
     return rows

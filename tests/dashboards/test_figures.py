@@ -26,3 +26,9 @@ def test_axis_of_a_figure_that_never_changes_begins_at_zero() -> None:
         "train: zero by epoch": None,
         "train: lost by epoch": None,
     }
+
+
+def test_bars_of_many_stages_all_look_different() -> None:
+    found = figures.stage_costs({"run": {f"stage-{number}": 1.0 for number in range(24)}})
+    looks = {(each["marker"]["color"], each["marker"]["pattern"]["shape"]) for each in found["data"]}
+    assert len(looks) == 24

@@ -55,7 +55,8 @@ def test_from_edges_to_a_model(given, tmp_path: Path, prefect_api: str, capsys: 
     })  # fmt: skip
     assert load(bundle).predict(request, {})["predicted"].tolist() == ["odd", "even"]
     again = run_document(
-        [*words, "train_full.model=gat", "full_graph.partitioned=true", "--register", "parity"], prefect_api
+        [*words, "train_full.model=gat", "full_graph.partitioned=true", "--register", "parity", "--tolerance", "1"],
+        prefect_api,
     )
     assert "partition" in [stage["name"] for stage in again["stages"]]
     assert [stage["name"] for stage in again["stages"] if stage["state"] == "cached"] == [

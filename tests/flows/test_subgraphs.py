@@ -56,6 +56,20 @@ def test_run_then_cached(graph: Path, tmp_path: Path, prefect_api: str, capsys: 
     assert states == {"heterograph": "cached", "sample": "cached", "records": "run"}
 
 
+def test_a_label_that_is_no_feature_is_refused_before_anything_runs(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *_given(graph, tmp_path / "store", "--label", "paper.labelz")]) == 2
+    said = capsys.readouterr().err
+    assert "no such feature of nodes (got 'paper.labelz'). Give --label SET.FEATURE, of paper." in said
+    assert "paper.labels" in said
+    assert not (tmp_path / "store").exists()
+    (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
+    edges = ["--edges", str(tmp_path / "edges.csv"), "--spec", str(graph / "spec.pbtxt"), "--label", "node.label"]
+    assert main(["plan", "subgraphs", *edges]) == 2
+    assert "Give --labels FILE and --label node.label" in capsys.readouterr().err
+
+
 def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
     chosen = load_superworkflow("subgraphs")
     assert node_names(chosen) == {*STAGES, "set_drift"}

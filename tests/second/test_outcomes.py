@@ -75,6 +75,13 @@ def test_records(
     assert "rmse_std" not in compared
 
 
+def test_a_rejected_model_is_an_exit_status_of_its_own(second: Second, ran: dict[str, Any]) -> None:
+    given = ["--set", "curved.degree=2", "--register", "strict", "--gate", "choose.rmse<1"]
+    done = second("run", *given, "--json", expect=3)
+    assert done.document["promotion"][0]["verdict"] == "rejected"
+    assert "rejected: gate choose.rmse<1" in done.err
+
+
 def _rows(folder: Path) -> pd.DataFrame:
     """Data of each patient, joined from the tables."""
     patients, practices, visits, resembles = (

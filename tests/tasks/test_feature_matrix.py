@@ -11,6 +11,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
 from superworkflow.tasks.feature_matrix import STAGE
+from superworkflow.tasks.heterograph.column_doubts import doubt_of
 from superworkflow.tasks.lib.gnn.features import columns_of, features_of, scaling_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -99,6 +100,11 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
     assert np.allclose(features_of(other, "user")[:2], [[0, 1, 1, 7], [0, 1, 2, 9]])
     with pytest.raises(UserError, match=r"feature price of a node is not a finite number"):
         made(graph_of(tmp_path / "bad", {**columns, "price": np.full(NODES, np.inf)}), tmp_path / "no")
+
+
+def test_whole_numbers_of_text_may_have_a_plus() -> None:
+    assert doubt_of("degrees", pa.array(["+5", "-3", "4.0", "+5"])) is None
+    assert str(doubt_of("year", pa.array(["+2001", "1999"]))).count("1999 to 2001") == 1
 
 
 def test_parameters_take_columns_and_leave_them_out(tmp_path):

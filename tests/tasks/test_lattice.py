@@ -15,6 +15,7 @@ from scipy.stats import chisquare
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.bp import STAGE as BP
@@ -247,3 +248,17 @@ def test_arrays_of_fractions_and_of_one_value_are_refused(tmp_path: Path) -> Non
         np.save(tmp_path / "x.npy", values)
         with pytest.raises(UserError, match=remedy):
             run_stage(GRID, {}, {"lattice": str(tmp_path / "x.npy")}, tmp_path / "grid")
+
+
+@pytest.mark.parametrize(("graph", "default"), [({"labels": 3}, 200), ({"factors": 9, "states": 3}, 10_000)])
+def test_plans_count_all_draws(graph: dict[str, int], default: int) -> None:
+    """A run does not end before its last one."""
+
+    def work_s(**given: int) -> float:
+        stats = {"graph": {"vertices": 10**6, "edges": 2 * 10**6, **graph}}
+        found = GIBBS_STAGE.estimate(GibbsParams(**given), stats, Resources(cpu=1))
+        return found.cpu_s - found.start_s
+
+    assert work_s(max_steps=5 * default) == pytest.approx(5 * work_s())
+    assert work_s() == pytest.approx(default / 10 * work_s(max_steps=10))
+    assert work_s(burn_in=default) == pytest.approx(4 * work_s())

@@ -23,8 +23,9 @@ from sklearn.svm import LinearSVC
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.stage import Resources, Stage
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.colour import STAGE as COLOUR
 from superworkflow.tasks.feature_graph import STAGE as GRAPH
 from superworkflow.tasks.lasso import STAGE as LASSO
@@ -386,3 +387,32 @@ def test_tables_that_are_refused(text: str, read: dict[str, str], words: str, tm
 def test_superworkflows(name: str) -> None:
     stages = [stage.name for stage in load_superworkflow(name).stages]
     assert stages == ["feature_graph", "colour", name, "publish_coefficients", "score_samples"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "svm"])
+def test_plans_know_the_values_of_samples(tmp_path: Path, form: str) -> None:
+    """A row has one value of a text, however many categories there are, and zeros are none."""
+    rng, rows, file = np.random.default_rng(6), 500, tmp_path / f"s.{form}"
+    kinds = np.array([f"k{number:02}" for number in range(40)])[rng.permutation(np.arange(rows) % 40)]
+    number, label = np.arange(rows) % 4 * 1.5, rng.integers(0, 2, rows)
+    if form == "svm":
+        written(np.stack([number, np.ones(rows)], axis=1), label, file)
+    else:
+        frame = pd.DataFrame({"kind": kinds, "number": number, "label": [f"c{each}" for each in label]})
+        frame.to_csv(file, index=False) if form == "csv" else frame.to_parquet(file, index=False)
+    predicted = GRAPH.estimate(GRAPH.params(labels="classes"), {"samples": GRAPH.inputs["samples"].stats_of(
+        Source.of(file))}, Resources(cpu=1)).stats  # fmt: skip
+    made = run_stage(GRAPH, {"labels": "classes"}, {"samples": str(file)}, tmp_path / "graph", 1, io.StringIO())
+    assert int(predicted["samples"] or 0) == pytest.approx(rows, rel=0.01)
+    assert int(predicted["edges"] or 0) == pytest.approx(int(made.stats["edges"] or 0), rel=0.25)
+    assert int(predicted["features"] or 0) == pytest.approx(int(made.stats["features"] or 0), abs=3)
+
+
+def test_missing_categories_are_the_shares_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("kind,label\na,1\na,2\nb,3\n,4\n")
+    read = {"scale": False, "intercept": False}
+    made = run_stage(GRAPH, read, {"samples": str(tmp_path / "s.csv")}, tmp_path / "graph", 1, io.StringIO())
+    indptr, found = made.array("value_indptr.npy"), made.array("value.npy")
+    assert found[indptr[4] : indptr[5]].tolist() == pytest.approx([1, 1, 2 / 3])
+    assert found[indptr[5] : indptr[6]].tolist() == pytest.approx([1, 1 / 3])
+    assert made.json("table.json")["means"] == pytest.approx([2 / 3, 1 / 3])

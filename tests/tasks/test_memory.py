@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from superworkflow.infra.contract.stage import Estimate, Resources
@@ -67,6 +68,16 @@ def _labels(path: Path, graph: Path) -> Path:
     return path
 
 
+def _samples(path: Path, rows: int) -> Path:
+    """A table of ten columns of a hundred categories, two of numbers, and a label."""
+    rng = np.random.default_rng(0)
+    kinds, label = np.array([f"k{number:03}" for number in range(100)]), np.array(["no", "yes"])
+    columns = {f"kind{number}": kinds[rng.integers(100, size=rows)] for number in range(10)}
+    columns |= {f"number{number}": rng.normal(size=rows).round(4) for number in range(2)}
+    pd.DataFrame({**columns, "label": label[rng.integers(2, size=rows)]}).to_csv(path, index=False)
+    return path
+
+
 @pytest.fixture(scope="module")
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
     """The stages for each size, after a run that leaves compiled kernels in their cache: compiling takes memory."""
@@ -85,12 +96,19 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
         judged |= {"holdout": holdout, "holdout_embeddings": embeddings}
         chain.run("evaluate", judged, shuffles=2, train_ratios=[0.5], projection_sample=0)
         chain.run("publish", {"embeddings": embeddings})
+        np.save(folder / "lattice.npy", np.random.default_rng(0).integers(8, size=(250, vertices // 250)))
+        lattice = chain.run("grid", {"lattice": folder / "lattice.npy"})
+        colours = chain.run("colour", {"graph": lattice})
+        chain.run("gibbs", {"graph": lattice, "colours": colours}, max_steps=10)
+        chain.run("feature_graph", {"samples": _samples(folder / "samples.csv", vertices)}, labels="classes")
     return chains
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish"])
+@pytest.mark.parametrize(
+    "stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish", "gibbs", "feature_graph"]
+)
 def test_peak_memory(chains: dict[str, Chain], stage: str, size: str) -> None:
     dataset, estimate = chains[size].found[stage]
     over = 1.4 if stage == "evaluate" else 1.2  # on a busy machine its fits do not reach their peaks at the same time

@@ -29,7 +29,7 @@ def test_rules_of_keeping(by):
 
 @pytest.mark.parametrize("by", ["loss", "figure", "both"])
 def test_training_ends_where_the_loss_can_hardly_fall(by):
-    """Of labels that are learnt without an error the loss falls for ever; the weights of the lowest one are kept."""
+    """Labels that are learnt without an error, whose loss falls for ever: the weights of the lowest one are kept."""
     keeping, losses = ModelSelection(by, "validation_accuracy"), [0.5**epoch for epoch in range(40)]
     verdicts = [keeping.compare({"validation_loss": each, "validation_accuracy": 1.0}) for each in losses]
     assert all(each.is_kept for each in verdicts)

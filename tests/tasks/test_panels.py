@@ -41,7 +41,7 @@ def graph(tmp_path: Path) -> Dataset:
         tmp_path, "index", {"vertices.parquet": pa.table({"node": list("abcdefgh"), "degree": lengths})},
         {"indptr.npy": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
          "indices.npy": np.array([v for _, v in arcs], np.int32)},
-        **{"vertices": 8, "input_warning.1": "doubtful header"},
+        **{"vertices": 8, "bytes": 3 << 19, "input_warning.1": "doubtful header"},
     )  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def labels(tmp_path: Path) -> Dataset:
 def test_profile_of_a_graph(graph: Dataset, labels: Dataset) -> None:
     parts = {part.title: part for part in profile({"index": graph, "label": labels})}
     assert list(parts) == ["Sizes", "Degree distribution", "Components", "Label shares", "Input warnings"]
+    assert parts["Sizes"].content["rows"][:2] == [["vertices", 8], ["size", "1.5 MiB"]]
     (bars,) = parts["Degree distribution"].content["data"]
     assert dict(zip(bars["x"], _unpacked(bars["y"]).tolist(), strict=True)) == {"0": 1, "1": 1, "2–3": 6}
     assert [row[1] for row in parts["Components"].content["rows"]] == [4, 3]

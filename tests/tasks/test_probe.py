@@ -180,6 +180,8 @@ def test_neighbours_tell_the_label(graph, subgraphs, tmp_path):
     assert float(stats["metrics.accuracy@test"] or 0) > 0.8
     assert float(stats["metrics.macro_f1@validation"] or 0) > 0.8
     table = made.table("predictions.parquet")
+    named = {name.partition(".")[2].partition("@")[0] for name in stats if name.startswith("metrics.")}
+    assert named == set(STAGE.metrics)
     right = np.array(table["label"]) == np.array(table["predicted"])
     is_test = np.array(table["split"]) == "test"
     assert right[is_test].mean() == stats["metrics.accuracy@test"]

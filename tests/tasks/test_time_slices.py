@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superworkflow.flows import load_superworkflow
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import build_request
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.bptf import STAGE as BPTF
 from superworkflow.tasks.bptf.posterior import draw_chain, draw_slices
@@ -183,3 +185,20 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"wrong\.csv, column when: the time is neither a number nor a date .*soon"):
         run_stage(SLICES, {"time": "when", "slices": 2}, {"graph": graph.uri, "edges": str(tmp_path / "wrong.csv")},
                   tmp_path / "s", log=io.StringIO())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("head", "time", "why"),
+    [
+        ("user,item,rating", "", r"t\.csv: held-out ratings need times .*, or set bptf\.slices=1"),
+        ("user,item,rating,when", ",2024-05-01", r"t\.csv: .* of another kind .*got '1 in a second, and 0'"),
+    ],
+)
+def test_held_out_ratings_without_fitting_times_are_refused_before_anything_runs(
+    tmp_path: Path, head: str, time: str, why: str
+) -> None:
+    (tmp_path / "t.csv").write_text(f"{head}\n" + "".join(f"u{k},i{k % 3},{k % 5}{time}\n" for k in range(9)))
+    edges = write([(u, i, 1.0 + (u + i) % 5, 10 + u) for u in range(8) for i in range(6)], tmp_path / "r.csv")
+    with pytest.raises(UserError, match=why):
+        build_request(load_superworkflow("bptf"), sources={"edges": edges, "test": str(tmp_path / "t.csv")},
+                      assignments=["bptf.slices=2", "index.time=when"], store=str(tmp_path / "store"))  # fmt: skip

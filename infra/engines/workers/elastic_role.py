@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -49,8 +49,9 @@ class Coordinator(Protocol):
     def listen(self) -> None:
         """Process incoming messages (waiting briefly if there are none) and check all members."""
 
-    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
-        """Set the number of members, and replace those that hang, given by host and process."""
+    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = (), busy: Collection[int] = ()) -> None:
+        """Set the number of members, and replace those that hang, given by host and process; others than those that
+        are busy, given by process, leave first, where the group chooses."""
 
     def log(self, message: str) -> None:
         """Write to the stage's log."""
@@ -205,7 +206,7 @@ class ElasticRole:
             raise ValueError(f"role {self.name} may have 1 to {self.most} members, not {count}")
         if count != self.count:
             self.count = count
-            self._coordinator.scale(self.name, count)
+            self._coordinator.scale(self.name, count, (), {each.pid for each in self._members.values() if each.tasks})
 
     def replace(self, hanging: Sequence[tuple[str, int]]) -> None:
         """Replace members that hang, given by host and process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -124,10 +124,11 @@ class MemberSupervisor(Protocol):
     def replace(self, pid: int) -> bool:
         """End the process of a rank that hangs, so that its agent starts another; False where it cannot be reached."""
 
-    def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
+    def scale(self, role: str, count: int, hanging: Sequence[int], busy: Collection[int]) -> None:
         """Set the number of members of an elastic role, and replace those in these processes.
 
-        Members that leave finish their item first. Where a launcher keeps the members, an event informs it.
+        Members that leave finish their item first: those without one, whose processes are not `busy`, leave before
+        others. Where a launcher keeps the members, an event informs it, and it chooses.
         """
 
 
@@ -291,10 +292,10 @@ class WorkerGroup:
         self._receive()
         self._look()
 
-    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
+    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = (), busy: Collection[int] = ()) -> None:
         """See `Coordinator`."""
         self._progress.emit(SCALE, role=role, count=count, hanging=[host for host, _ in hanging])
-        self._members.scale(role, count, [pid for _, pid in hanging])
+        self._members.scale(role, count, [pid for _, pid in hanging], busy)
 
     def log(self, message: str) -> None:
         """See `Coordinator`."""

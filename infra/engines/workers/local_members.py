@@ -54,6 +54,10 @@ class Processes:
         member.setup = setup.model_dump_json().encode() + b"\n"
         self._send(member)
 
+    def pid(self, number: int) -> int:
+        """Process of a member."""
+        return self._members[number].process.pid
+
     def leave(self, number: int) -> None:
         """Ask a member to end; it is not started again."""
         self._members[number].leaving = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,7 +62,7 @@ class ServedMembers:
         """Have `listen` return; any thread may."""
         self._server.wake()
 
-    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
+    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = (), busy: Collection[int] = ()) -> None:
         """See `Coordinator`."""
         hosts, processes = [host for host, _ in hanging], [pid for _, pid in hanging]
         wish = {"kind": SERVE, "role": role, "address": self._address, "count": count}

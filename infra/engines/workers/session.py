@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,14 +95,17 @@ class _LocalMembers:
         for role in self._elastic.values():
             self.scale(role.name, role.count)
 
-    def scale(self, role: str, count: int, hanging: Sequence[int] = ()) -> None:
-        """See `MemberSupervisor`. Those that were started last are the first to leave."""
+    def scale(self, role: str, count: int, hanging: Sequence[int] = (), busy: Collection[int] = ()) -> None:
+        """See `MemberSupervisor`. Of those that are alike, those that were started last are the first to leave."""
         assert self._setup is not None
         numbers = self._numbers[role]
         for pid in hanging:
             self._processes.kill_process(pid)
         while len(numbers) > count:
-            self._processes.leave(numbers.pop())
+            free = (each for each in reversed(numbers) if self._processes.pid(each) not in busy)
+            leaving = next(free, numbers[-1])
+            numbers.remove(leaving)
+            self._processes.leave(leaving)
         while len(numbers) < count:
             numbers.append(self._start(self._elastic[role]))
             self._processes.send_setup(numbers[-1], self._setup(self._elastic[role], 0, 0))
@@ -146,7 +149,7 @@ class _Pods:
     def look(self, log: Callable[[str], None]) -> None:
         """See `MemberSupervisor`."""
 
-    def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
+    def scale(self, role: str, count: int, hanging: Sequence[int], busy: Collection[int]) -> None:
         """See `MemberSupervisor`."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, Feature, HeteroGraph
@@ -24,9 +26,7 @@ def label_feature(
     }
     name = label or default
     if name not in features:
-        what = "the graph has no such feature of nodes" if label else "no label is named"
-        remedy = f"Give --label SET.FEATURE, of {', '.join(features)[:500] or 'none'}"
-        raise UserError(what, where=where, value=label, remedy=remedy)
+        raise no_such_label(label, where, features)
     node_set, feature = features[name]
     decimal = feature.dtype in FLOATS and not (may_be_decimal and COLUMNS_FILE in graph.dataset)
     if feature.width != 1 or len(feature.shape) > 1 or decimal:
@@ -36,3 +36,10 @@ def label_feature(
             remedy="Give a feature of whole numbers or text; set train.task=regression to predict decimals",
         )  # fmt: skip
     return node_set, feature
+
+
+def no_such_label(label: str, where: str, names: Iterable[str]) -> UserError:
+    """The error that a label is none of the features of nodes, which are named SET.FEATURE."""
+    what = "the graph has no such feature of nodes" if label else "no label is named"
+    remedy = f"Give --label SET.FEATURE, of {', '.join(names)[:500] or 'none'}"
+    return UserError(what, where=where, value=label, remedy=remedy)

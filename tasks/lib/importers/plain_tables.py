@@ -4,7 +4,7 @@ A node table has a column `id`, an edge table `source` and `target`; every other
 become int64, other numbers float, the types that TF-GNN trains on. Columns of a CSV file have the narrowest type that
 fits all of its values; in Parquet a list of one length is a vector, any other list is ragged. Whole numbers and truth
 values of which some are missing (`heterograph.values`) become text, which a label may be, too. Columns of Parquet of
-other types, such as dates, are left out.
+other types, such as dates, are left out, as are numbers that are all missing, and lists in which some are.
 """
 
 from __future__ import annotations
@@ -109,16 +109,19 @@ def _described(
     features = [name for name in columns if name.removeprefix("#") not in ends]
     where = f"{found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
     absent = {name: sum(part[name].missing for part, _ in read) for name in features}
-    if others := [f"{name} ({columns[name].dtype})" for name in features if columns[name].is_other]:
-        warn(InputWarning("columns of types that are no features are left out", where, _some(others),
-                          "Write them as numbers or text to have them read"))  # fmt: skip
-    if lacking := [f"{name}: {count}" for name, count in absent.items() if count]:
+    why = {name: text for name in features if (text := columns[name].fault(absent[name], rows))}
+    if why:
+        shown = _some([f"{name} ({text})" for name, text in why.items()])
+        warn(InputWarning("columns that cannot be features are left out", where, shown,
+                          "Write them as numbers or text, and lists without missing values"))  # fmt: skip
+    features = [name for name in features if name not in why]
+    if lacking := [f"{name}: {absent[name]}" for name in features if absent[name]]:
         warn(InputWarning("values are missing in columns of numbers: whole numbers are described as text, decimals are "
                           "NaN in records, and networks and scores take the column's mean", where, _some(lacking),
                           "Fill them in the table where a mean is no good value"))  # fmt: skip
     return tuple(
         SchemaFeature(name, STRING if absent[name] and each.dtype != _FLOAT else each.dtype, each.shape)
-        for name, each in columns.items() if name in features and not each.is_other
+        for name, each in columns.items() if name in features
     ), Metadata(file, rows)  # fmt: skip
 
 
@@ -139,7 +142,7 @@ class Column(NamedTuple):
     Args:
         dtype: type of the feature; of a column that is none, the type in the file.
         shape: of the feature; None is a ragged dimension.
-        missing: number of missing values, of single numbers and truth values.
+        missing: number of missing values, of single numbers and truth values, and in lists.
         is_other: it is of no type that features have.
     """
 
@@ -158,6 +161,19 @@ class Column(NamedTuple):
         """True for single numbers and truth values."""
         return not self.shape and not self.is_other and self.dtype != STRING
 
+    def fault(self, missing: int, rows: int) -> str:
+        """Reason why it is no feature; empty if it is one.
+
+        Args:
+            missing: in all files of the table.
+            rows: of these.
+        """
+        if self.is_other:
+            return self.dtype
+        if self.shape and missing:
+            return f"list of {self.dtype} with missing values"
+        return "without values" if self.is_number and missing == rows > 0 else ""
+
 
 def _columns(path: Path) -> tuple[dict[str, Column], int]:
     """Columns of a file, and its rows."""
@@ -168,7 +184,7 @@ def _columns(path: Path) -> tuple[dict[str, Column], int]:
     try:
         with pq.ParquetFile(path) as file:
             kinds = {field.name: _of_arrow(field.type) for field in file.schema_arrow}
-            absent = _nulls(file, [name for name, each in kinds.items() if each.is_number])
+            absent = _nulls(file, {name: each for name, each in kinds.items() if each.is_number or each.shape})
             kinds = {name: each._replace(missing=absent.get(name, 0)) for name, each in kinds.items()}
             return kinds, file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
@@ -176,12 +192,20 @@ def _columns(path: Path) -> tuple[dict[str, Column], int]:
                         remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
 
 
-def _nulls(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, int]:
-    """Number of missing values of each column, nulls and NaN."""
-    counts = dict.fromkeys(names, 0)
-    for batch in file.iter_batches(columns=list(names)) if names else ():
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            counts[name] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
+def _nulls(file: pq.ParquetFile, columns: Mapping[str, Column]) -> dict[str, int]:
+    """Number of missing values of each column, nulls and NaN; in lists nulls alone."""
+    counts = dict.fromkeys(columns, 0)
+    for name, each in columns.items():
+        try:
+            for batch in file.iter_batches(columns=[name]):
+                values = batch.column(0)
+                for _ in each.shape:
+                    values = values.flatten()
+                counts[name] += pc.sum(pc.is_null(values, nan_is_null=not each.shape)).as_py() or 0
+        except pa.ArrowInvalid:
+            if not each.shape:
+                raise
+            counts[name] = 1  # Arrow reads no lists of one length of which some are missing
     return counts
 
 
@@ -189,11 +213,9 @@ def _of_arrow(kind: pa.DataType) -> Column:
     if pa.types.is_dictionary(kind):
         return _of_arrow(kind.value_type)
     if pa.types.is_fixed_size_list(kind):
-        inner = _of_arrow(kind.value_type)
-        return inner._replace(shape=(kind.list_size, *inner.shape))
+        return _list_of(_of_arrow(kind.value_type), kind.list_size, kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _of_arrow(kind.value_type)
-        return inner._replace(shape=(None, *inner.shape))
+        return _list_of(_of_arrow(kind.value_type), None, kind)
     for fits, dtype in (
         (pa.types.is_boolean, "bool"), (pa.types.is_integer, "int64"), (pa.types.is_floating, _FLOAT),
         (pa.types.is_decimal, _FLOAT), (pa.types.is_string, STRING), (pa.types.is_large_string, STRING),
@@ -202,6 +224,13 @@ def _of_arrow(kind: pa.DataType) -> Column:
         if fits(kind):
             return Column(dtype)
     return Column(str(kind), is_other=True)
+
+
+def _list_of(inner: Column, length: int | None, kind: pa.DataType) -> Column:
+    """Column of lists; no feature if these hold lists of several lengths."""
+    if None in inner.shape:
+        return Column(str(kind), is_other=True)
+    return inner._replace(shape=(length, *inner.shape))
 
 
 def _of_csv(path: Path) -> tuple[dict[str, Column], int]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.panel import Part, packed, plot, table
+from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import warnings_of
 from superworkflow.tasks.lib.graph.dtypes import STRING
@@ -67,8 +68,9 @@ def _typed_rows(dataset: Dataset) -> Iterator[_Rows]:
 
 def _sizes(graph: Dataset, rows: Sequence[_Rows]) -> Part:
     """Numbers among the stats, and what the rows have."""
-    facts = [
-        [name.replace("_", " "), value] for name, value in graph.stats.items()
+    facts: list[list[str | int | float]] = [
+        ["size", format_bytes(value)] if name == "bytes" else [name.replace("_", " "), value]
+        for name, value in graph.stats.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and "." not in name
     ]  # fmt: skip
     for each in rows[:_SHOWN]:

@@ -362,7 +362,8 @@ class ChromaticEngine:
         return ProgramOutcome(self._by_vertex(), self._values(vectors=True), trace, ended, self._by_slot())
 
     def _by_vertex(self) -> Fields:
-        return {name: self.numbering.by_vertex(each) for name, each in self.fields.items()}
+        """The fields by vertex; those by place are gone, so that there are never two of all."""
+        return {name: self.numbering.by_vertex(self.fields.pop(name)) for name in list(self.fields)}
 
     def _by_slot(self) -> Fields:
         """Messages in the order of `slots.edge_slots`."""

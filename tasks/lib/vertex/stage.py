@@ -56,6 +56,7 @@ def program_stage(
     of_graph: Callable[[Stats], VertexProgram] | None = None,
     arc_s: Callable[[Any], float] = lambda params: _ARC_S,
     alone: str = "",
+    steps: Callable[[VertexProgram, Any], int] | None = None,
 ) -> Stage[Any]:
     """The stage of a program, of its name.
 
@@ -67,15 +68,16 @@ def program_stage(
         of_graph: function of a graph's stats to the program that runs on it, where there are several.
         arc_s: CPU seconds that an update takes for each of its arcs, from the parameters.
         alone: value of `execution` with which one process does without the program, and colours.
+        steps: of a run that does not end by itself, their number, from the program and the parameters.
     """
 
     def estimate(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
         chosen = of_graph(inputs.get("graph", {})) if of_graph else program
-        return _estimate(chosen, params, inputs, arc_s(params))
+        taken = steps(chosen, params) if steps else min(with_defaults(chosen, params).max_steps, _STEPS)
+        return _estimate(chosen, params, inputs, arc_s(params), taken)
 
     def estimate_on_workers(params: ProgramParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-        chosen = of_graph(inputs.get("graph", {})) if of_graph else program
-        return _estimate_on_workers(chosen, params, inputs, arc_s(params), resources)
+        return _on_workers(estimate(params, inputs, resources), inputs, resources)
 
     without = f"; {alone} does without" if alone else ""
     colours = Input(f"colour dataset of the same graph{without}", optional=bool(alone))
@@ -420,8 +422,10 @@ def whole_field(graph: Dataset, values: Dataset, name: str) -> NDArray[Any]:
     return field
 
 
-def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float) -> Estimate:
-    """Memory of the graph, as it is and renumbered, of fields and queue; time of the sweeps that most programs take."""
+def _estimate(
+    program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float, steps: int
+) -> Estimate:
+    """Memory of the graph, as it is and renumbered, of fields, of the widest twice, and queue; time of the steps."""
     graph = inputs.get("graph", {})
     vertices, arcs = (
         int(graph.get("vertices") or 0),
@@ -436,10 +440,10 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     both = 2 if graph.get("directed") else 1
     marks = vertices * len(program.fields) + both * arcs * (len(program.edge_fields) + len(program.messages))
     twice = 2 if params.execution == "synchronous" else 1
-    steps = min(with_defaults(program, params).max_steps, _STEPS)
+    widest = max(_width(kind, sizes) for kind in program.fields.values())
     return _PROCESS.estimate(
         memory_bytes=2 * both * (4 + 4 * bool(graph.get("weighted")) + kept_arcs) * arcs
-        + (28 + 8 * both + twice * wide) * vertices
+        + (28 + 8 * both + twice * wide + widest) * vertices
         + 2 * int(graph.get("bytes") or 0) * bool(program.graph_rows)
         + (arcs // 2 * both) * (of_edges + 2 * twice * of_messages + (8 if of_edges + of_messages else 0))
         + 16 * params.verify * marks,
@@ -448,12 +452,10 @@ def _estimate(program: VertexProgram, params: ProgramParams, inputs: Mapping[str
     )  # fmt: skip
 
 
-def _estimate_on_workers(
-    program: VertexProgram, params: ProgramParams, inputs: Mapping[str, Stats], arc_s: float, resources: Resources
-) -> Estimate:  # fmt: skip
+def _on_workers(alone: Estimate, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Each worker has its share of the graph and of fields, ghosts of all others at worst; the first one has the
     fields of all vertices at the end. While a worker cuts its share, it has owners, colours and places of all."""
-    alone, graph = _estimate(program, params, inputs, arc_s), inputs.get("graph", {})
+    graph = inputs.get("graph", {})
     workers = max(1, sum(group.count for group in (resources.workers or {}).values()))
     vertices = int(graph.get("vertices") or 0)
     wide = alone.output_bytes // max(1, vertices)

@@ -162,6 +162,23 @@ def test_members_that_leave_finish_their_item(tmp_path: Path) -> None:
     assert [(each["role"], each["count"]) for each in progress.events if each["event"] == "scale"] == [("tensor", 1)]
 
 
+def test_members_without_an_item_leave_first(tmp_path: Path) -> None:
+    """Even if the one that has an item was the last to be started."""
+    with _group(tmp_path, RecordedProgress(), count=3) as group:
+        role = group.role("tensor")
+        _settle(group, role)
+        last = max(members_of(os.getpid()), key=lambda each: (each.create_time(), each.pid)).pid
+        tasks = [role.submit(toy_workers.compute_item, [number, 3.0 * (each.pid == last)])
+                 for number, each in enumerate(role.staying)]  # fmt: skip
+        (busy,) = [task for task, each in zip(tasks, role.staying, strict=True) if each.pid == last]
+        assert last not in [task.result()["process"] for task in tasks if task is not busy]
+        role.scale(1)
+        _settle(group, role)
+        assert not busy.done
+        assert [each.pid for each in role.staying] == [last]
+        assert busy.result()["process"] == last
+
+
 def test_a_member_gets_an_item_while_it_does_another(tmp_path: Path) -> None:
     """If it is lost with both, only the one that it had begun counts as lost with it."""
     with _group(tmp_path, progress := RecordedProgress(), most=1) as group:

@@ -12,6 +12,7 @@ from superworkflow.__main__ import main
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph import STAGE
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged
+from superworkflow.tasks.lib.graph.schema import schema_text
 from superworkflow.tasks.lib.importers.ogb import convert_ogb
 from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
 from tests.tasks.index_helpers import run_stage
@@ -103,6 +104,35 @@ def test_missing_values_and_other_types_are_named_and_read(tmp_path, capsys):
         assert np.array_equal(graph.node_feature(name, "price"), [1.5, np.nan, np.nan], equal_nan=True)
         assert graph.node_feature(name, "stock").to_pylist() == [b"3", b"", b"5"]
         assert graph.node_feature(name, "note").to_pylist() == [b"NA", b"x, y", b""]
+
+
+def test_columns_that_later_stages_refuse_are_left_out(tmp_path):
+    """Numbers without any value, lists in which some are missing, and lists of lists of several lengths."""
+    rows = 4
+    columns = {
+        "none": pa.array([None, float("nan")] * 2, pa.float64()), "some": pa.array([1, None] * 2),
+        "inside": pa.array([[1, None]] * rows), "lists": pa.array([[[1, 2], [3]]] * rows),
+        "pairs": pa.array([[1.0, 2.0], None] * 2, pa.list_(pa.float32(), 2)), "absent": pa.array([[1], None] * 2),
+        "nan": pa.array([[1.0, float("nan")]] * rows), "whole": pa.array([[1, 2]] * rows, pa.list_(pa.int64(), 2)),
+    }  # fmt: skip
+    half = pa.table({"id": list("abcd"), **columns})
+    for number in (0, 1):  # what is missing in one part only is so in the table
+        part = half if number else half.set_column(3, "inside", pa.array([[1, 2]] * rows))
+        ids = pa.array([f"{each}{number}" for each in "abcd"])
+        pq.write_table(part.set_column(0, "id", ids), tmp_path / f"n-{number:05}-of-00002.parquet")
+    (tmp_path / "e.csv").write_text("source,target\na0,b1\n")
+    warnings = []
+    schema = plain_schema(tmp_path, {"n": "n@2.parquet"}, [EdgeTable("n", "e", "n", "e.csv")], {}, warnings.append)
+    (tmp_path / "schema.pbtxt").write_text(schema_text(schema))
+    found = {each.name: (each.dtype, each.shape) for each in schema.node_sets["n"].features}
+    assert found == {"some": ("string", ()), "absent": ("int64", (None,)), "nan": ("float", (None,)),
+                     "whole": ("int64", (2,))}  # fmt: skip
+    assert warnings[0].value == (
+        "none (without values), inside (list of int64 with missing values), lists (list<element: "
+        "list<element: int64>>), pairs (list of float with missing values)"
+    )
+    graph = read(tmp_path, tmp_path / "graph")
+    assert [each.name for each in graph.node_sets["n"].features] == ["absent", "nan", "some", "whole"]
 
 
 def packed(path: Path, rows: list) -> None:

@@ -30,7 +30,7 @@ def propagated_scores(
     edges, nodes = sum(each.count for each in used) * 2, graph.node_sets[labelled.node_set].count
     steps = min(STEPS, MOST_PROPAGATED // max(1, edges * labelled.width))
     if steps < FEWEST_STEPS or nodes * labelled.width > MOST_CELLS or edges > 2 * MOST_EDGES:
-        return None, f"left out, since {nodes:,} nodes, {edges:,} edges and {labelled.width} classes take too long"
+        return None, f"left out, since {nodes:,} nodes, {edges // 2:,} edges and {labelled.width} classes take too long"
     if steps < STEPS:
         note = ", ".join(filter(None, [note, f"{steps} steps"]))
     operators = [_operator(graph, each) for each in used] if direct else [

@@ -98,7 +98,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
 
 STAGE = Stage(
     name="infer",
-    version="5",
+    version="6",
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -154,7 +154,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
 
 
 def _pairs_as_given(job: StageRun[HeterographParams], ids: Ids) -> NDArray[np.int32]:
-    """What `PAIRS_FILE` has; the rows are read again, since a graph without direction forgets which end came first."""
+    """Pairs of `PAIRS_FILE`; the rows are read again: a graph without direction forgets which end came first."""
     source = job.sources["edges"]
     files = unpacked_parquet(edge_files(source, index_params(job.params), job.scratch), job.scratch)
     plain = [file._replace(dialect=replace(file.dialect, columns=(*file.dialect.columns[:2], -1))) for file in files]

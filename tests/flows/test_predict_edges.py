@@ -170,7 +170,7 @@ def test_edges_without_direction_are_predicted_as_they_are_given(tmp_path: Path)
 
 
 def test_categories_of_edges_are_those_of_the_network(network: Dataset, tmp_path: Path) -> None:
-    """Of the kinds a and b the later graph has one, and one that is new."""
+    """The later graph has one of the kinds a and b, and a new one."""
     files = write_graph(tmp_path / "later", "qq")
     edges = pd.read_csv(files["edges"])
     edges["kind"] = edges.kind.replace("a", "c")

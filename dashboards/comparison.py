@@ -110,9 +110,9 @@ def print_comparison(comparison: Comparison) -> None:
     """Side by side: parameters that differ, quality, runtime and cost for each stage."""
     out = Console(highlight=False, width=None if Console().is_terminal else 120)
     table = Table()
-    table.add_column("")
-    table.add_column(comparison.first, justify="right")
-    table.add_column(comparison.second, justify="right")
+    table.add_column("", overflow="fold")  # not cut: metrics differ in their last letters
+    table.add_column(comparison.first, justify="right", overflow="fold")
+    table.add_column(comparison.second, justify="right", overflow="fold")
     table.add_column("second / first", justify="right")
     _section(table, "parameters that differ")
     for name, pair in comparison.params.items():

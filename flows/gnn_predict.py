@@ -101,10 +101,10 @@ def check_graph(graph: Source | None, edges: Source | None, features: Source | N
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn_predict",
-    help="classes or numbers of the nodes or edges of a new graph, by a network that gnn has trained",
+    help="classes or numbers of the nodes or edges of a new graph, by a network that gnn or full_graph has trained",
     stages=(heterograph.STAGE, feature_matrix.STAGE, partition.STAGE, shard.STAGE, infer.STAGE, tabulate.STAGE),
     sources={
-        "network": "the trained network, a dataset of stage train",
+        "network": "the trained network, a dataset of stage train or train_full",
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), its folder, or DGL's metadata.json",
         "edges": "an edge list instead of a schema: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
         "features": "with an edge list, features of its nodes: CSV or TSV with a header, or Parquet, a row for "
@@ -112,7 +112,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     optional=frozenset({"graph", "edges", "features"}),
     datasets=frozenset({"network"}),
-    applies={"network": "train"},
+    applies={"network": ("train", "train_full")},
     in_memory=IN_MEMORY,
     diagram=diagram,
     options=GnnPredictOptions,

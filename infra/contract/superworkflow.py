@@ -91,7 +91,7 @@ class Superworkflow:
         variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
         drift: how a run is compared with an earlier one.
         applies: where it applies registered models to new data (`superworkflow predict`), the source that takes a
-            dataset of the run that made the model, and the name of the stage that made it.
+            dataset of the run that made the model, and the names of stages that make such a dataset.
         in_memory: by source, the import string of `function(value)`, which makes columns by name, or an array, of a
             value in memory, and names the flags that it implies: `(columns, flags)`; None for what it does not take.
         queries: questions about a finished run, by name.
@@ -114,7 +114,7 @@ class Superworkflow:
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drift: Drift | None = None
-    applies: Mapping[str, str] = field(default_factory=dict)
+    applies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_memory: Mapping[str, str] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
     code: CodeFile | None = None

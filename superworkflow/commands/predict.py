@@ -90,16 +90,16 @@ def _resolved(options: argparse.Namespace) -> tuple[Superworkflow, str, str]:
     text, store = options.model, Store(options.store)
     dataset = None if text.startswith(_REGISTERED) else Dataset.find(text)
     for superworkflow in applying():
-        for source, stage in superworkflow.applies.items():
-            if dataset is not None and dataset.manifest.stage == stage:
+        for source, makers in superworkflow.applies.items():
+            if dataset is not None and dataset.manifest.stage in makers:
                 return superworkflow, source, dataset.uri
     if dataset is not None:
-        stages = ", ".join(stage for each in applying() for stage in each.applies.values())
+        stages = ", ".join(stage for each in applying() for makers in each.applies.values() for stage in makers)
         raise UserError("this dataset is no model that can be applied", where=dataset.uri, value=dataset.manifest.stage,
                         remedy=f"Give a dataset of stage {stages}, or the name of a registered model")  # fmt: skip
     version = _version(options)
     for superworkflow in applying():
-        for source, stage in superworkflow.applies.items():
+        for source, stage in ((name, each) for name, makers in superworkflow.applies.items() for each in makers):
             if (digest := version.datasets.get(stage)) is None:
                 continue
             found = store.find(stage, digest)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import (
-    CATEGORIES,
     NONE,
     NUMBERS,
     TRUTH,
@@ -21,6 +20,7 @@ from superworkflow.tasks.heterograph.feature_columns import (
     Survey,
     column_numbers,
     left_out,
+    with_categories,
 )
 from superworkflow.tasks.heterograph.tables import BATCH_ROWS, TableBatch
 from superworkflow.tasks.heterograph.values import known
@@ -44,18 +44,17 @@ class ChosenColumns:
 def learned_columns(graph: HeteroGraph, network: NetworkConfig) -> ChosenColumns:
     """The columns of a network, as far as the graph has them, with the network's categories."""
     found: dict[str, tuple[NodeColumn, ...]] = {}
+    warnings: list[InputWarning] = []
     for name in graph.node_sets:
         learned = {column for column, _ in network.columns.get(name, ())}
         categories = network.scaling.get(name, {}).get("categories", {})
         features = [each for each in _candidates(graph, name) if each.name in learned]
         dates = {each.name for each in features if (doubt := _doubt(graph, name, each)) and doubt.dates}
         surveyed, _ = _surveyed(graph, name, features, dates)
-        found[name] = tuple(
-            NodeColumn(each.name, CATEGORIES, len(values), tuple(values)) if (values := categories.get(each.name))
-            else each
-            for each in surveyed
-        )  # fmt: skip
-    return ChosenColumns(found, ())
+        columns, strange = with_categories(surveyed, categories, f"schema, {name}")
+        found[name] = tuple(columns)
+        warnings += strange
+    return ChosenColumns(found, tuple(warnings))
 
 
 def features_among_columns(

@@ -247,7 +247,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="10",
+    version="11",
     params=HeterographParams,
     inputs={
         "graph": Input(
@@ -274,7 +274,9 @@ STAGE = Stage(
             stats="superworkflow.tasks.heterograph.feature_stats:feature_stats",
         ),
         "network": Input(
-            "train dataset: the network for which the graph is made; its scaling of features is applied", optional=True
+            "train dataset: the network for which the graph is made; its columns of features, their categories and "
+            "scaling are applied",
+            optional=True,
         ),
         "labels": Input(
             "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`; or a folder of part "

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import StageRun
-from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph import EDGE_SET, HeterographParams
 from superworkflow.tasks.heterograph.column_doubts import chosen_columns
-from superworkflow.tasks.heterograph.feature_columns import NodeColumn, Survey, column_numbers
+from superworkflow.tasks.heterograph.feature_columns import NodeColumn, Survey, column_numbers, with_categories
 from superworkflow.tasks.heterograph.node_features import table_of
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue
 from superworkflow.tasks.lib.edge_list.dialect import Dialect
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 
 WHERE = "heterograph.edge_features"
 Feature = tuple[str, NDArray[Any]]
@@ -53,7 +54,10 @@ def edge_features(
     survey = Survey(names, first.columns, source.uri)
     for batch in table.batches(survey.texts, len(names)) if survey.texts else ():
         survey.add(batch.columns)
+    doubts: list[InputWarning] = []
     columns = survey.columns(table, names)
+    if "network" in job.inputs:
+        columns, doubts = _as_learned(columns, read_shape(job.inputs["network"]), source.uri)
     values, absent = _values(table, columns, rows, source.uri)
     table.close()
     found: dict[str, Feature] = {}
@@ -68,13 +72,28 @@ def edge_features(
                                 remedy="Leave it out, or give the column another name")  # fmt: skip
             found[name] = ("float", np.ascontiguousarray(given))
     job.progress.log(f"features of edges: {', '.join(found)}"[:500])
-    doubts = []
     if absent:
         shown = ", ".join(f"{name}: {count}" for name, count in absent.items())[:200]
-        doubts = [InputWarning("values of features of edges are missing; they are the means of their columns",
-                               source.uri, shown, "Fill them in the file where a mean is no good value")]  # fmt: skip
-        log_warnings(job.progress, doubts)
+        doubts.append(InputWarning("values of features of edges are missing; they are the means of their columns",
+                                   source.uri, shown,
+                                   "Fill them in the file where a mean is no good value"))  # fmt: skip
+    log_warnings(job.progress, doubts)
     return found, doubts
+
+
+def _as_learned(
+    columns: list[NodeColumn], shape: NetworkConfig, where: str
+) -> tuple[list[NodeColumn], list[InputWarning]]:
+    """The columns, with the categories that a network reads of edges, each of which is a feature `COLUMN=VALUE`."""
+    names = [name for name, _ in shape.edge_columns.get(EDGE_SET, ())]
+    found: list[NodeColumn] = []
+    warnings: list[InputWarning] = []
+    for each in columns:
+        values = [name.removeprefix(f"{each.name}=") for name in names if name.startswith(f"{each.name}=")]
+        column, strange = with_categories([each], {each.name: values}, where) if values else ([each], [])
+        found += column
+        warnings += strange
+    return found, warnings
 
 
 def _values(

@@ -9,7 +9,7 @@ where it is null, NaN, or one of `MISSING` in upper or lower case.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -159,6 +159,39 @@ def left_out(columns: Sequence[NodeColumn], where: str, is_schema: bool = False)
     return found
 
 
+def with_categories(
+    columns: Sequence[NodeColumn], categories: Mapping[str, Sequence[str]], where: str
+) -> tuple[list[NodeColumn], list[InputWarning]]:
+    """The columns with a network's categories instead of their own, and warnings of texts that are none of these.
+
+    Args:
+        columns: of the graph.
+        categories: by name of the column, of the network.
+        where: the file or graph, for people.
+
+    Raises:
+        UserError: a column that is numbers in the network is text.
+    """
+    found: list[NodeColumn] = []
+    warnings: list[InputWarning] = []
+    for each in columns:
+        if (values := categories.get(each.name)) is None:
+            if each.kind == CATEGORIES:
+                raise UserError("a column has text, and the network reads numbers",
+                                where=f"{where}, column {each.name}", value=", ".join(each.values[:_SHOWN]),
+                                remedy="Give numbers")  # fmt: skip
+            found.append(each)
+            continue
+        found.append(NodeColumn(each.name, CATEGORIES, len(values), tuple(values)))
+        if strange := [value for value in each.values if value not in values]:
+            warnings.append(InputWarning(
+                "the network has no such categories, and these values count as missing", f"{where}, column {each.name}",
+                ", ".join(strange[:_SHOWN]) + (", …" if len(strange) > _SHOWN else ""),
+                f"Train again with them if they matter; it knows {', '.join(values[:_SHOWN])}",
+            ))  # fmt: skip
+    return found, warnings
+
+
 def fill_missing(
     filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str
 ) -> list[InputWarning]:
@@ -204,7 +237,7 @@ def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if column.kind == CATEGORIES:
-        return _one_hot(column, known(array))
+        return _one_hot(column, known(array if is_text(array.type) else array.cast(pa.string())))
     text = is_text(array.type)
     if column.kind == DAYS:
         return days_of(known(array) if text else array).astype(np.float32)[:, None]

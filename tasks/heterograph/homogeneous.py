@@ -58,10 +58,11 @@ from superworkflow.tasks.lib.edge_list.edge_times import NO_TIME, whole_times
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, check_several, read_labels
 from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.gnn.objective.splits import BY_NAME
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import STRING
-from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.heterograph import PAIRS_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks.lib.graph.heterograph_writer import (
     rows_names,
     stats_of,
@@ -111,6 +112,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None and (node == UNKNOWN).any():
         raise _without_features(job, labels.filter(pa.array(node == UNKNOWN)), features.source)
     job.progress.update(1, 4, "parts")
+    if not job.params.directed and "network" in job.inputs and read_shape(job.inputs["network"]).head.of_pairs:
+        job.output.array(PAIRS_FILE, _pairs_as_given(job, ids))
     nodes, arcs = len(rank), 2 * len(edges)
     if arcs > MOST_ARCS:
         what = f"a graph from an edge list has at most {MOST_ARCS // 2} edges"
@@ -148,6 +151,16 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if labelled:
         stats["labelled"] = labelled["labelled"]
     return Output(rows=nodes + arcs, stats=stats)
+
+
+def _pairs_as_given(job: StageRun[HeterographParams], ids: Ids) -> NDArray[np.int32]:
+    """Pairs of `PAIRS_FILE`; the rows are read again: a graph without direction forgets which end came first."""
+    source = job.sources["edges"]
+    files = unpacked_parquet(edge_files(source, index_params(job.params), job.scratch), job.scratch)
+    plain = [file._replace(dialect=replace(file.dialect, columns=(*file.dialect.columns[:2], -1))) for file in files]
+    rows = UnmergedRows(job, plain, source.uri)
+    _, first = np.unique(rows.edges, return_index=True)
+    return ids.ranks_of(rows.labels.cast(pa.string()))[_csr.unpack(rows.edges[np.sort(first)])]
 
 
 def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _csr.Weights | None, nodes: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from superworkflow.tasks.heterograph.feature_columns import (
     column_numbers,
     fill_missing,
     left_out,
+    with_categories,
 )
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
@@ -75,6 +76,9 @@ class NodeFeatures:
             raise self._repeated(first_repeated(self._numbers))
         every = survey.columns(self.table, self._needed)
         self._doubts += left_out(every, self.source.uri)
+        if scaling := self._network_scaling():
+            every, strange = with_categories(every, scaling["categories"], self.source.uri)
+            self._doubts += strange
         self.found = [each for each in every if each.kind != NONE]
         self.columns = [each.name for each in self.found]
         self._check_any(each.name for each in every)
@@ -109,8 +113,23 @@ class NodeFeatures:
         doubted = {name: doubt for name, doubt in doubted.items() if name not in taken}
         self._doubts += [doubt.warning(name, uri) for name, doubt in doubted.items()]
         self.columns = [name for name in self.columns if name not in doubted or doubted[name].is_read]
+        if learned:
+            self._take_columns(learned)
         self._check_any(first)
         return [first[name] for name in self.columns], dates
+
+    def _take_columns(self, learned: list[str]) -> None:
+        """Take the columns of a network in its order, and leave out others with a warning."""
+        uri = self.source.uri
+        if lacking := [name for name in learned if name not in self.columns]:
+            raise UserError("the table lacks features that the network reads", where=uri,
+                            value=", ".join(lacking)[:200],
+                            remedy=f"Give these columns: {', '.join(learned)[:500]}")  # fmt: skip
+        if strange := [name for name in self.columns if name not in learned]:
+            self._doubts.append(InputWarning("columns that the network does not read are left out", uri,
+                                             ", ".join(strange)[:200],
+                                             "Train again with these columns if they matter"))  # fmt: skip
+        self.columns = learned
 
     def _check_any(self, given: Iterable[str]) -> None:
         """Refuse a table none of whose columns, the given ones, is left as a feature."""
@@ -118,6 +137,12 @@ class NodeFeatures:
             raise UserError("no column of the table is a feature", where=self.source.uri,
                             value=", ".join(given)[:200],
                             remedy="Name columns of ids or times that are features in heterograph.take")  # fmt: skip
+
+    def _network_scaling(self) -> Mapping[str, Any]:
+        """The scaling of features of the network for which the graph is made; empty without one."""
+        if "network" not in self.job.inputs:
+            return {}
+        return read_shape(self.job.inputs["network"]).scaling.get(NODE_SET, {})
 
     def network_columns(self) -> list[str]:
         """Columns that the network reads for which the graph is made; empty without one."""
@@ -156,10 +181,8 @@ class NodeFeatures:
 
     def _scaling_of_model(self) -> Scaling | None:
         """The scaling of the features of the network for which the graph is made; None without such a network."""
-        if "network" not in self.job.inputs:
-            return None
-        found = read_shape(self.job.inputs["network"]).scaling.get(NODE_SET)
-        if found is None or len(found["mean"]) not in (0, self.width):
+        found = self._network_scaling()
+        if not found or len(found["mean"]) not in (0, self.width):
             return None  # the stage infer names the features that differ
         return Scaling.read(found)
 

@@ -22,8 +22,8 @@ scores are those of `lib.gnn.sampler.triples`.
 Of a network that predicts edges: `embeddings.parquet` and `target_embeddings.parquet` as of links, which the decoder of
 `lib.gnn.model.pair_decoder` reads, and the labelled edges in `predictions.parquet` with columns `source`, `target`,
 `predicted`, of classes `probability`, `label` and `split`; of a graph without labels all edges of the set, in its order
-(those of an edge list without direction both ways), with nulls for both; `probabilities.npy` and `classes.json` as of
-nodes.
+(those of an edge list without direction once, in the order of its rows), with nulls for both; `probabilities.npy` and
+`classes.json` as of nodes.
 
 `rows-<layer>-<node set>.npy` float32 [nodes, width]: what a layer from the second on reads of the nodes of a set, by
 number of both; see `lib.gnn.model.inner_rows`.

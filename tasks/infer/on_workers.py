@@ -47,6 +47,7 @@ from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
 from superworkflow.tasks.lib.gnn.model.weights import read_embeddings, read_network
+from superworkflow.tasks.lib.gnn.rescaled import rescaled
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -108,7 +109,7 @@ def infer(
         if worker.rank == 0:
             worker.update(done, total, unit)
 
-    rows: RowsByNodeSet = _first_rows(partition, trained, shape)
+    rows: RowsByNodeSet = _first_rows(partition, graph, trained, shape)
     hidden = rows
     outputs: list[RowsByNodeSet] = []
     keep_memory()
@@ -162,11 +163,15 @@ def _alone(
     return {"files": [each.model_dump() for each in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)}
 
 
-def _first_rows(partition: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
+def _first_rows(
+    partition: WorkerPartition, graph: HeteroGraph, trained: Dataset, shape: NetworkConfig
+) -> dict[str, NDArray[np.float32]]:
     """Inputs of the first layer for this worker's nodes."""
     embeddings = read_embeddings(trained, shape)
     return {
-        name: embeddings[name][partition.piece.numbers[name]] if name in embeddings else partition.piece.features[name]
+        name: embeddings[name][partition.piece.numbers[name]]
+        if name in embeddings
+        else rescaled(graph, name, shape, partition.piece.features[name])
         for name in shape.levels()[0].senders
     }
 

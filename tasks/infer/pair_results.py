@@ -31,7 +31,7 @@ from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, has_ed
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, is_directed, read_held_out, scores_of
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, queries, read_triples, triple_scores
-from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import PAIRS_FILE, EdgeSet, HeteroGraph
 
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
 
@@ -112,14 +112,18 @@ def _write_triples(output: FileWriter, graph: HeteroGraph, network: Network, row
 def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
     """Write the rows of both ends' node sets, and the predictions of labelled edges; of a graph without, of all.
 
-    Of edges without direction each is written once, with the mean of the outputs of its two orders.
+    Of an edge list without direction that was read for the network each pair is written once, its ends in the order of
+    the row; of other edges without direction with the mean of the outputs of its two orders.
     """
     head = network.shape.head
     labels = read_edge_labels(graph) if has_edge_labels(graph.dataset) else None
     edges = graph.edge_sets[labels.edges if labels else head.edges]
     pairs = labels.pairs if labels else _pairs_of(graph, edges)
     ids = _write_ends(output, graph, edges, rows[edges.source], rows[edges.target])
-    if labels is None and not is_directed(graph, edges):
+    if labels is None and PAIRS_FILE in graph.dataset:
+        pairs = graph.dataset.array(PAIRS_FILE).astype(np.int64)
+        outputs = decoded(network, edges, rows, pairs)
+    elif labels is None and not is_directed(graph, edges):
         pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
         orders = [decoded(network, edges, rows, each) for each in (pairs, pairs[:, ::-1])]
         outputs = np.asarray((orders[0] + orders[1]) / 2, np.float32)

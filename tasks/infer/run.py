@@ -47,6 +47,7 @@ from superworkflow.tasks.lib.gnn.model.weights import read_network
 from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.rescaled import check_scalings
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs
@@ -235,6 +236,7 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
     if not same or not sizes:
         raise UserError("the network was trained on another graph", where=where, value=graph.dataset.digest,
                         remedy="Give the graph that it was trained on")  # fmt: skip
+    check_scalings(graph, shape, where)
     check_edge_columns(graph, shape.edge_columns, where)
     return replace(shape, nodes={name: graph.node_sets[name].count for name in shape.nodes})
 

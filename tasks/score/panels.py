@@ -70,13 +70,13 @@ def _confusion(rows: pa.Table, split: str) -> list[Part]:
     shares = counts / np.maximum(counts.sum(axis=1), 1)[:, None]
     trace: dict[str, Any] = {
         "type": "heatmap", "x": found, "y": found, "z": [[round(float(v), 4) for v in row] for row in shares],
-        "customdata": counts.tolist(), "colorscale": [[0, "rgba(76,120,221,0.06)"], [1, "#4c78dd"]],
+        "text": counts.tolist(), "colorscale": [[0, "rgba(76,120,221,0.06)"], [1, "#4c78dd"]],
         "zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1,
         "colorbar": {"tickformat": ".0%", "thickness": 10},
-        "hovertemplate": "%{y} taken for %{x}: %{customdata} (%{z:.1%})<extra></extra>",
+        "hovertemplate": "%{y} taken for %{x}: %{text} (%{z:.1%})<extra></extra>",
     }  # fmt: skip
     if len(found) <= 12:
-        trace |= {"texttemplate": "%{customdata}"}
+        trace |= {"texttemplate": "%{text}"}
     note = "Rows are true classes, columns predictions; colours are shares of a row."
     if len(names) > len(found):
         note += f" The {len(found)} most frequent of {len(names)} classes."

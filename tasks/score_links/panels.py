@@ -59,10 +59,10 @@ def _histograms(predictions: Dataset) -> list[Part]:
 
 
 def _hits(found: Mapping[str, Mapping[str, float]]) -> Part:
-    """Share of links among the first k, by k."""
+    """Share of links among the first k, by k; the file has its keys in the order of texts."""
     traces = [
-        {"type": "scatter", "mode": "lines+markers", "name": split, "x": [int(k) for k in shares],
-         "y": list(shares.values()), "hovertemplate": "hits@%{x}: %{y:.1%}<extra></extra>"}
+        {"type": "scatter", "mode": "lines+markers", "name": split, "x": sorted(map(int, shares)),
+         "y": [shares[str(k)] for k in sorted(map(int, shares))], "hovertemplate": "hits@%{x}: %{y:.1%}<extra></extra>"}
         for split, shares in found.items()
     ]  # fmt: skip
     return plot(traces, title="Hits at k", note="Share of links that rank among the first k.", showlegend=True,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from superworkflow.dashboards import terminal
+from superworkflow.dashboards.comparison import Comparison, print_comparison
 from superworkflow.dashboards.terminal import RunDisplay, print_run
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.resources import Resources
@@ -84,3 +85,14 @@ def test_mlflow_prints_none_of_its_own() -> None:
     import superworkflow.infra.tracking.mlflow_tracker  # noqa: F401
 
     assert MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.get()
+
+
+def test_names_of_compared_metrics_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"baselines.label_propagation_accuracy@{split}" for split in ("validation", "test")]
+    title, empty = "gnn 2026-11-30 10:02:28 (3902c746)", dict[str, tuple[float | None, float | None]]()
+    pairs: dict[str, tuple[float | None, float | None]] = dict.fromkeys(names, (0.5, 0.25))
+    print_comparison(Comparison(title, title, {}, pairs, empty, empty, empty, {}))
+    said = capsys.readouterr().out
+    assert "…" not in said
+    first = [line.split("│")[1].strip() for line in said.splitlines() if line.count("│") == 5]
+    assert all(name in "".join(first) for name in names)

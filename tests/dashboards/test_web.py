@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
 from superworkflow.dashboards.web import frames
 from superworkflow.dashboards.web.figures import REST
+from superworkflow.dashboards.web.report import write_run_report
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline
 from superworkflow.infra.config.profile import load_profile
+from superworkflow.infra.contract.panel import Panel, panel_document
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.run_details import RecordedStageRun
+from superworkflow.tasks.score.panels import _confusion
 from tests.dashboards.conftest import GATE, STUDY, Recorded
 from tests.flows.deployments import eventually
 
@@ -231,6 +235,18 @@ def test_report_of_a_run_is_one_file(browser: Browser, recorded: Recorded, tmp_p
         assert _value(page, "cost") == format_usd(run.figures["cost/total_usd"])
         assert page.locator("[data-figure=gantt] .main-svg").first.is_visible()
         _shot(page, "report-phone")
+
+
+def test_cells_of_a_confusion_matrix_are_numbers_of_nodes(browser: Browser, recorded: Recorded, tmp_path: Path) -> None:
+    run, path = recorded.nightly[-1], tmp_path / "report.html"
+    rows = pa.table({"label": ["a", "a", "b"], "predicted": ["a", "b", "b"], "nodes": [31, 4, 27]})
+    document = panel_document(Panel("score", "m:f", "classes", title="Predictions"), _confusion(rows, "test"))
+    write_run_report(run, recorded.stages(run), path, panels=[document])
+    with browser.new_page() as page:
+        page.goto(path.as_uri())
+        _drawn(page, "light")
+        page.locator(".heatmap-label").first.wait_for()
+        assert sorted(page.locator(".heatmap-label").all_text_contents()) == ["0", "27", "31", "4"]
 
 
 def test_nothing_is_changed_and_strangers_are_refused(served: str, recorded: Recorded) -> None:

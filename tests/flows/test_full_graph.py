@@ -54,6 +54,9 @@ def test_from_edges_to_a_model(given, tmp_path: Path, prefect_api: str, capsys: 
         "node": ["v3", "new"], "features": [None, [0.0] * 4], "neighbors": [None, ["v2", "v4", "v8"]]
     })  # fmt: skip
     assert load(bundle).predict(request, {})["predicted"].tolist() == ["odd", "even"]
+    out = tmp_path / "found.parquet"
+    assert main(["predict", "parity", *given[1:5], "--store", str(store), "--no-tracking", "--out", str(out)]) == 0
+    assert pq.read_table(out)["predicted"].equals(pq.read_table(run["predictions"])["predicted"])
     again = run_document(
         [*words, "train_full.model=gat", "full_graph.partitioned=true", "--register", "parity", "--tolerance", "1"],
         prefect_api,

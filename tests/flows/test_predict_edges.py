@@ -146,3 +146,36 @@ def test_edges_without_direction_are_predicted_once(tmp_path: Path) -> None:
     both = found.merge(wanted, on="ends", validate="one_to_one")
     assert len(both) == len(found) == len(wanted)
     assert np.sqrt(((both.predicted - both.price) ** 2).mean()) < 0.5  # the mean alone has 2.1
+
+
+def test_edges_without_direction_are_predicted_as_they_are_given(tmp_path: Path) -> None:
+    """A label of the first end alone: the decoder has learned each edge in the order of its row."""
+    files = [write_graph(tmp_path / first, first) for first in ("p", "qq")]
+    for paths in files:
+        edges = pd.read_csv(paths["edges"])
+        ends = edges[["source", "target"]].apply(frozenset, axis=1)
+        edges[["source", "target", "price"]][~ends.duplicated()].to_csv(paths["edges"], index=False)
+    graph = run_stage(heterograph.STAGE, {}, files[0], tmp_path / "graph")
+    learned = {"label": "price", "task": "edge_regression"}
+    given = {"graph": graph.uri, "edges": files[0]["edges"]}
+    held = run_stage(holdout_edges.STAGE, learned, given, tmp_path / "held")
+    how = TRAINING | learned | {"model": "sage"}
+    trained = run_stage(train.STAGE, how, {"graph": held.uri}, tmp_path / "network")
+    later = run_stage(heterograph.STAGE, {}, files[1] | {"network": trained.uri}, tmp_path / "later")
+    made = run_stage(infer.STAGE, {}, {"graph": later.uri, "network": trained.uri}, tmp_path / "infer")
+    found, wanted = pd.read_parquet(made.local("predictions.parquet")), pd.read_csv(files[1]["edges"])
+    for end in ("source", "target"):
+        assert found[end].tolist() == wanted[end].tolist()
+    assert np.sqrt(((found.predicted - wanted.price) ** 2).mean()) < 0.5  # the mean alone has 1.5
+
+
+def test_categories_of_edges_are_those_of_the_network(network: Dataset, tmp_path: Path) -> None:
+    """The later graph has one of the kinds a and b, and a new one."""
+    files = write_graph(tmp_path / "later", "qq")
+    edges = pd.read_csv(files["edges"])
+    edges["kind"] = edges.kind.replace("a", "c")
+    edges.to_csv(files["edges"], index=False)
+    reading = drawn(network, files).nodes["heterograph"].params.model_dump(mode="json")
+    graph = run_stage(heterograph.STAGE, reading, files | {"network": network.uri}, tmp_path / "graph")
+    assert any("no such categories" in str(text) and "(got c)" in str(text) for text in graph.stats.values())
+    run_stage(infer.STAGE, {}, {"graph": graph.uri, "network": network.uri}, tmp_path / "infer")

@@ -244,6 +244,17 @@ def test_what_is_wrong_with_a_row_does_not_hinder_others(made):
         served(made[2]).predict(pd.DataFrame({"person": ["n001"]}), {})
 
 
+def test_a_misspelt_column_is_refused(made):
+    """Without it the answer would be that of another node; other columns are left out."""
+    row = {"node": "new", "features": [1.0] * 12, "neighbors": ["n001"]}
+    model = served(made[2])
+    assert model.predict(pd.DataFrame([row | {"comment": "?", "weight": 3}]), {})["error"][0] == ""
+    for wrong, right in (("neighbours", "neighbors"), ("neighbor", "neighbors"), ("feature", "features")):
+        given = {wrong if name == right else name: value for name, value in row.items()}
+        with pytest.raises(ValueError, match=f"has a column `{wrong}`: write `{right}`"):
+            model.predict(pd.DataFrame([given]), {})
+
+
 def test_runs_where_only_numpy_and_pandas_are(made, tmp_path):
     """The code that is kept with a model, copied: a process that can import neither this project nor torch."""
     bundle = made[2]

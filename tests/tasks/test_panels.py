@@ -12,9 +12,11 @@ import pytest
 from superworkflow.dashboards.web.panels import read_panel
 from superworkflow.infra.contract.panel import MOST_ROWS, Panel, packed, panel_document, plot, points, table
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.tasks.lib.metrics.ranks import HITS_FILE
 from superworkflow.tasks.lib.panels.graph_profile import profile
 from superworkflow.tasks.lib.panels.node_projection import projection
 from superworkflow.tasks.score.panels import classes
+from superworkflow.tasks.score_links.panels import links
 from tests.datasets import commit
 
 
@@ -100,6 +102,14 @@ def test_panel_of_classes(tmp_path: Path) -> None:
     assert (heat["y"], heat["z"]) == (["a", "b"], [[1.0, 0.0], [1.0, 0.0]])
     assert parts[1].content["rows"][1] == ["b", None, 0.0, 0.0, 1, 0, 0.9]
     assert parts[2].content["rows"] == [["x", "b", "a", 0.6]], "those of other splits are none"
+
+
+def test_hits_are_drawn_in_the_order_of_k(tmp_path: Path) -> None:
+    shares = {str(k): k / 200 for k in (1, 2, 3, 5, 10, 20, 50, 100)}
+    parts = links({"score_links": _dataset(tmp_path, "score_links", {}, {HITS_FILE: {"test": shares}})})
+    assert parts is not None
+    (line,) = parts[0].content["data"]
+    assert (line["x"], line["y"]) == ([1, 2, 3, 5, 10, 20, 50, 100], list(shares.values()))
 
 
 def test_a_document_is_read_back_as_pages_draw_it() -> None:

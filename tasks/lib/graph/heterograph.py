@@ -42,6 +42,9 @@ FORMAT = 1
 GRAPH_FILE = "graph.json"
 COLUMNS_FILE, SCALING_FILE = "columns.json", "scaling.json"
 """By node set with a matrix `FEATURES`, names and widths of its columns in their order, and how it was scaled."""
+PAIRS_FILE = "pairs.npy"
+"""Ends of the rows of an edge list without direction, as they are given, each pair once, int32 [pairs, 2]; of graphs
+that are made for a network that predicts edges."""
 
 
 class Feature(NamedTuple):

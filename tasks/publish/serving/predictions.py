@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from .network import StoredNetwork
 
 _DESCRIBING = ("features", "neighbors", "weights", "node_set", "edge_features")
 """Columns of a request that describe a new node."""
+_MISSPELT = 0.85
+"""Similarity from which a column is one of these, such as `neighbours`, without which another answer would be given."""
 
 
 class NodeModel:
@@ -131,8 +134,13 @@ def queries_of(
         document: of the network; None for none.
 
     Raises:
-        ValueError: there is no such column, nor one that describes nodes.
+        ValueError: there is no such column, nor one that describes nodes; or the name of one of these is misspelt.
     """
+    read = {name for name, _ in document["sets"][node_set]["columns"]} if document is not None else set()
+    for wanted in (f"{prefix}features", f"{prefix}neighbors"):
+        others = [name for name in map(str, table.columns) if name not in read]
+        if wanted not in table and (near := difflib.get_close_matches(wanted, others, 1, _MISSPELT)):
+            raise ValueError(f"a request has a column `{near[0]}`: write `{wanted}`")
     given = {name: list(table[f"{prefix}{name}"]) for name in _DESCRIBING if f"{prefix}{name}" in table}
     names = list(table[column]) if column in table else [None] * len(table)
     sets = [node_set if is_missing(each) else str(each) for each in given.get("node_set", names)]

@@ -16,6 +16,8 @@ from superworkflow.tasks.train_full.params import COPIED_INPUTS, PARAMETER, SYNC
 _PROCESS = Process(start_s=1.8, memory_bytes=420 << 20)
 _ORDER_BYTES = 56
 """Of a vertex: offsets of arcs both ways, its position, and what its order is made of."""
+_PADDED = 16
+"""Columns of tables are padded to a multiple of these."""
 _MORE_THREADS = 4
 """Threads by which the share is found that threads divide, where there is one."""
 _PATIENCES, _MANY_PATIENCES = 3.0, 12.0
@@ -27,7 +29,7 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     """Predict from the sizes of graph and network."""
     graph, labels = inputs.get("graph", {}), inputs.get("labels", inputs.get("graph", {}))
     nodes, arcs = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
-    read = round(feature_values(graph) / nodes) or 1
+    is_symmetric, values = 2 * int(graph.get("reversed_edges") or 0) >= arcs, round(feature_values(graph) / nodes) or 1
     trained, validated = split_sizes(params.shares, labels, nodes)
     chosen = params.concrete(trained)
     epochs = chosen.epochs
@@ -37,12 +39,14 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     passes = 3 if validated else 2
     widths = [*[params.width] * (params.layers - 1), int(labels.get("classes") or USUAL_CLASSES)]
     gathered = widths[1:] if params.model == "gcn" else widths
-    shapes = tuple(zip(widths, [read, *widths], strict=False))
+    shapes = tuple(zip(widths, [values, *widths], strict=False))
     intervals = min(params.intervals_of(nodes, "parts" in inputs), nodes)
     tasks = passes * 3 * params.layers * intervals
     size = 2 if params.precision == "bfloat16" else 4
     inputs_bytes, mapped = 4 * feature_values(graph), 4 * arcs  # each server reads all arcs, for their order
-    rows = nodes * (passes * size * sum(gathered) + 4 * 3 * sum(widths)) + inputs_bytes // intervals
+    tables = nodes * passes * size * sum(-(-width // _PADDED) * _PADDED for width in gathered)
+    kept = 4 * nodes * (3 * sum(widths) if params.model == "gat" else sum(widths) + max(widths) * (params.layers > 2))
+    read = resources.threads * inputs_bytes // intervals  # what threads read at a time is a copy
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
     groups = (resources.workers or {}).items()
     fixed = [each.count for role, each in groups if role != PARAMETER and not each.elastic]
@@ -61,13 +65,19 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     )
     epoch_s, parallel = _epoch((params.model, *sizes), resources)
     if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
-        rows = nodes * passes * size * sum(gathered) + nodes * 4 * 3 * sum(widths) // sum(fixed)
-        rows += inputs_bytes // intervals
+        kept //= sum(fixed)
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
     copied = inputs_bytes if inputs_bytes <= COPIED_INPUTS else 0
     mapped += inputs_bytes  # in the order of the intervals arcs are copies, and inputs that are not too large
     return _PROCESS.estimate(
-        memory_bytes=rows + _ORDER_BYTES * nodes + 8 * arcs + 4 * 8 * weights + copied + mapped,
+        memory_bytes=tables
+        + kept
+        + read
+        + _ORDER_BYTES * nodes
+        + (4 if is_symmetric else 8) * arcs
+        + 4 * 8 * weights
+        + copied
+        + mapped,
         cpu_s=epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},

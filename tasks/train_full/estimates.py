@@ -67,17 +67,11 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     if fixed:  # a graph server may have ghosts of all vertices, but what it does not publish is of its own
         kept //= sum(fixed)
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
+    held = _ORDER_BYTES * nodes + (4 if is_symmetric else 8) * arcs
     copied = inputs_bytes if inputs_bytes <= COPIED_INPUTS else 0
     mapped += inputs_bytes  # in the order of the intervals arcs are copies, and inputs that are not too large
     return _PROCESS.estimate(
-        memory_bytes=tables
-        + kept
-        + read
-        + _ORDER_BYTES * nodes
-        + (4 if is_symmetric else 8) * arcs
-        + 4 * 8 * weights
-        + copied
-        + mapped,
+        memory_bytes=tables + kept + read + held + 4 * 8 * weights + copied + mapped,
         cpu_s=epochs * epoch_s,
         output_bytes=4 * weights + nodes + 60 * epochs + 20 * epochs * tasks,
         stats={"hidden": params.width, "nodes": nodes, "layers": params.layers, "parameters": weights},

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import importlib.metadata
+import math
 import platform
 import shutil
 import time
@@ -165,13 +166,15 @@ def execute(
 
 
 def _check_output(stage: Stage[Any], result: object, progress: Progress) -> None:
-    """Refuse a result that is no Output, and log metrics that nothing shows since the stage does not declare them."""
+    """Refuse a result that is no Output, and log metrics that the stage does not declare, or that are no numbers."""
     if not isinstance(result, Output):
         raise UserError("the stage's function returned no Output", where=f"stage {stage.name}",
                         value=type(result).__name__, remedy="End it with return Output(rows=…)")  # fmt: skip
     if strange := sorted({name.partition("@")[0] for name in result.metrics} - {*stage.metrics}):
-        progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, which nothing shows; it "
-                     f"declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
+        progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, so no outcome can name it; "
+                     f"it declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
+    if unclear := [f"{name} is {value}" for name, value in result.metrics.items() if not math.isfinite(value)]:
+        progress.log(f"warning: metric {', '.join(unclear)}, which no table shows")
 
 
 def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, digest: str) -> UserError:

@@ -126,6 +126,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
     assert status == 0
     assert "--input graph=URI" in out
     assert "Vertices of a lower degree are left out." in out
+    assert "\n.\n" not in out, "a stage without a help text has no description"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (('name="hubs"', 'name="node2vec"'), r"another superworkflow of this name is defined by superworkflow itself"),
         (('name="hubs"', 'name="my hubs"'), r"mine\.py: superworkflow: not a name .got 'my hubs'"),
         (('name="degrees"', 'name="walk"'), r"stage walk of .*mine\.py: another stage .* by superworkflow itself"),
-        (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"no prefix of parameters of stage d"),
+        (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"of stage d.* Add the stage to"),
         (('{"graph": Input', '{"code": Input'), r"no input of a stage in a file can be called code"),
         (('metrics=("spread",)', 'metrics=("spread",), engines={"spark": ""}'), r"in a file runs in process.*'spark'"),
         (('"spread", "minimize"', '"spred", "minimize"'), r"no such metric .got 'spred'.. Did you mean spread\?"),
@@ -167,6 +168,11 @@ def test_what_is_wrong_with_a_file_is_one_line(call: Call, folder: Path, change:
     [
         (("    return Output(", "    Output("), 2, r"returned no Output \(got 'NoneType'\)"),
         (('metrics={"spread"', 'metrics={"spred"'), 0, r"declares no metric spred, .* it declares spread"),
+        (
+            ("float(kept.std() / kept.mean())", 'float("nan")'),
+            0,
+            r"warning: metric spread is nan, which no table shows",
+        ),
     ],
 )
 def test_what_a_stage_returns(

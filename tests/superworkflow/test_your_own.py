@@ -117,6 +117,12 @@ def test_a_study_is_of_one_text(folder: Path) -> None:
         restore(load_superworkflow("edited.py"), spec, launch)
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_cell_shows_one_line() -> None:
+    shown = repr(load_superworkflow("mine.py"))
+    assert shown == "<superworkflow hubs: degrees of a graph; stages index, degrees>"
+
+
 def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
     status, out, _ = call("run", "./mine.py", "--help")
     assert status == 0

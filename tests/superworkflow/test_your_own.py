@@ -172,6 +172,12 @@ def test_what_is_wrong_with_a_file_is_one_line(call: Call, folder: Path, change:
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
+        (
+            ("rows=len(kept)", "rows=-1"),
+            2,
+            r"stage degrees, rows: the Output .* \(got -1\). Give rows as",
+        ),
+        (('"spread": float(', '"spread": str('), 2, r"stage degrees, metric spread: is no number .got '0"),
         (("    return Output(", "    Output("), 2, r"returned no Output \(got 'NoneType'\)"),
         (('metrics={"spread"', 'metrics={"spred"'), 0, r"declares no metric spred, .* it declares spread"),
         (

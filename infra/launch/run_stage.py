@@ -179,7 +179,8 @@ def _check_output(stage: Stage[Any], result: object, progress: Progress) -> None
     if strange := sorted({name.partition("@")[0] for name in result.metrics} - {*stage.metrics}):
         progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, so no outcome can name it; "
                      f"it declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
-    for name, value in result.metrics.items():
+    values: Mapping[str, Any] = result.metrics
+    for name, value in values.items():
         if not isinstance(value, Real):
             raise UserError("is no number", where=f"stage {stage.name}, metric {name}", value=value,
                             remedy="Report a number")  # fmt: skip

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from superworkflow.calls import sweep as sweep
     from superworkflow.cells import define as define
     from superworkflow.cells import stage as stage
+    from superworkflow.infra.base.errors import SuperworkflowError as SuperworkflowError
     from superworkflow.infra.base.errors import UserError as UserError
     from superworkflow.infra.contract.diagram import Diagram as Diagram
     from superworkflow.infra.contract.diagram import Node as Node
@@ -69,7 +70,7 @@ __all__ = ["__version__"]
 
 _MODULES = {
     "pydantic": ("Field",),
-    "superworkflow.infra.base.errors": ("UserError",),
+    "superworkflow.infra.base.errors": ("SuperworkflowError", "UserError"),
     "superworkflow.infra.contract.diagram": ("Diagram", "Node"),
     "superworkflow.infra.contract.estimate": ("Estimate",),
     "superworkflow.infra.contract.metrics": ("Metric",),

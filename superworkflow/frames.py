@@ -89,7 +89,11 @@ def table_of(name: str, value: Any) -> pa.Table:
     columns = _columns(name, value)
     if columns is None:
         raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
-    table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
+    try:
+        table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UserError("columns make no table", where=name, value=str(error),
+                        remedy="Give columns of one length, each with values of one type") from error  # fmt: skip
     if not table.num_rows or not table.num_columns:
         raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
     if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:
@@ -109,9 +113,15 @@ def _columns(name: str, value: Any) -> Any:
         return pa.Table.from_pandas(value.rename(columns=str), preserve_index=False)
     if hasattr(value, "__arrow_c_stream__") and not hasattr(value, "index"):
         return pa.table(value)
-    if isinstance(value, Mapping) and all(isinstance(each, Sequence | np.ndarray) for each in value.values()):
-        return {str(column): each for column, each in value.items()}
+    if isinstance(value, Mapping) and all(map(_is_column, value.values())):
+        return {str(name): np.asarray(each) if hasattr(each, "numpy") else each for name, each in value.items()}
     return None
+
+
+def _is_column(value: Any) -> bool:
+    if isinstance(value, Sequence):
+        return not isinstance(value, str | bytes)
+    return hasattr(value, "__array__") and not hasattr(value, "columns")
 
 
 def _twice(name: str, columns: set[str]) -> UserError:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
@@ -108,13 +109,14 @@ def run(
     require_extra("flow")
     chosen = chosen_superworkflow(superworkflow)
     terms = registration_of(
-        chosen, register, gates=gates, max_drift=max_drift, tolerance=tolerance, promote=promote, warm_start=warm_start
-    )
+        chosen, register, gates=_listed(gates), max_drift=_listed(max_drift), tolerance=tolerance, promote=promote,
+        warm_start=warm_start,
+    )  # fmt: skip
     registration = check_registered(terms, tracking)
     request = _request(chosen, sources, params, profile, store, config, prices, rehash, registration, as_of)
     from superworkflow.execution import Execution
 
-    handle = RunHandle(request, partial(Execution, request, name, export, tracking))
+    handle = RunHandle(request, partial(Execution, request, name, _listed(export), tracking))
     return handle.here() if wait else handle.start()
 
 
@@ -316,6 +318,11 @@ def given_sources(
         UserError: a value that is no source, or no parameter.
     """
     values, uris = _nested(params or {}), dict[str, str]()
+    for prefix, model in superworkflow.models().items():
+        for parameter, value in values.get(prefix, {}).items():
+            field = model.model_fields.get(parameter)
+            if isinstance(value, Integral) and field is not None and field.annotation in (str, str | None):
+                values[prefix][parameter] = str(value)  # such as the number of a node
     for name, value in sources.items():
         if value is None:
             continue
@@ -324,6 +331,10 @@ def given_sources(
             prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
             values.setdefault(prefix, {}).setdefault(parameter, True)
     return uris, values
+
+
+def _listed(texts: Sequence[str]) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts
 
 
 def _nested(params: Params) -> dict[str, dict[str, Any]]:

@@ -86,4 +86,5 @@ class StageFailed(SuperworkflowError):
 
     def __init__(self, stage: str, summary: str, resolution: str = "", exit_code: int | None = None):
         self.stage, self.summary, self.resolution, self.status = stage, summary, resolution, exit_code
-        super().__init__(f"stage {stage} failed: {summary}" + (f" {resolution}" if resolution else ""))
+        sentence = summary if summary.endswith((".", "?", "!")) or not resolution else f"{summary}."
+        super().__init__(f"stage {stage} failed: {sentence}" + (f" {resolution}" if resolution else ""))

@@ -10,4 +10,4 @@ def nearest(name: str, valid: list[str], prefix: str = "") -> str:
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f"Did you mean {prefix}{close[0]}?"
-    return f"Valid: {', '.join(prefix + each for each in sorted(valid))}"
+    return f"Valid: {', '.join(prefix + each for each in sorted(valid)) or 'none'}"

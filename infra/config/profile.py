@@ -151,8 +151,19 @@ def load_profile(name: str, variants: Mapping[str, Mapping[str, Any]] | None = N
         first = error.errors(include_url=False)[0]
         dotted = ".".join(str(part) for part in first["loc"])
         cause = first.get("ctx", {}).get("error")
-        message, remedy = cause.args if isinstance(cause, _Unknown) else (first["msg"], "Correct the profile")
+        message, remedy = first["msg"].removeprefix("Value error, "), "Correct the profile"
+        if isinstance(cause, _Unknown):
+            message, remedy = cause.args
+        elif first["type"] == "extra_forbidden":
+            message, remedy = "no such key", _meant(str(first["loc"][-1]))
         raise UserError(message, where=f"{path}: {dotted}", value=first.get("input"), remedy=remedy) from None
+
+
+def _meant(key: str) -> str:
+    """Remedy for a key that a mapping of a profile does not have."""
+    schema = Profile.model_json_schema()
+    keys = {name for each in (schema, *schema["$defs"].values()) for name in each.get("properties", {})}
+    return "It is a key of another mapping: see docs/profiles.md" if key in keys else nearest(key, sorted(keys))
 
 
 def is_file(name: str) -> bool:

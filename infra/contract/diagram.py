@@ -131,7 +131,8 @@ class Diagram:
         prefix = params or (stage.params_of[0] if stage.params_of else stage.name)
         values = self._shared(stage) if stage.params_of else self._params.get(prefix)
         if not isinstance(values, stage.params):
-            remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
+            remedy = ("Add the stage to the superworkflow's stages" if prefix == stage.name else
+                      f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}")  # fmt: skip
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
         if unset := {key: value for key, value in (defaults or {}).items() if key not in values.model_fields_set}:

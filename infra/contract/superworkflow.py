@@ -68,7 +68,7 @@ class Query:
     function: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Superworkflow:
     """One pipeline that users run by name.
 
@@ -160,6 +160,9 @@ class Superworkflow:
     @property
     def panels(self) -> tuple[Panel, ...]:
         return tuple(each for each in self.outcomes if isinstance(each, Panel))
+
+    def __repr__(self) -> str:
+        return f"<superworkflow {self.name}: {self.help}; stages {', '.join(each.name for each in self.stages)}>"
 
     def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.

@@ -6,14 +6,18 @@ import contextlib
 import errno
 import functools
 import importlib.metadata
+import math
 import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from superworkflow.infra.base.errors import DataFileGone, SuperworkflowError, UserError
 from superworkflow.infra.base.suggest import nearest
@@ -158,20 +162,39 @@ def execute(
                 _check_output(stage, result, progress)
                 for source in sources.values():
                     source.check_unchanged()
-                dataset = _commit(stage, engine, identity, given, writer, result, waited)
+                try:
+                    dataset = _commit(stage, engine, identity, given, writer, result, waited)
+                except ValidationError as error:
+                    raise _bad_output(stage, error) from None
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
 
 
 def _check_output(stage: Stage[Any], result: object, progress: Progress) -> None:
-    """Refuse a result that is no Output, and log metrics that nothing shows since the stage does not declare them."""
+    """Refuse a result that is no Output, and log metrics that are not declared or not finite."""
     if not isinstance(result, Output):
         raise UserError("the stage's function returned no Output", where=f"stage {stage.name}",
                         value=type(result).__name__, remedy="End it with return Output(rows=…)")  # fmt: skip
     if strange := sorted({name.partition("@")[0] for name in result.metrics} - {*stage.metrics}):
-        progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, which nothing shows; it "
-                     f"declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
+        progress.log(f"warning: stage {stage.name} declares no metric {', '.join(strange)}, so no outcome can name it; "
+                     f"it declares {', '.join(stage.metrics) or 'none'}")  # fmt: skip
+    values: Mapping[str, Any] = result.metrics
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise UserError("is no number", where=f"stage {stage.name}, metric {name}", value=value,
+                            remedy="Report a number")  # fmt: skip
+        if not math.isfinite(value):
+            progress.log(f"warning: metric {name} is {value}, which no table shows")
+
+
+def _bad_output(stage: Stage[Any], error: ValidationError) -> UserError:
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"][:2])
+    return UserError("the Output that the stage's function returned has a value of another kind",
+                     where=f"stage {stage.name}, {name}", value=first.get("input"),
+                     remedy="Give rows as a whole number from 0 on, and stats as numbers or text",
+                     )  # fmt: skip
 
 
 def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, digest: str) -> UserError:

@@ -103,7 +103,8 @@ def _named(given: Sequence[str], code: str) -> Stage[Any] | None:
 
 def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
     """Add the stage's own help: its inputs, and its parameters with values and defaults."""
-    parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
+    if stage.help:
+        parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
     inputs = [
         (f"--input {name}={_form(given)}", [f"{given.help} ({_need(given)})"]) for name, given in stage.inputs.items()
     ]

@@ -180,6 +180,7 @@ def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.Mo
         ({}, "node2vec needs an edge list"),
         ({"edges": "e.csv", "params": {"walk": 3}}, "params: is no parameter (got 'walk'). Write stage.parameter"),
         ({"edges": "e.csv", "params": {"walk.pp": 3}}, "walk.pp: unknown parameter"),
+        ({"edges": "e.csv", "gates": "f1=3", "register": "m"}, "(got 'f1=3')"),
         ({"edges": "e.csv", "tolerance": 0.1}, "this run registers no model"),
         ({"edges": "e.csv", "register": "m", "tracking": False}, "models are kept in MLflow"),
     ],
@@ -189,6 +190,13 @@ def test_refused(given: dict[str, object], message: str, tmp_path: Path) -> None
         sw.run("node2vec", store=str(tmp_path), **given)
     assert message in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_nodes_may_be_numbers(graph_files: tuple[Path, Path], tmp_path: Path) -> None:
+    """The command line takes `--set sssp.source=7`; a number was refused here."""
+    given = {"edges": str(graph_files[0]), "store": str(tmp_path)}
+    number, text = (sw.plan("sssp", params={"sssp.source": source}, **given) for source in (7, "7"))
+    assert number.equals(text)
 
 
 def test_a_notebook_shows_the_message_alone() -> None:

@@ -117,6 +117,12 @@ def test_a_study_is_of_one_text(folder: Path) -> None:
         restore(load_superworkflow("edited.py"), spec, launch)
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_cell_shows_one_line() -> None:
+    shown = repr(load_superworkflow("mine.py"))
+    assert shown == "<superworkflow hubs: degrees of a graph; stages index, degrees>"
+
+
 def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
     status, out, _ = call("run", "./mine.py", "--help")
     assert status == 0
@@ -126,6 +132,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
     assert status == 0
     assert "--input graph=URI" in out
     assert "Vertices of a lower degree are left out." in out
+    assert "\n.\n" not in out, "a stage without a help text has no description"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (('name="hubs"', 'name="node2vec"'), r"another superworkflow of this name is defined by superworkflow itself"),
         (('name="hubs"', 'name="my hubs"'), r"mine\.py: superworkflow: not a name .got 'my hubs'"),
         (('name="degrees"', 'name="walk"'), r"stage walk of .*mine\.py: another stage .* by superworkflow itself"),
-        (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"no prefix of parameters of stage d"),
+        (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"of stage d.* Add the stage to"),
         (('{"graph": Input', '{"code": Input'), r"no input of a stage in a file can be called code"),
         (('metrics=("spread",)', 'metrics=("spread",), engines={"spark": ""}'), r"in a file runs in process.*'spark'"),
         (('"spread", "minimize"', '"spred", "minimize"'), r"no such metric .got 'spred'.. Did you mean spread\?"),
@@ -165,8 +172,19 @@ def test_what_is_wrong_with_a_file_is_one_line(call: Call, folder: Path, change:
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
+        (
+            ("rows=len(kept)", "rows=-1"),
+            2,
+            r"stage degrees, rows: the Output .* \(got -1\). Give rows as",
+        ),
+        (('"spread": float(', '"spread": str('), 2, r"stage degrees, metric spread: is no number .got '0"),
         (("    return Output(", "    Output("), 2, r"returned no Output \(got 'NoneType'\)"),
         (('metrics={"spread"', 'metrics={"spred"'), 0, r"declares no metric spred, .* it declares spread"),
+        (
+            ("float(kept.std() / kept.mean())", 'float("nan")'),
+            0,
+            r"warning: metric spread is nan, which no table shows",
+        ),
     ],
 )
 def test_what_a_stage_returns(

@@ -193,6 +193,10 @@ REFUSED = {
     "not finite": (HEAD + PLAIN + LINEAR + FORWARD + "        return self.linear(x) / 0\n", "not finite.*rows"),
     "an error": (HEAD + PLAIN + LINEAR + FORWARD + "        return self.linear(x.T)\n", "mine.py:11: RuntimeError"),
     "other arguments": (HEAD + PLAIN + LINEAR + "\n    def forward(self, a, b):\n        return a\n", "forms.*'a, b'"),
+    "more arguments": (
+        HEAD + PLAIN + LINEAR + "\n    def forward(self, x, edge_index, times, gain=1):\n        return x\n",
+        "forward has arguments that are not given.*'times'",
+    ),
     "no weights": (HEAD + PLAIN + FORWARD + "        return x\n", "no weights"),
     "constructor": (HEAD + PLAIN.replace("in_channels", "speed") + FORWARD, "not given.*'speed'"),
     "no module": ("class Net:\n    pass\n", "no subclass of torch.nn.Module"),

@@ -52,6 +52,10 @@ def _delta(address: TableAddress) -> tuple[Any, str, str]:
         raise needs_package("deltalake") from None
     table = DeltaTable(address.base)
     if (version := address.version()) is not None:
+        if isinstance(version, datetime):  # the library takes the first version for any time before it
+            first = min((commit["timestamp"] for commit in table.history() if "timestamp" in commit), default=0)
+            if version.timestamp() * 1000 < first:
+                raise _no_version(address)
         table.load_as_version(version)
     rows = table.to_pyarrow_dataset()
     return (rows.schema, rows.to_batches()), f"{table.metadata().id}-{table.version()}", str(table.version())
@@ -70,7 +74,11 @@ def _iceberg(address: TableAddress) -> tuple[Any, str, str]:
     elif version is not None:
         found = table.snapshot_by_id(version)
     if found is None:
-        raise UserError("has no such version, or none yet", where=address.shown, value=str(version or ""),
-                        remedy="Give the number of a snapshot, or a later time")  # fmt: skip
+        raise _no_version(address)
     stream = table.scan(snapshot_id=found.snapshot_id).to_arrow_batch_reader()
     return (stream.schema, stream), f"{table.metadata.table_uuid}-{found.snapshot_id}", str(found.snapshot_id)
+
+
+def _no_version(address: TableAddress) -> UserError:
+    return UserError("has no such version, or none yet", where=address.shown, value=str(address.version() or ""),
+                     remedy="Give the number of a version, or a later time")  # fmt: skip

@@ -114,12 +114,16 @@ def functions_of(
     program's file and of the engine, so that another text never meets what was compiled for this one.
 
     Raises:
-        UserError: residuals are to end the run, and updates return none.
+        UserError: residuals are to end the run, and updates return none; or a part returns no number.
     """
     if params.tolerance > 0 and _returns_nothing(program.apply or program.update):
         raise UserError("updates return no residual, whose sum would end the run", where=f"program {program.name}",
                         value=f"tolerance {params.tolerance:g}",
                         remedy="Return how much the vertex has changed, or set tolerance to 0")  # fmt: skip
+    for part in ("gather", "scatter"):
+        if (function := getattr(program, part)) and _returns_nothing(function):
+            raise UserError(f"{part} returns no number", where=f"program {program.name}",
+                            remedy="End it with return and the number, such as a priority of 0 for none")  # fmt: skip
     texts = [Path(file).read_bytes() for file in (atomic.__file__, random.__file__)]
     texts += [path.read_bytes() for path in sorted(_FOLDER.glob("*.py"))]
     texts += [Path(file).read_bytes() for file in files_of(program.update) or [__file__]]

@@ -281,6 +281,13 @@ class VertexProgram:
         if not (isinstance(self.params, type) and issubclass(self.params, ProgramParams)):
             raise UserError("params is no model of parameters", where=where, value=self.params,
                             remedy="Give a class derived from ProgramParams")  # fmt: skip
+        merges = {name: sync.merge for name, sync in self.syncs.items() if sync.merge not in ("sum", "max")}
+        if self.consistency not in DISTANCES or merges:
+            what, choices = (
+                (f"merge of sync {min(merges)}", "sum or max") if merges else ("consistency", "vertex, edge or full")
+            )
+            raise UserError(f"no such {what}", where=where, value=min(merges.values(), default=self.consistency),
+                            remedy=f"Write {choices}")  # fmt: skip
         of_field = {*self.fields, *self.graph_fields}
         for what, names, allowed in (
             ("nodes", self.nodes, self.params.model_fields), ("given", self.given, of_field),

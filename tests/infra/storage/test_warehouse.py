@@ -298,6 +298,7 @@ def test_versions_of_delta(tmp_path: Path) -> None:
         ]
     assert len(set(versions)) == 2
     assert "cannot be read" in refused(f"{lake}?as_of=7", store)
+    assert "has no such version, or none yet (got '2020-01-01" in refused(f"{lake}?as_of=2020-01-01", store)
 
 
 def test_versions_of_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

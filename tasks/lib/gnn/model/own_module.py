@@ -71,11 +71,19 @@ class OwnModule(nn.Module):
         self._file, _, self._class = shape.model.rpartition(":")
         self._keys: dict[int, EdgeKey] = {each.number: _key(each) for each in shape.relations}
         self.module = self._made(code_of_text(self._file, shape.code))
-        self._named = set(inspect.signature(self.module.forward).parameters)
+        taken = inspect.signature(self.module.forward).parameters
+        self._named = set(taken)
         if not any(form <= self._named for form in FORMS):
             raise self._refused("forward takes none of the forms of arguments", ", ".join(sorted(self._named)),
                                 "Write forward(self, x, edge_index), forward(self, x_dict, edge_index_dict) or "
                                 "forward(self, x, blocks)")  # fmt: skip
+        given = {"edge_weight"}.union(*FORMS)
+        if unknown := [
+            each.name for each in taken.values()
+            if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            and each.default is each.empty and each.name not in given
+        ]:  # fmt: skip
+            raise self._refused("forward has arguments that are not given", ", ".join(unknown), "Give them defaults")
         if "edge_index" in self._named and not self._plain:
             raise self._refused("the graph has several node or edge sets", "forward(x, edge_index)",
                                 "Write forward(self, x_dict, edge_index_dict) or forward(self, x, blocks)")  # fmt: skip

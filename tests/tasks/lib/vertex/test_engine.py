@@ -290,10 +290,20 @@ def test_a_tolerance_needs_residuals() -> None:
         ChromaticEngine(program, ProgramParams(tolerance=0.1), graph).run()
 
 
+def test_a_gather_returns_a_number() -> None:
+    """Numba named no line of the program's."""
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
+    parts = {"gather": lambda scope, other, weight, params: None, "apply": lambda scope, total, params: total}
+    with pytest.raises(UserError, match=r"program bad: gather returns no number. End it with return"):
+        ChromaticEngine(VertexProgram("bad", {"value": "int64"}, **parts), ProgramParams(), graph).run()
+
+
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
         ({"params": dict}, "params is no model of parameters"),
+        ({"consistency": "edges"}, r"no such consistency .got 'edges'.. Write vertex, edge or full"),
+        ({"syncs": {"most": Sync(print, "mean")}}, r"no such merge of sync most .got 'mean'.. Write sum or max"),  # type: ignore[arg-type]
         ({"nodes": ("origin",)}, r"nodes names nothing of the program .got 'origin'.*seed"),
         ({"given": ("size",)}, r"given names nothing of the program .got 'size'.*Name one of: value"),
         ({"init": lambda scope: None}, r"init has other arguments .got '.scope.'.*def init.scope, params."),

@@ -17,7 +17,13 @@ from superworkflow.tasks.lib.gnn.model.attention import GatLayer
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
 from superworkflow.tasks.lib.gnn.model.layers import GcnLayer, GinLayer
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import attend, lanes_of, padded_width
+from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
+    attend,
+    lanes_of,
+    padded_width,
+    publish_heads,
+    without_padding,
+)
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
@@ -112,15 +118,15 @@ def _sums(arcs: CsrRows, rows: Rows, matrix: torch.Tensor | None, scales: Rows, 
 
 def _gat(layer: GatLayer, data: Data, rows: Rows, batch: int) -> Gather:
     heads, width = layer.of_senders.shape
-    padded, lanes = padded_width(width), lanes_of(heads)
-    table, bias = table_of(len(rows), heads * padded, np.float32, GROUP), layer.bias.numpy()
+    lanes, bias = lanes_of(heads), layer.bias.numpy()
+    table = table_of(len(rows), heads * padded_width(width), np.float32, GROUP)
     sending, receiving = (np.zeros((len(rows), lanes), np.float32) for _ in range(2))
-    unscaled, numbers = np.empty(0, np.float32), read_only(np.empty(0, np.uint64))
+    numbers = read_only(np.empty(0, np.uint64))
     for own in _pieces(rows, batch):
-        made = layer.linear(as_tensor(rows[own])).view(-1, heads, width)
-        publish_rows(made.numpy().reshape(-1, width), unscaled, own.start * heads, table.reshape(-1, padded))
+        made = layer.linear(as_tensor(rows[own]))
+        publish_heads(made.numpy(), heads, own.start, table)
         for scores, vectors in ((sending, layer.of_senders), (receiving, layer.of_receivers)):
-            scores[own, :heads] = (made * vectors).sum(-1).numpy()
+            scores[own, :heads] = (made.view(-1, heads, width) * vectors).sum(-1).numpy()
     starts, senders = map(read_only, data.rows[layer.relation.number])
 
     def gather(first: int, out: Rows) -> None:
@@ -131,7 +137,7 @@ def _gat(layer: GatLayer, data: Data, rows: Rows, batch: int) -> Gather:
             table, sending, receiving[first : first + len(out)], heads, starts, senders, nodes, numbers, 0,
             np.zeros(len(out), np.uint64), found, none, slopes, logs,
         )  # fmt: skip
-        out[:] = found.reshape(-1, heads, padded)[:, :, :width].reshape(len(out), -1) + bias
+        out[:] = without_padding(found, heads, width) + bias
 
     return gather
 

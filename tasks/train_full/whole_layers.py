@@ -28,6 +28,8 @@ from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
     head_products,
     lanes_of,
     padded_width,
+    publish_heads,
+    without_padding,
 )
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES
@@ -35,8 +37,6 @@ from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.vertex_order import Interval
 from superworkflow.tasks.train_full.whole_graph import Places, WholeGraph
-
-_UNSCALED = np.empty(0, np.float32)
 
 
 @dataclass
@@ -165,7 +165,7 @@ class WholeGat:
         return LayerTables(rows, back, sending, facts, np.zeros(there, np.uint64))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
-        self._publish(made, interval, tables.rows)
+        publish_heads(made, self.heads, self._graph.rows_of(interval).start, tables.rows)
         tables.sending[self._graph.rows_of(interval), : self.heads] = kept.pop("sending")
 
     def combine(self, tables: LayerTables, interval: Interval, places: Places, dropout: ArcDropout, kept: Kept) -> Rows:
@@ -187,7 +187,7 @@ class WholeGat:
 
     def publish_back(self, tables: LayerTables, interval: Interval, gradient: Rows, kept: Kept) -> None:
         own, facts = self._graph.rows_of(interval), kept.pop("facts")
-        self._publish(gradient, interval, tables.back)
+        publish_heads(gradient, self.heads, own.start, tables.back)
         facts[:, 2, : self.heads] = products = self._products(gradient, kept.pop("out"))
         tables.facts[own], tables.states[own] = facts, kept.pop("states")
         kept["scores"] = self._products(gradient, kept.pop("also")) - products * kept.pop("slopes")
@@ -223,16 +223,9 @@ class WholeGat:
         by_head = table.reshape(len(table), self.heads, self._padded)
         return [by_head[:, :, : self._width], scores[..., : self.heads]]
 
-    def _publish(self, rows: Rows, interval: Interval, table: NDArray[Any]) -> None:
-        """Rows of heads [r x heads, width] into a table of as many."""
-        by_width, padded = rows.reshape(-1, self._width), table.reshape(-1, self._padded)
-        publish_rows(by_width, _UNSCALED, self._graph.rows_of(interval).start * self.heads, padded)
-
     def _bare(self, rows: Rows) -> Rows:
         """Rows without the columns that pad heads."""
-        if self._padded == self._width:
-            return rows
-        return rows.reshape(-1, self.heads, self._padded)[:, :, : self._width].reshape(-1, self.heads * self._width)
+        return without_padding(rows, self.heads, self._width)
 
     def _products(self, one: Rows, other: Rows) -> Rows:
         """Products of rows by head."""

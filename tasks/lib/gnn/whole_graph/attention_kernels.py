@@ -22,6 +22,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import publish_rows
 from superworkflow.tasks.lib.kernels.lanes import (
     GROUP,
     bring_row,
@@ -40,6 +41,7 @@ from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.kernels.rows_ahead import rows_ahead
 
 SLOPE = np.float32(0.2)
+_UNSCALED = np.empty(0, np.float32)
 _AT_ONCE = 64
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LOWEST, _LEAST_SCORE = np.float32(-87.0), np.float32(-np.inf)
@@ -55,6 +57,20 @@ def lanes_of(heads: int) -> int:
 def padded_width(width: int) -> int:
     """Columns of a head in the tables of rows."""
     return -(-width // GROUP) * GROUP
+
+
+def publish_heads(rows: NDArray[np.float32], heads: int, first: int, table: NDArray[Any]) -> None:
+    """Store rows [r, heads x w] in a table [n, heads x `padded_width(w)`], from row `first` on."""
+    by_head, to = (each.reshape(-1, each.shape[1] // heads) for each in (rows, table))
+    publish_rows(by_head, _UNSCALED, first * heads, to)
+
+
+def without_padding(rows: NDArray[np.float32], heads: int, width: int) -> NDArray[np.float32]:
+    """Rows [r, heads x `padded_width(width)`] without the columns that pad heads."""
+    padded = padded_width(width)
+    if padded == width:
+        return rows
+    return rows.reshape(-1, heads, padded)[:, :, :width].reshape(-1, heads * width)
 
 
 @nb.njit(inline="always")

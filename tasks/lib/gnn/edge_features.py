@@ -101,8 +101,8 @@ def joined_features(
     return whole if scaling is None else scaled(whole, scaling)
 
 
-def scaled(values: NDArray[np.float32], scaling: Mapping[str, Any]) -> NDArray[np.float32]:
-    """Values [edges, values] as a scaling makes them; see `NetworkConfig.edge_scaling`."""
+def scaled(values: NDArray[np.floating[Any]], scaling: Mapping[str, Any]) -> NDArray[np.floating[Any]]:
+    """Values of edges or nodes [items, values] as a scaling makes them; see `NetworkConfig.scaling`."""
     if scaling["kind"] == "row":
         sums = np.abs(values).sum(axis=1, keepdims=True)
         return np.asarray(values / np.where(sums > 0, sums, 1), np.float32)

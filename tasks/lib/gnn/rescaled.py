@@ -7,13 +7,13 @@ the model in use that is scored on tonight's data, gets them as it does where it
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn.edge_features import scaled
 from superworkflow.tasks.lib.gnn.features import scaling_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -68,17 +68,8 @@ def rescaled(
         wide = values[piece].astype(np.float64)
         if own["kind"] == "standard":
             wide = wide * np.array(own["scale"]) + np.array(own["mean"])
-        found[piece] = _scaled(wide, learned)
+        found[piece] = scaled(wide, learned)
     return found
-
-
-def _scaled(wide: NDArray[np.float64], scaling: Mapping[str, Any]) -> NDArray[np.float64]:
-    if scaling["kind"] == "row":
-        sums = np.abs(wide).sum(axis=1, keepdims=True)
-        return wide / np.where(sums > 0, sums, 1)
-    if scaling["kind"] == "standard":
-        wide = (wide - np.array(scaling["mean"])) / np.array(scaling["scale"])
-    return wide
 
 
 def _shown(texts: list[str]) -> str:

@@ -31,6 +31,7 @@ from superworkflow.tasks.infer.run import (
     all_rows,
     files_of,
     layer,
+    log_unread,
     read_joined,
     shape_on,
     splits_of,
@@ -42,12 +43,12 @@ from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.learned_features import learned_features
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
 from superworkflow.tasks.lib.gnn.model.weights import read_embeddings, read_network
-from superworkflow.tasks.lib.gnn.rescaled import rescaled
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -66,7 +67,9 @@ def run(job: StageRun[InferParams]) -> Output:
         raise UserError("seeds of subgraphs are predicted in process alone", where="subgraphs",
                         value=job.inputs["subgraphs"].uri, remedy="Set the engine of infer to in-process")  # fmt: skip
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
-    shape = shape_on(HeteroGraph.open(graph), trained)
+    opened = HeteroGraph.open(graph)
+    shape = shape_on(opened, trained)
+    log_unread(job, opened, shape)
     judged_by = splits_of(job)
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:
@@ -171,7 +174,7 @@ def _first_rows(
     return {
         name: embeddings[name][partition.piece.numbers[name]]
         if name in embeddings
-        else rescaled(graph, name, shape, partition.piece.features[name])
+        else learned_features(graph, name, shape, partition.piece.features[name])
         for name in shape.levels()[0].senders
     }
 

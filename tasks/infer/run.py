@@ -37,7 +37,7 @@ from superworkflow.tasks.infer.whole_rows import as_tensor, gathered, whole_laye
 from superworkflow.tasks.lib.device import check_device
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.edge_features import check_edge_columns
-from superworkflow.tasks.lib.gnn.features import columns_of, width_of
+from superworkflow.tasks.lib.gnn.learned_features import check_features, unread
 from superworkflow.tasks.lib.gnn.model.config import LINKS, REGRESSION, NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows
@@ -47,7 +47,6 @@ from superworkflow.tasks.lib.gnn.model.weights import read_network
 from superworkflow.tasks.lib.gnn.objective.labels import has_label, label_texts
 from superworkflow.tasks.lib.gnn.objective.number_targets import label_numbers
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.rescaled import check_scalings
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs
@@ -57,7 +56,6 @@ from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
-_SHOWN = 5
 WHOLE = 1 << 27
 """Edges times width of hidden layers up to which a module of one's own reads the whole graph at once."""
 READ = 40
@@ -76,6 +74,7 @@ def run(job: StageRun[InferParams]) -> Output:
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph, trained = HeteroGraph.open(job.inputs["graph"], job.inputs.get("labels")), job.inputs["network"]
     shape = shape_on(graph, trained)
+    log_unread(job, graph, shape)
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
@@ -224,49 +223,21 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
         UserError: the graph's sets differ from those of training.
     """
     shape, where = read_shape(trained), trained.uri
-    for name, width in shape.widths.items():
-        if name in graph.node_sets and width and (shape.columns.get(name) or width_of(graph, name) != width):
-            _check_columns(graph, shape, name, where)
-        if name not in graph.node_sets or width_of(graph, name) != width:
-            raise UserError("the network was trained on another graph", where=where, value=name,
-                            remedy="Give the graph that it was trained on")  # fmt: skip
+    check_features(graph, shape, where)
     edge_sets = {each.name: (each.source, each.target) for each in graph.edge_sets.values()}
     same = all(edge_sets.get(each.name) == (each.receivers, each.senders) for each in shape.relations)
     sizes = all(graph.node_sets[name].count == shape.nodes[name] for name in shape.embedded())
     if not same or not sizes:
         raise UserError("the network was trained on another graph", where=where, value=graph.dataset.digest,
                         remedy="Give the graph that it was trained on")  # fmt: skip
-    check_scalings(graph, shape, where)
     check_edge_columns(graph, shape.edge_columns, where)
     return replace(shape, nodes={name: graph.node_sets[name].count for name in shape.nodes})
 
 
-def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, where: str) -> None:
-    """Refuse a graph with other features of a node set than the network reads.
-
-    Raises:
-        UserError: names those that are missing, others, and those of another width or at another place.
-    """
-    wanted, found = dict(shape.columns.get(node_set, ())), dict(columns_of(graph, node_set))
-    if list(wanted.items()) == list(found.items()) or (not wanted and sum(found.values()) == shape.widths[node_set]):
-        return
-    words = [
-        f"{text} {', '.join(names[:_SHOWN])}{' …' if len(names) > _SHOWN else ''}"
-        for text, names in (
-            ("this one lacks", [name for name in wanted if name not in found]),
-            ("this one also has", [name for name in found if name not in wanted]),
-            ("other widths of", [name for name in wanted if found.get(name, wanted[name]) != wanted[name]]),
-        )
-        if names
-    ]
-    order = ", ".join(f"{name} ({width} values)" if width > 1 else name for name, width in wanted.items())
-    raise UserError(
-        f"the network was trained on another graph, with other features of {node_set}: "
-        + ("; ".join(words) or "the same in another order"),
-        where=where, value=f"{sum(found.values())} values, not {shape.widths[node_set]}",
-        remedy=f"Give these features, in this order: {order[:500]}" if wanted else
-        f"Give {shape.widths[node_set]} values for each node",
-    )  # fmt: skip
+def log_unread(job: StageRun[InferParams], graph: HeteroGraph, shape: NetworkConfig) -> None:
+    """Say which features of the graph the network does not read."""
+    for each in unread(graph, shape):
+        job.progress.log(f"warning: {each}")
 
 
 def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks import heterograph, infer, train
+from superworkflow.tasks.lib.gnn.learned_features import unread
+from superworkflow.tasks.lib.gnn.model.config import read_shape
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.index_helpers import run_stage
 
 NODES, FEATURES = 60, "nodes-0-feature-0.npy"
@@ -69,10 +73,29 @@ def test_a_graph_scaled_by_itself_is_predicted_by_the_networks_scaling(learned, 
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_other_categories_are_refused_on_a_graph_of_its_own(learned, tmp_path):
-    graph = graph_of(tmp_path / "graph", tables_of(tmp_path / "in", 2, ["green", "violet"]), {"scaling": learned[1]})
-    with pytest.raises(UserError, match=r"other categories of colour.*green, violet.*Give these: blue, green"):
-        probabilities(tmp_path / "infer", learned[0], graph)
+@pytest.mark.parametrize("colours", [["green", "violet"], ["violet", "blue", "amber", "green"], ["blue"]])
+@pytest.mark.parametrize("columns", [("a", "b", "colour"), ("colour", "extra", "b", "a")])
+def test_columns_and_categories_of_a_graph_of_its_own_are_found_by_name(learned, colours, columns, tmp_path):
+    """As where the graph is made for the network: others are left out, and a new category is a missing value."""
+    network, kind = learned
+    tables = tables_of(tmp_path / "in", 2, colours, columns)
+    wanted = probabilities(tmp_path / "wanted", network, graph_of(tmp_path / "theirs", tables, network=network))
+    own = graph_of(tmp_path / "own", tables, {"scaling": kind})
+    found = probabilities(tmp_path / "infer", network, own)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    said = unread(HeteroGraph.open(own), read_shape(Dataset.open(network)))
+    assert any("does not read are left out: extra" in each for each in said) == ("extra" in columns)
+    assert any("no such categories of colour" in each and "violet" in each for each in said) == ("violet" in colours)
+
+
+def test_a_column_of_another_kind_is_refused_on_a_graph_of_its_own(learned, tmp_path):
+    network, kind = learned
+    lacks = graph_of(tmp_path / "lacks", tables_of(tmp_path / "in", 2, ["green"], ("b", "colour")), {"scaling": kind})
+    with pytest.raises(UserError, match=r"this one lacks a.*Give these features: a, b, colour \(2 values\)"):
+        probabilities(tmp_path / "infer-lacks", network, lacks)
+    numbers = graph_of(tmp_path / "numbers", tables_of(tmp_path / "also", 2, ["1.5", "2.5"]), {"scaling": kind})
+    with pytest.raises(UserError, match="other widths of colour"):
+        probabilities(tmp_path / "infer-numbers", network, numbers)
 
 
 @pytest.mark.parametrize("columns", [("colour", "b", "a"), ("extra", "a", "b", "colour")])

@@ -13,10 +13,10 @@ from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_features import edge_features_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.learned_features import learned_features
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
 from superworkflow.tasks.lib.gnn.precomputed_means import sums_of
-from superworkflow.tasks.lib.gnn.rescaled import rescaled
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
@@ -49,7 +49,7 @@ def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums
     for name in levels[0].senders:
         values = features_of(graph, name)
         if values is not None:
-            features[name] = rescaled(graph, name, shape, values)
+            features[name] = learned_features(graph, name, shape, values)
     weights = weights_of(graph, levels[0].relations, shape.weight) if shape.weight else {}
     degrees = None
     precomputed: dict[int, NDArray[np.float32]] = {}

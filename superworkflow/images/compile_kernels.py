@@ -59,7 +59,7 @@ from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
-from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES, FLOAT32
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES, FLOAT32
 from superworkflow.tasks.lib.kernels.float16 import as_read
 from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 from superworkflow.tasks.sample.params import SampleParams
@@ -188,13 +188,14 @@ def _compile_whole_graph(graph: HeteroGraph, sums: Dataset) -> None:
     width, halves = features.shape[1], read_only(features.astype(np.float16))
     layers: list[tuple[bool, FirstInputs, list[WholeLayer]]] = []
     for precision in DTYPES:
-        gcn = sums_of(sums, graph, 0, features.shape, GCN)
+        short = precision == BFLOAT16
+        gcn = as_inputs(sums_of(sums, graph, 0, features.shape, GCN), short)
         layers.append((False, gcn, [WholeGcn(whole, width, precision, number > 0) for number in range(2)]))
         layers += [
-            (True, each, [WholeGat(whole, 1, width, precision) for _ in range(2)])
+            (True, as_inputs(each, short), [WholeGat(whole, 1, width, precision) for _ in range(2)])
             for each in (read_only(features.astype(np.float32)), halves)
         ]
-    few = as_inputs(np.zeros(features.shape, np.float32))
+    few = as_inputs(np.zeros(features.shape, np.float32), False)
     layers.append((False, few, [WholeGcn(whole, width, FLOAT32, number > 0) for number in range(2)]))
     one, matrix = np.ones((1, width), np.float32), np.ones((width, width), np.float32)
     weights = {"linear.weight": matrix, "linear.bias": one[0], "bias": one[0], "of_senders": one, "of_receivers": one}

@@ -23,7 +23,7 @@ from superworkflow.tasks.train_full.params import TrainFullParams
 
 STAGE = Stage(
     name="train_full",
-    version="5",
+    version="6",
     params=TrainFullParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

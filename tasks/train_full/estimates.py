@@ -46,7 +46,7 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
     inputs_bytes, mapped = 4 * feature_values(graph), 4 * arcs  # each server reads all arcs, for their order
     tables = nodes * passes * size * sum(-(-width // _PADDED) * _PADDED for width in gathered)
     kept = 4 * nodes * (3 * sum(widths) if params.model == "gat" else sum(widths) + max(widths) * (params.layers > 2))
-    read = resources.threads * inputs_bytes // intervals  # what threads read at a time is a copy
+    read = 0 if size == 2 else resources.threads * inputs_bytes // intervals  # what threads read at a time is a copy
     weights = sum(widths) * (params.width + round(feature_values(graph) / nodes))
     groups = (resources.workers or {}).items()
     fixed = [each.count for role, each in groups if role != PARAMETER and not each.elastic]
@@ -68,8 +68,10 @@ def estimate(params: TrainFullParams, inputs: Mapping[str, Stats], resources: Re
         kept //= sum(fixed)
         arcs, inputs_bytes = arcs // sum(fixed), inputs_bytes // sum(fixed)
     held = _ORDER_BYTES * nodes + (4 if is_symmetric else 8) * arcs
-    copied = inputs_bytes if inputs_bytes <= COPIED_INPUTS else 0
-    mapped += inputs_bytes  # in the order of the intervals arcs are copies, and inputs that are not too large
+    if size == 2:  # inputs are rounded, and their files let go
+        copied = inputs_bytes // 2
+    else:  # in the order of the intervals inputs that are not too large are copies
+        copied, mapped = inputs_bytes if inputs_bytes <= COPIED_INPUTS else 0, mapped + inputs_bytes
     return _PROCESS.estimate(
         memory_bytes=tables + kept + read + held + 4 * 8 * weights + copied + mapped,
         cpu_s=epochs * epoch_s,

@@ -146,7 +146,7 @@ def train(
         group = RankGroup(network, work.params, worker, Path(folder), not rank and servers == worker.size)
         trainer = WholeTrainer(network, work.task, work.params, options, group, whole.order, progress)
         executed = training.whole_network(
-            options, work, training.inputs_of(work, datasets.get("sums"), _add_up), network
+            options, work, training.inputs_of(work, datasets.get("sums"), options.precision, _add_up), network
         )
         opened = functools.partial(Mailbox, first=first)
         server = GraphServer(rank, servers, executed, trainer, group, opened, worker.size - servers)

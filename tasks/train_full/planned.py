@@ -104,6 +104,7 @@ class _Network:
         self.training = forward_tasks(FORWARD, gathers, gather) + back_tasks(gathers, gather)
         self.validation = forward_tasks(VALIDATION, gathers, gather) if work.validated else []
         self._shapes, self._rows = work.shapes, max(1, work.vertices // count)
+        self._short = work.value_bytes == 2
 
     def execute(self, *_: Any) -> None:
         pass
@@ -116,13 +117,15 @@ class _Network:
     def tensor_call(
         self, task: Task, interval: int, epoch: int, weights: Any, state: Any, following: Task | None
     ) -> tuple[dict[str, Any], Any, list[NDArray[Any]]]:  # fmt: skip
-        (width, read), back = self._shapes[task.layer], task.way == BACK
+        width, back = self._shapes[task.layer][0], task.way == BACK
         facts: dict[str, Any] = {"layer": task.layer, "back": back, "share": task.way != VALIDATION, "sparse": 0}
         facts["then"] = None if following is None else {"layer": following.layer, "sparse": 0}
-        widths = [read, width] if back else [read]
-        if following is not None:
-            widths += [self._shapes[following.layer][1]] if back else []
-        return facts, weights, [_empty(self._rows, each) for each in widths]
+        arrays = [self._read(task.layer), *([_empty(self._rows, width)] if back else [])]
+        return facts, weights, [*arrays, *([self._read(following.layer)] if following is not None and back else [])]
+
+    def _read(self, layer: int) -> NDArray[Any]:
+        """Rows that a layer reads."""
+        return _empty(self._rows, self._shapes[layer][1], np.int16 if self._short and not layer else np.float32)
 
     def compute(
         self, facts: Mapping[str, Any], shared: Sequence[NDArray[Any]], arrays: Sequence[NDArray[Any]]
@@ -138,9 +141,9 @@ class _Network:
         return found
 
 
-def _empty(rows: int, width: int) -> NDArray[np.float32]:
+def _empty(rows: int, width: int, dtype: type[np.generic] = np.float32) -> NDArray[Any]:
     """An array with its size, without memory."""
-    return np.broadcast_to(np.float32(0), (rows, width))
+    return np.broadcast_to(dtype(0), (rows, width))
 
 
 class _Epochs:

@@ -52,7 +52,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         kept, log = Folder(job.checkpoint), job.progress.log
         group = OneProcess(network, work.params, kept, job.save_checkpoint, log, shutdown)
         trainer = WholeTrainer(network, work.task, work.params, options, group, work.whole.order, job.progress)
-        executed = whole_network(options, work, inputs_of(work, job.inputs.get("sums")), network)
+        executed = whole_network(options, work, inputs_of(work, job.inputs.get("sums"), options.precision), network)
         call_bytes = executed.call_bytes(trainer.weights())
         with tensor_pool(job, len(work.whole.intervals), executed.example(), call_bytes) as pool:
             timeline = train(trainer, executed, options, job.threads, pool)

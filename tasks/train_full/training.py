@@ -31,6 +31,7 @@ from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_of
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.data import shape_of
@@ -198,12 +199,15 @@ def check_items(counts: dict[str, int]) -> None:
                         remedy="Put labelled nodes of each class into the split train")  # fmt: skip
 
 
-def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda own: own) -> FirstInputs:
+def inputs_of(
+    work: FullGraphWork, sums: Dataset | None, precision: str, add_up: AddUp = lambda own: own
+) -> FirstInputs:  # fmt: skip
     """Rows that the first layer reads, of the graph or of a server's part.
 
     Args:
         work: what is trained.
         sums: dataset of stage aggregate, if there is one.
+        precision: one of `bfloat16.DTYPES`.
         add_up: see `as_inputs`.
 
     Raises:
@@ -220,7 +224,7 @@ def inputs_of(work: FullGraphWork, sums: Dataset | None, add_up: AddUp = lambda 
         inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
     own = slice(whole.first, whole.first + whole.count)
     moved = whole.order.vertices
-    return as_inputs(ListedRows(inputs, moved[own]) if len(moved) else inputs[own], add_up)
+    return as_inputs(ListedRows(inputs, moved[own]) if len(moved) else inputs[own], precision == BFLOAT16, add_up)
 
 
 def whole_network(

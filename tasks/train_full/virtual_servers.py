@@ -67,7 +67,7 @@ def train_virtually(
     """Train on `virtual_servers`; the trainer of the first one, the timeline of all, and stats."""
     options, takers, clock = job.params, list[Callable[..., None]](), VirtualClock(job.params.virtual_threads)
     count, parameters = options.virtual_servers, options.virtual_parameter_servers
-    inputs = training.inputs_of(work, job.inputs.get("sums"))
+    inputs = training.inputs_of(work, job.inputs.get("sums"), options.precision)
     rates = NOMINAL if options.virtual_rates == NOMINAL_RATES else _measured()
     machines, pipelines, servers, trainers, pools, ghosts = [], [], list[GraphServer[VirtualMailbox]](), [], [], 0
     many = count + parameters > 1

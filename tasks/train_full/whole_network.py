@@ -252,7 +252,8 @@ class WholeNetwork:
         own = self.graph.rows_of(interval)
         if isinstance(self._inputs, SparseRows):
             return self._inputs.rows(own.start, own.stop)
-        return np.asarray(self._inputs[own], np.float32)
+        values = np.asarray(self._inputs[own])
+        return values if values.dtype == np.int16 else values.astype(np.float32, copy=False)
 
     def _end_layer(self, task: Task, interval: Interval, made: Rows, bias: Rows, state: IntervalState) -> None:
         """Activate a layer's result, or compute the loss of the last one."""

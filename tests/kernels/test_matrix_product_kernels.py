@@ -15,6 +15,8 @@ from superworkflow.tasks.lib.gnn.tensor_tasks import drop_dense
 from superworkflow.tasks.lib.gnn.whole_graph import short_products
 from superworkflow.tasks.lib.gnn.whole_graph.short_products import short_gradient, short_product
 from superworkflow.tasks.lib.kernels import matrix_products
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.bfloat16 import round_rows
 from superworkflow.tasks.lib.kernels.matrix_products import TERMS, left_room, product_room, right_room
 from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.lib.kernels.variants import VARIABLE
@@ -98,21 +100,29 @@ def test_factors_that_do_not_fit_are_refused():
             kernel(*arguments)
 
 
-@given(**SIZES, share=st.sampled_from([0, 30000]), half=st.booleans(), block=st.sampled_from([32, 512]))
+@given(
+    **SIZES,
+    share=st.sampled_from([0, 30000]),
+    kind=st.sampled_from(["float32", "float16", "bits"]),
+    block=st.sampled_from([32, 512]),
+)
 @settings(max_examples=25, deadline=None, print_blob=True)
-def test_products_of_rows_after_dropout(rows, terms, columns, seed, share, half, block):
-    """Rows are dropped as for other products; blocks change no bit."""
+def test_products_of_rows_after_dropout(rows, terms, columns, seed, share, kind, block):
+    """Rows are dropped as for other products, and scaled afterwards; blocks change no bit."""
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(rows, terms)).astype(np.float16 if half else np.float32)
+    values = plain = rng.normal(size=(rows, terms)).astype(np.float32 if kind == "bits" else kind)
+    if kind == "bits":
+        round_rows(read_only(plain), values := np.empty((rows, terms), np.int16), 0)
     matrix, gradient = (rng.normal(size=(each, columns)).astype(np.float32) for each in (terms, rows))
     nodes, dropout = nodes_of(rows, seed), RowDropout(share, seed) if share else NOTHING
-    dropped = drop_dense(values, nodes, dropout)
+    dropped = np.where(drop_dense(np.ones_like(plain), nodes, dropout) > 0, plain, 0).astype(np.float32)
+    scale = np.float32(65536 / (65536 - share))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(short_products, "_BLOCK", block)
         given = nodes, dropout.share, dropout.word
         made, found = short_product(values, matrix, *given), short_gradient(gradient, values, *given)
-    assert (made == product_of(dropped, matrix)).all()
-    assert (found == product_of(gradient.T, dropped)).all()
+    assert (made == product_of(dropped, matrix * scale)).all()
+    assert (found == product_of(gradient.T, dropped) * scale).all()
 
 
 ALL_BITS = """

@@ -397,7 +397,7 @@ def test_sparse_inputs_train_as_dense_ones(sums, tmp_path, monkeypatch):
     losses = []
     for least in (sparse_inputs.SPARSE, 0.0):
         monkeypatch.setattr(sparse_inputs, "SPARSE", least)
-        assert isinstance(sparse_inputs.as_inputs(features), SparseRows) == bool(least)
+        assert isinstance(sparse_inputs.as_inputs(features, False), SparseRows) == bool(least)
         found = trained(made, sums, tmp_path / str(least), parts=parts, epochs=12, model="gat")
         losses.append(history_of(found)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

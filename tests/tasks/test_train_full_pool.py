@@ -120,7 +120,8 @@ def test_tensor_workers_change_no_bit(inputs, alone, tmp_path, model, count, cpu
 def test_two_products_in_one_call_are_those_of_two(is_sparse):
     rng = np.random.default_rng(5)
     dense = (rng.normal(size=(7, 12)) * (rng.random((7, 12)) < (0.03 if is_sparse else 1))).astype(np.float32)
-    vertices, inputs = np.arange(9, 2, -1, np.int32), tensor_tasks.arrays_of(as_inputs(dense) if is_sparse else dense)
+    vertices = np.arange(9, 2, -1, np.int32)
+    inputs = tensor_tasks.arrays_of(as_inputs(dense, False) if is_sparse else dense)
     shapes = {"linear.weight": (5, 12), "linear.bias": (5,)}, {"linear.weight": (3, 5), "linear.bias": (3,)}
     first, second = ({name: rng.normal(size=size).astype(np.float32) for name, size in own.items()} for own in shapes)
     shared, names = [*first.values(), *second.values()], [[*first], [*second]]

@@ -1,4 +1,4 @@
-"""Rows of float16, which compiled code reads as bits and widens where it reads a number."""
+"""Rows of float16 and bfloat16, which compiled code reads as bits and widens where it reads a number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from numba.core import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.kernels.bfloat16 import number_of
+
 
 def as_read(table: NDArray[Any]) -> NDArray[Any]:
-    """A table of float32, or the bits of one of float16."""
+    """A table of float32 or of the bits of bfloat16, int16, as it is; the bits, uint16, of one of float16."""
     return table.view(np.uint16) if table.dtype == np.float16 else table
 
 
@@ -33,5 +35,5 @@ def value_of(number: Any) -> Any:
 @overload(value_of, strict=False)  # it would have annotations of types in both, or in none
 def _value_of(number: Any) -> Callable[[Any], Any]:
     if isinstance(number, types.Integer):
-        return lambda number: widened(number)
+        return (lambda number: number_of(number)) if number == types.int16 else (lambda number: widened(number))
     return lambda number: number

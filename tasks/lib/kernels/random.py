@@ -24,6 +24,14 @@ def mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
+@nb.njit(nogil=True)
+def fill_words(words: Any, state: Any, node: Any) -> None:
+    """Fill uint64 words with draws of a node's own stream, of which a random stream has one for each node."""
+    own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
+    for i in range(len(words)):
+        words[i] = mix(own + np.uint64(i + 1) * GAMMA)
+
+
 @nb.njit(inline="always")
 def uniform(state: Any) -> Any:
     """The draw of this state as a number in [0, 1)."""

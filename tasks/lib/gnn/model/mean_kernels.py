@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.float16 import value_of
 from superworkflow.tasks.lib.kernels.prefetch import prefetch_far, prefetch_row
-from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import fill_words
 from superworkflow.tasks.lib.kernels.row_sums import AHEAD, add_scaled_rows, mean_of_rows
 
 _EDGES_AHEAD = 64
@@ -55,9 +55,7 @@ def add_four(row: Any, one: Any, two: Any, three: Any, four: Any) -> None:
 def add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any) -> None:
     """Add a node's row after the dropout of `kernels.fill_masks`; `words` is scratch, uint64 [width / 4 rounded up]."""
     scale = np.float32(65536.0 / (65536.0 - dropped))
-    own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
-    for i in range(len(words)):
-        words[i] = mix(own + np.uint64(i + 1) * GAMMA)
+    fill_words(words, state, node)
     lanes = words.view(np.uint16)
     for c in range(len(row)):
         row[c] += value_of(one[c]) * (scale if lanes[c] >= dropped else np.float32(0))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import exp32
-from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import fill_words
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
@@ -51,9 +51,7 @@ def back_through(
     for i in range(len(changes)):
         row, value = changes[i], values[i]
         if dropped:
-            own = mix(state + np.uint64(np.int64(nodes[i]) + 1) * GAMMA)
-            for k in range(len(words)):
-                words[k] = mix(own + np.uint64(k + 1) * GAMMA)
+            fill_words(words, state, nodes[i])
             for c in range(len(row)):
                 row[c] *= scale if lanes[c] >= least else _ZERO
         if elu:

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.kernels.bfloat16 import as_stored
 from superworkflow.tasks.lib.kernels.float16 import value_of
 from superworkflow.tasks.lib.kernels.lanes import LEAST, bring_row, plus_row, put_row, zeros16, zeros32, zeros64
 from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_rows
-from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import fill_words
 from superworkflow.tasks.lib.kernels.rows_ahead import rows_ahead
 
 
@@ -127,17 +127,8 @@ def drop_rows(
         words: scratch [d / 4 rounded up].
         out: [r, d], filled; may be `values`, unless these are float16.
     """
-    scale = np.float32(65536.0 / (65536.0 - dropped))
+    scale, lanes, least = np.float32(65536.0 / (65536.0 - dropped)), words.view(np.uint16), np.uint16(dropped)
     for i in range(len(out)):
-        drop_row(out[i], values[i], nodes[i], dropped, state, words, scale)
-
-
-@nb.njit(nogil=True)
-def drop_row(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any, scale: Any) -> None:
-    """A row of `drop_rows`; `scale` is 1 / the share that is kept."""
-    own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
-    for i in range(len(words)):
-        words[i] = mix(own + np.uint64(i + 1) * GAMMA)
-    lanes = words.view(np.uint16)
-    for c in range(len(row)):
-        row[c] = value_of(one[c]) * (scale if lanes[c] >= dropped else np.float32(0))
+        fill_words(words, state, nodes[i])
+        for c in range(out.shape[1]):
+            out[i, c] = value_of(values[i, c]) * (scale if lanes[c] >= least else np.float32(0))

@@ -1,4 +1,8 @@
-"""Products of rows after dropout whose factors are rounded to bfloat16; the dropout is that of `gather_kernels`."""
+"""Products of rows after dropout whose factors are rounded to bfloat16; the dropout is that of `gather_kernels`.
+
+Rows that are bfloat16 already are not rounded again: the scale by which dropout multiplies what it keeps is that of the
+other factor or of the product.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import drop_row
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.float16 import as_read, value_of
 from superworkflow.tasks.lib.kernels.lanes import table_of
@@ -26,6 +29,7 @@ from superworkflow.tasks.lib.kernels.matrix_products import (
 )
 from superworkflow.tasks.lib.kernels.prefetch import prefetch_row
 from superworkflow.tasks.lib.kernels.product_words import WORD
+from superworkflow.tasks.lib.kernels.random import fill_words
 from superworkflow.tasks.lib.kernels.vectors import LANES
 
 _BLOCK = 512
@@ -40,13 +44,13 @@ def short_product(
     """Rows after dropout times a matrix.
 
     Args:
-        values: rows, float32 or float16 [r, k].
+        values: rows, float32, float16 or the bits of bfloat16, int16 [r, k].
         matrix: float32 [k, d].
         nodes, dropped, state: see `gather_kernels.drop_rows`; no nodes if nothing is dropped.
     """
     (terms, columns), rows = matrix.shape, _block(len(values))
     pairs, out = right_room(terms, columns), product_room(len(values), columns)
-    _pack_matrix(_read(matrix), _panel(columns, LANES), pairs)
+    _pack_matrix(_read(matrix * _scale(dropped)), _panel(columns, LANES), pairs)
     multiply_dropped(_read(values), nodes, dropped, state, pairs, _panel(terms, TERMS), left_room(rows, terms), out)
     return _bare(out, len(values), columns)
 
@@ -69,7 +73,12 @@ def short_gradient(
     panels = _panel(columns, LANES), _panel(width, LANES)
     rooms = left_room(columns, terms), right_room(terms, width)
     multiply_gradient(_read(gradient), _read(values), nodes, dropped, state, panels, rooms, out)
-    return _bare(out, columns, width)
+    return _bare(out, columns, width) * _scale(dropped)
+
+
+def _scale(dropped: int) -> np.float32:
+    """1 / the share that dropout keeps."""
+    return np.float32(65536 / (65536 - dropped))
 
 
 def _read(rows: NDArray[Any]) -> NDArray[Any]:
@@ -93,8 +102,8 @@ def _bare(out: Floats, rows: int, columns: int) -> Floats:
 
 @nb.njit(nogil=True)
 def _fill_panel(values: Any, nodes: Any, dropped: Any, state: Any, first: Any, words: Any, panel: Any) -> None:
-    """Rows from `first` on, after dropout, and zeros behind the last one."""
-    width, scale = values.shape[1], np.float32(65536.0 / (65536.0 - dropped))
+    """Rows from `first` on, after dropout that leaves what it keeps as it is, and zeros behind the last one."""
+    width, lanes, least = values.shape[1], words.view(np.uint16), np.uint16(dropped)
     flat = values.reshape(-1)
     for i in range(len(panel)):
         ahead = first + len(panel) + i
@@ -103,7 +112,10 @@ def _fill_panel(values: Any, nodes: Any, dropped: Any, state: Any, first: Any, w
         if first + i >= len(values):
             panel[i, :] = np.float32(0)
         elif dropped:
-            drop_row(panel[i, :width], values[first + i], nodes[first + i], dropped, state, words, scale)
+            fill_words(words, state, nodes[first + i])
+            for c in range(width):
+                value = value_of(values[first + i, c])
+                panel[i, c] = value if lanes[c] >= least else np.float32(0)
         else:
             for c in range(width):
                 panel[i, c] = value_of(values[first + i, c])
@@ -122,7 +134,7 @@ def multiply_dropped(
     values: NDArray[Any], nodes: NDArray[np.int32], dropped: int, state: np.uint64, pairs: Floats, panel: Floats,
     words: Floats, out: Floats,
 ) -> None:  # fmt: skip
-    """Add the product of rows after dropout and a packed matrix.
+    """Add the product of rows after dropout, not scaled, and a packed matrix.
 
     Args:
         values: [r, k]; see `float16.as_read`.
@@ -146,7 +158,7 @@ def multiply_gradient(
     gradient: Floats, values: NDArray[Any], nodes: NDArray[np.int32], dropped: int, state: np.uint64,
     panels: tuple[Floats, Floats], rooms: tuple[Floats, Floats], out: Floats,
 ) -> None:  # fmt: skip
-    """Add the product of the transpose of a gradient and rows after dropout.
+    """Add the product of the transpose of a gradient and rows after dropout, not scaled.
 
     Args:
         gradient: [r, d].

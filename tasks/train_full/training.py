@@ -21,7 +21,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.distributed.partition import NodePartition
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.features import features_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE, NetworkConfig
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.model.weights import WEIGHTS_FILE, write_weights
@@ -181,7 +181,7 @@ def check_graph(graph: HeteroGraph) -> None:
         raise UserError("full-graph training takes a graph of one node set and one edge set", where=graph.dataset.uri,
                         value=f"{sets[0]} and {sets[1]}", remedy="Use the superworkflow gnn")  # fmt: skip
     (nodes,) = graph.node_sets
-    if features_of(graph, nodes) is None:
+    if not width_of(graph, nodes):
         raise UserError("the nodes have no features, and full-graph training learns no embeddings of nodes",
                         where=graph.dataset.uri, value=nodes,
                         remedy="Give --features FILE, or use the superworkflow gnn")  # fmt: skip
@@ -215,13 +215,15 @@ def inputs_of(
     """
     graph, whole = work.graph, work.whole
     (name,) = graph.node_sets
-    inputs: NDArray[Any] | None = features_of(graph, name)
-    assert inputs is not None
     if work.shape.model == "gcn":
         if sums is None:
             raise UserError("gcn reads sums of neighbours' features", where="train_full", value="no input sums",
                             remedy="Give the output of stage aggregate with form=gcn")  # fmt: skip
-        inputs = sums_of(sums, graph, 0, inputs.shape, GCN)
+        inputs: NDArray[Any] = sums_of(sums, graph, 0, (graph.node_sets[name].count, width_of(graph, name)), GCN)
+    else:
+        features = features_of(graph, name)
+        assert features is not None
+        inputs = features
     own = slice(whole.first, whole.first + whole.count)
     moved = whole.order.vertices
     return as_inputs(ListedRows(inputs, moved[own]) if len(moved) else inputs[own], precision == BFLOAT16, add_up)

@@ -94,7 +94,8 @@ class WholeGraph:
         if np.array_equal(arcs.indptr, back.indptr) and np.array_equal(arcs.indices, back.indices):
             back = arcs
         scales = (1 / np.sqrt(degrees_of(arcs, None) + 1)).astype(np.float32)
-        reads, reads_back = (_reads(each, bounds, own) for each in (arcs, back))
+        reads = _reads(arcs, bounds, own)
+        reads_back = reads if back is arcs else _reads(back, bounds, own)
         ghosts, back_ghosts = no_ghosts(), no_ghosts()
         if servers > 1:
             ghosts = ghost_lists(arcs, back, limits, server, bounds, own)

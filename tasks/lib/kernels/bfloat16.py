@@ -43,8 +43,9 @@ def round_rows(rows: Any, out: Any, column: int) -> None:
         out: their bits, int16 or uint16 [r, at least column + d], filled from `column` on.
     """
     for i in range(len(rows)):
-        for c in range(rows.shape[1]):
-            out[i, column + c] = rounded(rows[i, c])
+        row, filled = rows[i], out[i, column:]  # an index with a sum in it is not vectorized
+        for c in range(len(row)):
+            filled[c] = rounded(row[c])
 
 
 def as_stored(table: Any, value: Any) -> Any:

@@ -16,7 +16,7 @@ _PAGE = 2 << 20
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1 and later
 _POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14 and later
 _STEP = 16 << 20
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 _KEPT_BYTES = 1 << 30
 
 
@@ -70,7 +70,9 @@ def keep_memory() -> bool:
     """Have this process keep what it frees, for good, instead of giving it back to the system; says whether it does.
 
     For work that takes and frees the same large arrays in each step: to get their pages anew, filled with zeros, was a
-    tenth of a step of training. Single arrays above a GiB still go back. Only glibc can be asked.
+    tenth of a step of training. Single arrays above a GiB still go back. Threads that start afterwards take memory from
+    where the first one does: their own arenas have no room for arrays above 64 MiB. Only glibc can be asked.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
-    return mallopt is not None and bool(mallopt(_TRIM_THRESHOLD, -1) and mallopt(_MMAP_THRESHOLD, _KEPT_BYTES))
+    wanted = {_TRIM_THRESHOLD: -1, _MMAP_THRESHOLD: _KEPT_BYTES, _ARENA_MAX: 1}
+    return mallopt is not None and all(mallopt(option, value) for option, value in wanted.items())

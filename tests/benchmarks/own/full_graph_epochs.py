@@ -18,9 +18,10 @@ from threadpoolctl import threadpool_limits
 from torch.nn.functional import cross_entropy
 
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
-from superworkflow.tasks.lib.kernels.bfloat16 import DTYPES
+from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train_full.dropped import Dropout
+from superworkflow.tasks.train_full.sparse_inputs import as_inputs
 from superworkflow.tasks.train_full.vertex_order import Interval, plain_order
 from superworkflow.tasks.train_full.whole_graph import WholeGraph
 from superworkflow.tasks.train_full.whole_layers import WholeGat, WholeGcn, WholeLayer
@@ -102,8 +103,8 @@ def prepare() -> dict[str, Any]:
             else WholeGat(graph, 1 if number else HEADS, width, precision)
             for number, width in enumerate(widths)
         ]  # fmt: skip
-        drop, tail = Dropout(share, 1), CrossEntropy(classes)
-        network = WholeNetwork(graph, layers, features, tail, drop, model == "gat", None)
+        drop, tail, inputs = Dropout(share, 1), CrossEntropy(classes), as_inputs(features, precision == BFLOAT16)
+        network = WholeNetwork(graph, layers, inputs, tail, drop, model == "gat", None)
         sides[precision] = epochs_of(model, network)
         losses[precision] = [sides[precision]()["loss"] for _ in range(2)]
     return {"losses": losses}

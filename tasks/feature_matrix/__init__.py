@@ -47,7 +47,7 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
 
 STAGE = Stage(
     name="feature_matrix",
-    version="2",
+    version="3",
     params=FeatureMatrixParams,
     params_of=("heterograph", "train"),
     inputs={

@@ -131,8 +131,10 @@ def _write_matrix(
                 filled[rows, place] = np.concatenate([part[rows] for part in parts], axis=1)
                 absent[place] += np.isnan(filled[rows, place]).sum(axis=0)
             column = place.stop
-        warnings.extend(fill_missing(filled, absent, read, f"schema, {name}"))
-        return _learned_scaling(network, name, matrix.width) or fit(filled, job.params.scaling)
+        learned = _learned_scaling(network, name, matrix.width)
+        means = learned.fill if learned else None
+        warnings.extend(fill_missing(filled, absent, read, f"schema, {name}", means))
+        return learned or fit(filled, job.params.scaling)
 
     written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
     return *written, warnings
@@ -144,7 +146,7 @@ def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Sc
         return None
     found = network.scaling.get(name)
     if found is None or len(found["mean"]) not in (0, width):
-        return Scaling(NONE, np.empty(0), np.empty(0))  # the stage infer names the features that differ
+        return Scaling(NONE, np.empty(0), np.empty(0), np.empty(0))  # the stage infer names the features that differ
     return Scaling.read(found)
 
 

@@ -247,7 +247,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="11",
+    version="12",
     params=HeterographParams,
     inputs={
         "graph": Input(

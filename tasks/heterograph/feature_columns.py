@@ -193,8 +193,9 @@ def with_categories(
 
 
 def fill_missing(
-    filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str
-) -> list[InputWarning]:
+    filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str,
+    learned: NDArray[np.float64] | None = None,
+) -> list[InputWarning]:  # fmt: skip
     """Replace missing values by the mean of their column; the warning that names them.
 
     Args:
@@ -202,27 +203,33 @@ def fill_missing(
         absent: number of missing values of each number [numbers].
         columns: the columns.
         where: the file or graph, for people.
+        learned: means of the columns that a network was trained on, which serve instead of their own [numbers]; None or
+            empty without any.
 
     Raises:
-        UserError: a column has no values; names it.
+        UserError: a column has no values, of which the mean is wanted; names it.
     """
     ends = np.cumsum([each.width for each in columns]).tolist()
     counts = {each.name: int(absent[end - each.width : end].max()) for each, end in zip(columns, ends, strict=True)}
     lacking = {name: count for name, count in counts.items() if count}
     if not lacking:
         return []
-    if empty := [name for name, count in lacking.items() if count == len(filled)]:
-        raise UserError("a column of features has no values", where=where, value=empty[0],
-                        remedy="Leave the column out")  # fmt: skip
-    total = np.zeros(filled.shape[1])
-    for rows in rows_of_pieces(filled):
-        total += np.nansum(filled[rows], axis=0, dtype=np.float64)
-    mean = (total / np.maximum(len(filled) - absent, 1)).astype(np.float32)
+    own = learned is None or not len(learned)
+    if own:
+        if empty := [name for name, count in lacking.items() if count == len(filled)]:
+            raise UserError("a column of features has no values", where=where, value=empty[0],
+                            remedy="Leave the column out")  # fmt: skip
+        total = np.zeros(filled.shape[1])
+        for rows in rows_of_pieces(filled):
+            total += np.nansum(filled[rows], axis=0, dtype=np.float64)
+        learned = total / np.maximum(len(filled) - absent, 1)
+    mean = np.asarray(learned, np.float32)
     for rows in rows_of_pieces(filled):
         filled[rows] = np.where(np.isnan(filled[rows]), mean, filled[rows])
     shown = ", ".join(f"{name}: {count}" for name, count in list(lacking.items())[:_SHOWN])
     return [InputWarning(
-        f"{sum(lacking.values())} values of features are missing; they are the means of their columns", where,
+        f"{sum(lacking.values())} values of features are missing; they are the means of their columns"
+        + ("" if own else " in training"), where,
         shown + (", …" if len(lacking) > _SHOWN else ""), "Fill them in the file where a mean is no good value",
     )]  # fmt: skip
 

@@ -157,9 +157,11 @@ class NodeFeatures:
 
         def fill(filled: NDArray[np.float32]) -> Scaling:
             self._fill(filled, rank, absent)
-            self._doubts += fill_missing(filled, absent, self.found, self.source.uri)
+            learned = self._scaling_of_model()
+            means = learned.fill if learned else None
+            self._doubts += fill_missing(filled, absent, self.found, self.source.uri, means)
             log_warnings(self.job.progress, self._doubts)
-            return self._scaling_of_model() or fit(filled, self.job.params.scaling)
+            return learned or fit(filled, self.job.params.scaling)
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
         scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri)

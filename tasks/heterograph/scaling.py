@@ -28,11 +28,19 @@ _PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
 class Scaling(NamedTuple):
-    """A scaling: its kind, and for `standard` what is subtracted from each column and divides it, float64 [columns]."""
+    """A scaling of columns.
+
+    Args:
+        kind: `none`, `row` or `standard`.
+        mean, scale: for `standard` what is subtracted from each column and divides it, float64 [columns]; else empty.
+        fill: mean of each column before scaling, which stands for missing values, float64 [columns]; empty if it is not
+            recorded.
+    """
 
     kind: str
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
+    fill: NDArray[np.float64]
 
     def apply(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Scale rows, [nodes, columns]."""
@@ -48,15 +56,17 @@ class Scaling(NamedTuple):
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Scaling:
         """The scaling of a document; see `document`."""
-        return cls(str(document["kind"]), *(np.array(document[name], np.float64) for name in ("mean", "scale")))
+        arrays = (np.array(document.get(name, ()), np.float64) for name in ("mean", "scale", "fill"))
+        return cls(str(document["kind"]), *arrays)
 
     def document(self, columns: list[dict[str, Any]]) -> dict[str, Any]:
-        """Values by which it is applied to new nodes, for `scaling.json`; mean and scale are empty unless `standard`.
+        """Values by which it is applied to new nodes, for `scaling.json`.
 
         Args:
             columns: of the table, with `name`, `kind`, `width` and `values`, the categories.
         """
-        return {"kind": self.kind, "columns": columns, "mean": self.mean.tolist(), "scale": self.scale.tolist()}
+        arrays = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
+        return {"kind": self.kind, "columns": columns, **{name: each.tolist() for name, each in arrays.items()}}
 
 
 def fit(values: NDArray[Any], wanted: str) -> Scaling:
@@ -66,10 +76,9 @@ def fit(values: NDArray[Any], wanted: str) -> Scaling:
         values: finite numbers, [nodes, columns].
         wanted: `auto`, `none`, `row` or `standard`.
     """
-    none = np.empty(0)
+    none, (nodes, width) = np.empty(0), values.shape
     if wanted in (NONE, ROW):
-        return Scaling(wanted, none, none)
-    nodes, width = values.shape
+        return Scaling(wanted, none, none, sum(piece.sum(axis=0) for piece in _pieces(values)) / nodes)
     total, filled, negative, normed = np.zeros(width), np.zeros(width, np.int64), False, 0
     binary = np.ones(width, bool)
     for piece in _pieces(values):
@@ -82,20 +91,20 @@ def fit(values: NDArray[Any], wanted: str) -> Scaling:
     mean = total / nodes
     if wanted == AUTO and not negative and filled.sum() <= (1 - _ZEROS) * values.size:
         if normed >= _NORMED * nodes:
-            return Scaling(NONE, none, none)
+            return Scaling(NONE, none, none, mean)
         if width > 1 and filled.max() <= _COMMON * nodes:
-            return Scaling(ROW, none, none)
+            return Scaling(ROW, none, none, mean)
     squares = np.zeros(width)
     for piece in _pieces(values):
         squares += np.square(piece - mean).sum(axis=0)
-    deviation = np.sqrt(squares / nodes)
+    center, deviation = mean, np.sqrt(squares / nodes)
     if wanted == AUTO:
         varies = deviation > 1e-7 * np.abs(mean)
         asks = (np.abs(mean) > _MEAN) | (deviation > _LARGEST) | (varies & (deviation < _SMALLEST))
         if not (asks & ~binary).any():
-            return Scaling(NONE, none, none)
-        mean, deviation = np.where(binary, 0, mean), np.where(binary, 1, deviation)
-    return Scaling(STANDARD, mean, np.where(deviation > 1e-7 * np.abs(mean), deviation, 1))
+            return Scaling(NONE, none, none, mean)
+        center, deviation = np.where(binary, 0, mean), np.where(binary, 1, deviation)
+    return Scaling(STANDARD, center, np.where(deviation > 1e-7 * np.abs(mean), deviation, 1), mean)
 
 
 def rows_of_pieces(values: NDArray[Any]) -> Iterator[slice]:

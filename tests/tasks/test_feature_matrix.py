@@ -97,7 +97,7 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
     others = {"colour": ["blue", "red"] * (NODES // 2), "size": ["7", "9"] * (NODES // 2), "price": columns["price"]}
     other = made(graph_of(tmp_path / "others", others), tmp_path / "found", network=network.uri)
     assert columns_of(other, "user") == columns_of(graph, "user")
-    assert np.allclose(features_of(other, "user")[:2], [[0, 1, 1, 7], [0, 1, 2, 9]])
+    assert np.allclose(features_of(other, "user")[:2], [[1 / 3, 2 / 3, 1, 7], [0, 1, 2, 9]])  # blue is missing
     with pytest.raises(UserError, match=r"feature price of a node is not a finite number"):
         made(graph_of(tmp_path / "bad", {**columns, "price": np.full(NODES, np.inf)}), tmp_path / "no")
 

@@ -9,6 +9,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks import heterograph, infer, train
+from superworkflow.tasks.lib.gnn.edge_features import scaled
 from superworkflow.tasks.lib.gnn.learned_features import unread
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -117,7 +118,25 @@ def test_categories_are_those_of_the_network(learned, tmp_path):
     assert graph.json("columns.json") == {"node": [["a", 1], ["b", 1], ["colour", 2]]}
     if kind == "none":
         green = [line.endswith("green") for line in Path(tables["features"]).read_text().splitlines()[1:]]
-        np.testing.assert_allclose(graph.array(FEATURES)[:, 2:], np.tile([0, 1], (len(green), 1)))
+        means = read_shape(Dataset.open(network)).scaling["node"]["fill"][2:]
+        assert sum(means) == pytest.approx(1)
+        np.testing.assert_allclose(graph.array(FEATURES)[:, 2:], [[0, 1] if each else means for each in green])
+
+
+def test_missing_values_are_the_means_of_training_whatever_else_is_in_the_file(learned, tmp_path):
+    network, kind = learned
+    tables = tables_of(tmp_path / "in", 2, ["blue", "green"])
+    lines = [line.split(",") for line in Path(tables["features"]).read_text().splitlines()]
+    for line in lines[1:-1]:
+        line[2] = ""
+    lines[1][3], lines[-1][2] = "", "1000"
+    Path(tables["features"]).write_text("\n".join(map(",".join, lines)))
+    graph = graph_of(tmp_path / "graph", tables, network=network)
+    assert any("the means of their columns in training" in each for each in warnings_of(graph))
+    scaling = read_shape(Dataset.open(network)).scaling["node"]
+    wanted = scaled(np.array([[float(lines[1][1]), *scaling["fill"][1:]]]), scaling)
+    np.testing.assert_allclose(graph.array(FEATURES)[:1], wanted, rtol=1e-5, atol=1e-6)
+    assert kind == "row" or len(set(graph.array(FEATURES)[:-1, 1].tolist())) == 1
 
 
 def test_columns_that_lack_or_are_text_are_refused(learned, tmp_path):

@@ -58,6 +58,6 @@ def test_splits_of_another_graph_and_other_features_are_refused(both, tmp_path):
     (_, network, _), (graph, own, _) = both
     with pytest.raises(UserError, match="splits are those of another graph"):
         run_stage(infer.STAGE, {}, {"graph": graph, "network": own, "splits": network}, tmp_path / "infer")
-    other = graph_of(tmp_path / "wide", 60, 0, width=4)
+    other = graph_of(tmp_path / "wide", 60, 0, width=2)
     with pytest.raises(UserError, match="trained on another graph"):
         run_stage(infer.STAGE, {}, {"graph": other, "network": network}, tmp_path / "wide-infer")

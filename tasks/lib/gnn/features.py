@@ -56,7 +56,7 @@ def scaling_of(graph: HeteroGraph, node_set: str) -> dict[str, Any] | None:
         categories = {str(each["name"]): list(map(str, each["values"])) for each in found["columns"] if each["values"]}
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(graph.dataset, SCALING_FILE, str(error)) from None
-    return {name: found[name] for name in ("kind", "mean", "scale")} | {"categories": categories}
+    return {name: found.get(name, []) for name in ("kind", "mean", "scale", "fill")} | {"categories": categories}
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:

@@ -3,7 +3,7 @@
 A graph has the columns of its own table, with their categories, scaled by its own means and deviations. A network such
 as the model in use that is scored on tonight's data gets them as it does where it answers requests: the columns that it
 reads, found by name, with its categories and by its scaling. Columns that it does not read are left out. A category
-that it does not have counts as missing: the value is the mean of its column.
+that it does not have counts as missing: the values are the means of its columns in training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.edge_features import scaled
-from superworkflow.tasks.lib.gnn.features import columns_of, features_of, scaling_of, width_of
+from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 
@@ -98,14 +98,13 @@ def learned_features(
     same_scaling = own is None or learned is None or all(own[part] == learned[part] for part in parts)
     if places is None and same_scaling:
         return values
-    means = [] if places is None else _category_means(graph, node_set, places)
     width = values.shape[1] if places is None else len(places.values)
     with tempfile.TemporaryFile() as file:
         found = np.memmap(file, np.float32, "w+", shape=(len(values), width)) if values.size else np.empty((0, width))
     for piece in _pieces(values):
         wide = _unscaled(values[piece], own)
         if places is not None:
-            wide = _placed(wide, places, means)
+            wide = _placed(wide, places, learned)
         found[piece] = wide if learned is None else scaled(wide, learned)
     return found
 
@@ -164,40 +163,15 @@ def _places(graph: HeteroGraph, shape: NetworkConfig, node_set: str) -> _Places 
     return _Places(np.array(values), tuple(categories))
 
 
-def _category_means(graph: HeteroGraph, node_set: str, places: _Places) -> list[NDArray[np.float64]]:
-    """Shares of the network's categories of each column, [categories], over nodes that have one of them."""
-    own, values = scaling_of(graph, node_set), features_of(graph, node_set)
-    totals = [np.zeros(each.learned.stop - each.learned.start) for each in places.categories]
-    if values is None or not totals:
-        return totals
-    for piece in _pieces(values):
-        wide = _unscaled(values[piece], own)
-        read = _read(wide, places)
-        for total, each in zip(totals, places.categories, strict=True):
-            one = wide[:, each.own].sum(axis=1)
-            has = ~_is_missing(read[:, each.learned], one)
-            total += (read[has, each.learned] / one[has, None]).sum(axis=0)
-    return [total / max(1.0, total.sum()) for total in totals]
-
-
-def _placed(wide: NDArray[np.float64], places: _Places, means: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Values of a network from those of a graph, [nodes, values], neither scaled; means instead of missing ones."""
-    read = _read(wide, places)
-    for mean, each in zip(means, places.categories, strict=True):
+def _placed(wide: NDArray[np.float64], places: _Places, learned: Mapping[str, Any] | None) -> NDArray[np.float64]:
+    """Values of a network from those of a graph, [nodes, values], neither scaled."""
+    read = np.where(places.values >= 0, wide[:, places.values], 0)
+    means = np.array((learned or {}).get("fill") or np.zeros(len(places.values)))
+    for each in places.categories:
         one = wide[:, each.own].sum(axis=1)  # 1, or less in rows that were divided by their sums
-        lost = _is_missing(read[:, each.learned], one)
-        read[lost, each.learned] = mean * one[lost, None]
+        lost = read[:, each.learned].sum(axis=1) < one * (1 - _ROUNDING)  # the category, or a share of a mean
+        read[lost, each.learned] = means[each.learned] * one[lost, None]
     return read
-
-
-def _read(wide: NDArray[np.float64], places: _Places) -> NDArray[np.float64]:
-    return np.where(places.values >= 0, wide[:, places.values], 0)
-
-
-def _is_missing(read: NDArray[np.float64], one: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Rows [nodes] whose category, or a share of whose mean, is none of the network's."""
-    missing: NDArray[np.bool_] = read.sum(axis=1) < one * (1 - _ROUNDING)
-    return missing
 
 
 def _unscaled(values: NDArray[np.floating[Any]], own: dict[str, Any] | None) -> NDArray[np.float64]:

@@ -129,7 +129,8 @@ class NetworkConfig:
         relations: all edge sets.
         weight: feature of edges that multiplies messages; empty for none.
         scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
-            `mean` and `scale` of each value; `categories`, the texts of columns of categories, by name.
+            `mean` and `scale` of each value; `fill`, the mean of each value, which stands for a missing one; and
+            `categories`, the texts of columns of categories, by name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
         norm: one of `NORMS`, of the hidden layers' outputs, before the activation.
         residual: hidden layers add their input to their output.
@@ -231,8 +232,9 @@ def check_scaling(document: Mapping[str, Any], width: int) -> None:
     kind, mean, scale = document["kind"], document["mean"], document["scale"]
     if kind not in ("none", "row", "standard"):
         raise ValueError("no such scaling")
-    sizes = {len(mean), len(scale)}
-    if sizes != {width if kind == "standard" else 0} or not all(map(math.isfinite, (*mean, *scale))) or 0 in scale:
+    sizes, fill = {len(mean), len(scale)}, document.get("fill", ())
+    finite = all(map(math.isfinite, (*mean, *scale, *fill)))
+    if sizes != {width if kind == "standard" else 0} or len(fill) not in (0, width) or not finite or 0 in scale:
         raise ValueError("a scaling of other features")
 
 

@@ -44,7 +44,7 @@ def linear_superworkflow(
         sources={
             "samples": "samples in a table, CSV or Parquet, or in the svmlight (libsvm) format, label index:value …, "
             "optionally gzipped",
-            "test": "held-out samples in the same form, to judge the predictions",
+            "test": "further samples in the same form, to be predicted and, where they have labels, judged",
         },
         optional=frozenset({"test"}),
         diagram=diagram,
@@ -54,6 +54,7 @@ def linear_superworkflow(
             "coefficients": ("publish_coefficients", "coefficients.parquet"),
             "model": ("publish_coefficients", "model.json"),
             "trace": (program.name, "trace.parquet"),
+            "predictions": ("score_samples", "predictions.parquet"),
         },
         outcomes=outcomes,
     )

@@ -146,18 +146,26 @@ def read_table(job: StageRun[SamplesParams], source: Source) -> tuple[Samples, S
     return Samples(labels, matrix), table._replace(means=means.tolist()), warnings
 
 
-def read_further(job: StageRun[Any], source: Source, table: SamplesTable, texts: bool) -> tuple[Samples, int]:
-    """Samples as those of a table that was learned from, and how many values are missing or unknown.
+def read_further(
+    job: StageRun[Any], source: Source, table: SamplesTable, texts: bool
+) -> tuple[Samples, NDArray[np.bool_], int]:
+    """Samples as those of a table that was learned from, which of them have a label, and how many values are missing or
+    unknown.
 
     Missing values, and categories that the table does not have, are the mean of their column.
 
     Raises:
-        UserError: a column is missing, or a value or label is bad.
+        UserError: a column of features is missing, or a value or label is bad.
     """
-    names = [table.label, *(each.name for each in table.columns)]
+    is_labelled = table.label in names_in(source.local(job.scratch), source.uri)
+    names = [*([table.label] if is_labelled else []), *(each.name for each in table.columns)]
     whole = _Whole(_rows(job, source, names), names)
     matrix, _, missing = _matrix(table, whole, np.array(table.means))
-    return Samples(_labels(whole, table.label, texts, texts), matrix), sum(missing.values())
+    if is_labelled:
+        labels = _labels(whole, table.label, texts, texts, may_lack=True)
+    else:
+        labels = np.full(matrix.shape[0], "" if texts else np.nan)
+    return Samples(labels, matrix), labels != "" if texts else ~np.isnan(labels), sum(missing.values())
 
 
 class _Whole:
@@ -251,7 +259,9 @@ def _one_hot(
     return part, means, len(absent)
 
 
-def _labels(whole: _Whole, name: str, of_classes: bool, texts: bool = False) -> NDArray[Any]:
+def _labels(
+    whole: _Whole, name: str, of_classes: bool, texts: bool = False, may_lack: bool = False
+) -> NDArray[Any]:  # fmt: skip
     """Labels of samples: float64, or texts where these are classes and not all are numbers.
 
     Args:
@@ -259,11 +269,15 @@ def _labels(whole: _Whole, name: str, of_classes: bool, texts: bool = False) -> 
         name: of the column.
         of_classes: labels are classes.
         texts: labels are texts, even where all look like numbers.
+        may_lack: a missing label is NaN, or the empty text.
     """
     column = whole[name]
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     values = known(column if is_text(kind) else column.cast(pa.string()))
-    if values.null_count:
+    lacks = values.is_null().to_numpy(zero_copy_only=False)
+    if may_lack:
+        values = values.fill_null("" if texts else "nan")
+    elif values.null_count:
         row = pc.index(values.is_null(), True).as_py()
         raise UserError("a label is missing", where=f"{whole.rows.where}, row {row + 1}, column {name}",
                         remedy="Leave rows without a label out")  # fmt: skip
@@ -276,8 +290,8 @@ def _labels(whole: _Whole, name: str, of_classes: bool, texts: bool = False) -> 
             raise UserError("a label is no number", where=f"{whole.rows.where}, row {fault + 1}, column {name}",
                             value=str(numbers[fault]), remedy="Run svm to predict classes, or set feature_graph.label "
                             "to the column that is predicted") from error  # fmt: skip
-    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers[~lacks]).all():
+        row = int(np.flatnonzero(~np.isfinite(numbers) & ~lacks)[0])
         raise UserError("a label is a finite number", where=f"{whole.rows.where}, row {row + 1}, column {name}",
                         value=str(numbers[row]), remedy="Leave the row out")  # fmt: skip
     return numbers

@@ -3,10 +3,11 @@
 Features that the model does not have count as 0; missing values of a table, and categories that the model does not
 have, as the mean of their column; a warning says how many values there are. Figures: of numbers
 `rmse@test` and `r2@test`, and `mean_…` of the mean label; of classes `accuracy@test`, and `majority_accuracy@test` of
-the most frequent class. A sample whose class the model does not have is predicted wrong.
+the most frequent class. A sample whose class the model does not have is predicted wrong. Samples of a table that have
+no label are predicted, and not judged.
 
-Files: `metrics.json`; `predictions.parquet` with columns `label`, `predicted`, a row for each sample in the file's
-order.
+Files: `metrics.json`; `predictions.parquet` with columns `label`, null where there is none, and `predicted`, a row for
+each sample in the file's order.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ def run(job: StageRun[StageParams]) -> Output:
     table, absent = SamplesTable.of(graph), 0
     if table is None:
         samples = read_samples(source.local(job.scratch), source.uri)
+        given = np.ones(len(samples.labels), np.bool_)
     else:
-        samples, absent = read_further(job, source, table, texts=not all(map(is_finite, model.classes)))
+        samples, given, absent = read_further(job, source, table, texts=not all(map(is_finite, model.classes)))
     predicted, unknown = model.predicted(samples.matrix)
     learned = graph.array("label.npy")[: int(graph.stats["samples"] or 0)]
     wanted, metrics = samples.labels, dict[str, float]()
@@ -32,13 +33,14 @@ def run(job: StageRun[StageParams]) -> Output:
         classes = np.array(model.classes, None if wanted.dtype.kind == "U" else np.float64)
         majority = classes[np.bincount(learned).argmax()]
         predicted = classes[predicted.astype(np.int64)]
-        metrics["accuracy@test"] = float(np.mean(predicted == wanted))
-        metrics["majority_accuracy@test"] = float(np.mean(majority == wanted))
-        if others := int((~np.isin(wanted, classes)).sum()):
+        if given.any():
+            metrics["accuracy@test"] = float(np.mean((predicted == wanted)[given]))
+            metrics["majority_accuracy@test"] = float(np.mean((majority == wanted)[given]))
+        if others := int((~np.isin(wanted[given], classes)).sum()):
             job.progress.log(f"warning: {others} held-out samples are of classes that the model does not have")
-    else:
-        for method, values in (("", predicted), ("mean_", np.full(len(wanted), learned.mean()))):
-            metrics |= {f"{method}{name}@test": value for name, value in _of_numbers(values, wanted).items()}
+    elif given.any():
+        for method, values in (("", predicted[given]), ("mean_", np.full(int(given.sum()), learned.mean()))):
+            metrics |= {f"{method}{name}@test": value for name, value in _of_numbers(values, wanted[given]).items()}
     if absent:
         job.progress.log(f"warning: {absent} values are missing or of categories that the model does not have; they "
                          "count as the means of their columns")  # fmt: skip
@@ -46,9 +48,13 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(
             f"warning: {unknown} of {samples.matrix.nnz} values are of features that the model does not have"
         )
-    job.progress.log(f"{len(wanted)} held-out samples: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics.items()))
+    if (lacking := int((~given).sum())) < len(given):
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        job.progress.log(f"{len(given) - lacking} held-out samples: {figures}")
+    if lacking:
+        job.progress.log(f"{lacking} samples have no label and are predicted alone")
     job.output.json("metrics.json", metrics)
-    job.output.table("predictions.parquet", pa.table({"label": wanted, "predicted": predicted}))
+    job.output.table("predictions.parquet", pa.table({"label": pa.array(wanted, mask=~given), "predicted": predicted}))
     return Output(rows=len(wanted), stats={"rows": len(wanted), "unknown_values": unknown}, metrics=metrics)
 
 

@@ -332,6 +332,36 @@ def test_tables_of_samples(tmp_path: Path) -> None:
     assert set(scored.table("predictions.parquet").column("predicted").to_pylist()) == {"alba", "barolo", "cava"}
 
 
+@pytest.mark.parametrize("stage", [LASSO, SVM])
+def test_samples_without_a_label_are_predicted_alone(tmp_path: Path, stage: Any) -> None:
+    """The same predictions with all labels, with those of every second row, and without the column."""
+    table = load_wine(as_frame=True).frame.sample(frac=1, random_state=1)
+    labels = table["target"].map({0: "alba", 1: "barolo", 2: "cava"}) if stage is SVM else table.pop("ash")
+    table = table.drop(columns="target")
+    table.assign(label=labels)[:120].to_csv(tmp_path / "s.csv", index=False)
+    graph, values = solved(stage, str(tmp_path / "s.csv"), tmp_path, {"labels": "classes"} if stage is SVM else {})
+    held, found, scores, log = table[120:], {}, {}, io.StringIO()
+    some = labels[120:].where(np.arange(len(held)) % 2 == 0)
+    for name, given in (("all", held.assign(label=labels)), ("some", held.assign(label=some)), ("none", held)):
+        log.truncate(0)
+        given.to_parquet(tmp_path / f"{name}.parquet")
+        inputs = {"graph": graph.uri, "values": values.uri, "test": str(tmp_path / f"{name}.parquet")}
+        made = run_stage(SCORE, {}, inputs, tmp_path / name, 1, log)
+        found[name], scores[name] = made.table("predictions.parquet"), made.json("metrics.json")
+        lacking = found[name]["label"].null_count
+        assert (f"{lacking} samples have no label" in log.getvalue()) == bool(lacking)
+    assert found["all"]["predicted"] == found["some"]["predicted"] == found["none"]["predicted"]
+    assert [each.as_py() for each in found["some"]["label"]] == [None if pd.isna(each) else each for each in some]
+    assert found["none"]["label"].null_count == len(held)
+    assert not scores["none"]
+    if stage is SVM:
+        right = np.array(found["some"]["predicted"].to_pylist())[::2] == some.to_numpy()[::2]
+        assert scores["some"]["accuracy@test"] == pytest.approx(right.mean())
+    else:
+        error = np.array(found["some"]["predicted"])[::2] - some.to_numpy()[::2]
+        assert scores["some"]["rmse@test"] == pytest.approx(np.sqrt((error**2).mean()))
+
+
 def test_lasso_of_a_table(tmp_path: Path) -> None:
     """Scikit-learn's of standardised columns, with coefficients in the table's units; the last column is predicted."""
     matrix, labels = load_diabetes(return_X_y=True, scaled=False)

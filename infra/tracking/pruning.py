@@ -145,6 +145,13 @@ class RecordPruner:
                 found.old_runs.insert(0, run)
         return found
 
+    def mention(self, digests: Collection[str], references: References) -> bool:
+        """True if a record, kept or not, refers to one of these datasets."""
+        named = {*references.digests, *(each.digest for each in references.old_versions)}
+        return not named.isdisjoint(digests) or any(
+            not self._of_run(run).isdisjoint(digests) for run in reversed(references.old_runs)
+        )
+
     def used_since(self, began: float, apart_from: Collection[Run] = ()) -> set[str]:
         """Digests that runs have recorded that began since then, in seconds since 1970."""
         if self._client is None or not self._experiment:

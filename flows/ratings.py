@@ -59,7 +59,10 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
             score_ratings.STAGE, name="champion-score", graph=seen, seen=seen, values=model[program.name],
             slices=model.get("time_slices"), test=own["test"],
         )  # fmt: skip
-        return champion, flow.stage(score_ratings.STAGE, name="challenger-score", **{**own, "seen": seen})
+        return champion, flow.stage(
+            score_ratings.STAGE, name="challenger-score", graph=own["graph"], seen=seen, values=own["values"],
+            slices=own.get("slices"), test=own["test"],
+        )  # fmt: skip
 
     timed = "slice" in program.arc_fields
 

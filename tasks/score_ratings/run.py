@@ -110,7 +110,7 @@ def _ends(table: pa.Table, graph: Dataset, prefixes: Sequence[str] = ("", "")) -
 
 def _seen(table: pa.Table, graph: Dataset, seen: Dataset) -> NDArray[np.bool_]:
     """True for the rows whose user and item have a rating in another graph."""
-    users, items = _ends(table, seen, (graph.stats["source_prefix"], graph.stats["target_prefix"]))
+    users, items = _ends(table, seen, [str(graph.stats[side]) for side in ("source_prefix", "target_prefix")])
     starts, others = seen.array("indptr.npy", mmap=False), seen.array("indices.npy", mmap=False)
     vertices = len(starts) - 1
     pairs = np.where((users >= 0) & (items >= 0), users * vertices + items, -1)

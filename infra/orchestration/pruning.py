@@ -119,7 +119,7 @@ class Pruner:
     ):
         self._store, self._keep, self._recent_s = store, keep, recent_s
         self._profile = profile if profile is not None and profile.launcher == "kubernetes" else None
-        self._records = RecordPruner(tracking_uri)
+        self._records = RecordPruner(tracking_uri, store.uri)
 
     def look(self) -> Pruning:
         """Everything that would go now.

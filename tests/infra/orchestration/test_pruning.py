@@ -162,6 +162,18 @@ def test_records_of_other_stores_do_not_show_what_to_keep(store: Store, tmp_path
     assert not _there(store)
 
 
+def test_records_of_runs_on_other_stores_stay(store: Store, tmp_path: Path) -> None:
+    """A team's server has those of all stores."""
+    other, uri = Store(tmp_path / "other"), f"sqlite:///{tmp_path}/mlflow.db"
+    runs = [_record(uri, each, _made(each, number), days=40) for number, each in enumerate((store, other))]
+    versions = [_version(uri, run, "e" * 32, days=40) for run in runs]
+    done = Pruner(store, uri, Keep.parse("champions"), recent_s=0).remove()
+    assert [run.info.run_id for run in done.references.old_runs] == runs[:1]
+    assert [each.version for each in ModelRegistry(uri).versions("toy-model")] == versions[1:]
+    assert (_there(store), len(_there(other))) == (set(), 1)
+    assert MlflowClient(uri).get_run(runs[1]).info.status == "FINISHED"
+
+
 def test_one_that_a_stage_writes_stays(store: Store, tmp_path: Path) -> None:
     dataset = _made(store, 1)
     _record(uri := f"sqlite:///{tmp_path}/mlflow.db", store, dataset, days=40)

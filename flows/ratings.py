@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
-from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
-from superworkflow.infra.contract.outcomes import Model
+from superworkflow.infra.contract.outcomes import Model, Rescoring
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import colour, index, publish_latent_factors, score_ratings, time_slices
 from superworkflow.tasks.index.two_sets import RatingsParams
@@ -48,6 +50,20 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
         if test is not None:
             flow.stage(score_ratings.STAGE, graph=graph, values=values, slices=slices, test=test)
 
+    def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:
+        """Score the champion and this run's factors on held-out ratings that the champion has not learned."""
+        if not {"index", program.name} <= set(model):
+            return None
+        own, seen = nodes["score_ratings"].inputs, model["index"]
+        champion = flow.stage(
+            score_ratings.STAGE, name="champion-score", graph=seen, seen=seen, values=model[program.name],
+            slices=model.get("time_slices"), test=own["test"],
+        )  # fmt: skip
+        return champion, flow.stage(
+            score_ratings.STAGE, name="challenger-score", graph=own["graph"], seen=seen, values=own["values"],
+            slices=own.get("slices"), test=own["test"],
+        )  # fmt: skip
+
     timed = "slice" in program.arc_fields
 
     return Superworkflow(
@@ -81,6 +97,7 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
             Model(
                 "publish_latent_factors", code="superworkflow.tasks.publish.serving",
                 card="superworkflow.tasks.publish_latent_factors.model:card", name=f"{program.name}-ratings",
+                rescore=Rescoring("score_ratings", ("index", program.name, *(["time_slices"] if timed else [])), again),
             ),
         ),
     )  # fmt: skip

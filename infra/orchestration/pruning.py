@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import Profile
 from superworkflow.infra.contract.resources import format_bytes
 from superworkflow.infra.launch.kubernetes.job_pruning import OldObjects, old_objects, remove_objects
@@ -118,10 +119,14 @@ class Pruner:
     ):
         self._store, self._keep, self._recent_s = store, keep, recent_s
         self._profile = profile if profile is not None and profile.launcher == "kubernetes" else None
-        self._records = RecordPruner(tracking_uri)
+        self._records = RecordPruner(tracking_uri, store.uri)
 
     def look(self) -> Pruning:
-        """Everything that would go now."""
+        """Everything that would go now.
+
+        Raises:
+            UserError: the records are of other stores.
+        """
         held = held_datasets(self._store.root)  # before the records: a run records all before it lets go
         references = self._records.references(self._keep)
         found = Pruning(inventory(self._store), references)
@@ -137,6 +142,8 @@ class Pruner:
             is_code = all(path.endswith(".py") for path in each.files)  # a deployment may name it anywhere
             if each.name[:SOURCE_PREFIX] not in used and each.written_s < old and not is_code:
                 found.sources.append(each)
+        if found.datasets or found.attempts or found.sources:
+            self._check_records(found)
         with self._records.session():
             found.runs_bytes = sum(map(self._records.run_bytes, references.old_runs))
             found.versions_bytes = sum(map(self._records.version_bytes, references.old_versions))
@@ -148,6 +155,18 @@ class Pruner:
             found.notes += filter(None, [found.objects.note])
         return found
 
+    def _check_records(self, found: Pruning) -> None:
+        """Refuse records of other stores: those of none of these datasets do not show which of them are in use."""
+        digests = {each.digest for each in found.inventory.datasets.values()}
+        digests |= {each.name[:SOURCE_PREFIX] for each in found.inventory.sources.values()}
+        if not self._records.mention(digests, found.references):
+            raise UserError(
+                "no run in these records has used this store, so they do not show what to keep",
+                where=self._records.uri, value=self._store.uri,
+                remedy="Name the server with the records of its runs in MLFLOW_TRACKING_URI or "
+                "--servers; if all had --no-tracking, delete its folders yourself",
+            )  # fmt: skip
+
     def remove(
         self, log: Callable[[str], None] = lambda text: None, seen: Callable[[Pruning], None] | None = None
     ) -> Pruning:
@@ -158,7 +177,7 @@ class Pruner:
             seen: receives what was found before anything is removed.
 
         Raises:
-            UserError: another process prunes this store.
+            UserError: another process prunes this store, or the records are of other stores.
         """
         began = time.time()
         with condemning(self._store.root) as place:

@@ -16,7 +16,7 @@ from superworkflow.infra.orchestration.run_node import used_sources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
-from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG
+from superworkflow.infra.tracking.tags import CHANGED_TAG, DATASETS_TAG, STORE_TAG
 
 
 def begin_record(
@@ -39,7 +39,7 @@ def begin_record(
     if (code := request.superworkflow.code) is not None:
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
-    tags |= {"superworkflow.flow_run_id": flow_run_id, **more}
+    tags |= {"superworkflow.flow_run_id": flow_run_id, STORE_TAG: request.store.uri, **more}
     if compared := dataset_digests(request):
         tags[DATASETS_TAG] = json.dumps(compared)
     tags[CHANGED_TAG] = json.dumps(request.changed_params())

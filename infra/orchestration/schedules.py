@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
@@ -18,6 +19,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import masked
 from superworkflow.infra.contract.resources import format_seconds
 from superworkflow.infra.orchestration.server import api_url, page
+from superworkflow.infra.orchestration.source_trigger import watching_flow_name
 
 TAG = "superworkflow"
 """Tag of the deployments that this project registers."""
@@ -32,8 +34,8 @@ class Scheduled:
 
     Args:
         name: of the flow and of the deployment.
-        schedule: in words; empty where it has none.
-        next_run: when the next one is due; None where none is.
+        schedule: in words, its own or that of its watcher; empty where it has none.
+        next_run: when the next one, or the next check of its sources, is due; None where none is.
         url: of its page.
     """
 
@@ -53,24 +55,41 @@ def scheduled_deployments() -> list[Scheduled] | str | None:
         with get_client(sync_client=True, httpx_settings={"timeout": SECONDS}) as client:
             flows = {each.id: each.name for each in client.read_flows(limit=MOST)}
             ours = [each for each in client.read_deployments(limit=MOST) if TAG in each.tags]
-            due = client.read_flow_runs(
-                flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": ["SCHEDULED"]}}}),
-                sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=MOST,
-            )  # fmt: skip
+            # One by one: a schedule has up to 100 runs in advance, so those of two would fill a page of all of them.
+            due = {each.id: _next_run(client, each.id) for each in ours}
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         return masked(f"Prefect cannot be reached: {type(error).__name__}")
-    soonest: dict[Any, datetime] = {}
-    for run in due:
-        if run.deployment_id is not None and run.expected_start_time is not None:
-            soonest.setdefault(run.deployment_id, run.expected_start_time)
-    return [
-        Scheduled(
-            str(each.id), f"{flows.get(each.flow_id, '?')}/{each.name}",
-            ", ".join(_words(schedule.schedule) for schedule in each.schedules), bool(each.paused),
-            soonest.get(each.id), page(f"deployments/deployment/{each.id}"),
-        )
+    names = {each.id: f"{flows.get(each.flow_id, '?')}/{each.name}" for each in ours}
+    watchers = {
+        title: each
         for each in ours
-    ]  # fmt: skip
+        if (title := str(each.parameters.get("deployment", ""))) in names.values()
+        and names[each.id] == watching_flow_name(title)
+    }
+    found = []
+    for each in ours:
+        if each in watchers.values():
+            continue  # its schedule is that of the deployment that it starts
+        watcher = watchers.get(names[each.id])
+        timed = watcher or each
+        words = [_words(schedule.schedule) for schedule in timed.schedules]
+        words += ["if the sources have changed"] if watcher is not None else []
+        found.append(Scheduled(
+            str(each.id), names[each.id], ", ".join(words), bool(timed.paused or each.paused), due[timed.id],
+            page(f"deployments/deployment/{each.id}"),
+        ))  # fmt: skip
+    return found
+
+
+def _next_run(client: SyncPrefectClient, deployment: UUID) -> datetime | None:
+    """When the next run of a deployment is due; None if none is."""
+    runs = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate({
+            "state": {"type": {"any_": ["SCHEDULED"]}}, "deployment_id": {"any_": [deployment]},
+        }),
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=1,
+    )  # fmt: skip
+    return runs[0].expected_start_time if runs else None
 
 
 def _words(schedule: object) -> str:

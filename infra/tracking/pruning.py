@@ -30,6 +30,7 @@ from superworkflow.infra.tracking.tags import (
     INPUTS_TAG,
     OUTCOME_TAG,
     STAGE_TAG,
+    STORE_TAG,
     SUPERWORKFLOW_TAG,
     UNCHANGED,
     read_datasets,
@@ -82,6 +83,7 @@ class References:
         runs: ids of the runs that stay.
         digests: of datasets, and the first characters of sums of sources.
         old_runs: those that go, oldest first.
+        other_runs: those that would go if they were of this store.
         versions: how many versions of models stay.
         old_versions: those that go.
     """
@@ -89,6 +91,7 @@ class References:
     runs: set[str] = field(default_factory=set)
     digests: set[str] = field(default_factory=set)
     old_runs: list[Run] = field(default_factory=list)
+    other_runs: list[Run] = field(default_factory=list)
     versions: int = 0
     old_versions: list[Version] = field(default_factory=list)
 
@@ -98,13 +101,14 @@ class RecordPruner:
 
     Args:
         uri: tracking URI.
+        store: URI of the store that is pruned; records of runs on others stay.
 
     Raises:
         UserError: it cannot be reached, or belongs to a copied or moved store.
     """
 
-    def __init__(self, uri: str):
-        self.uri = uri
+    def __init__(self, uri: str, store: str):
+        self.uri, self._store = uri, store
         database = sqlite_path(uri)
         self._client: MlflowClient | None = None
         self._experiment = ""
@@ -123,9 +127,10 @@ class RecordPruner:
             return found
         close_dead_runs(self._client, self._experiment)
         oldest_ms = (time.time() - keep.seconds) * 1000
-        for versions in ModelRegistry(self.uri).listed().values():
-            self._split(versions, keep, oldest_ms, found)
         runs = [*self._search(f"tags.`{SUPERWORKFLOW_TAG}` != ''"), *self._search(f"tags.`{SWEEP_TAG}` != ''")]
+        others = {run.info.run_id for run in runs if run.data.tags.get(STORE_TAG, self._store) != self._store}
+        for versions in ModelRegistry(self.uri).listed().values():
+            self._split(versions, keep, oldest_ms, others, found)
         last = set[tuple[str, bool]]()
         for run in runs:  # newest first
             mark = _of_deployment(run)
@@ -142,8 +147,15 @@ class RecordPruner:
             if run.info.run_id in found.runs:
                 found.digests |= self._of_run(run)
             else:
-                found.old_runs.insert(0, run)
+                (found.other_runs if run.info.run_id in others else found.old_runs).insert(0, run)
         return found
+
+    def mention(self, digests: Collection[str], references: References) -> bool:
+        """True if a record, kept or not, refers to one of these datasets."""
+        named = {*references.digests, *(each.digest for each in references.old_versions)}
+        return not named.isdisjoint(digests) or any(
+            not self._of_run(run).isdisjoint(digests) for run in reversed(references.other_runs + references.old_runs)
+        )
 
     def used_since(self, began: float, apart_from: Collection[Run] = ()) -> set[str]:
         """Digests that runs have recorded that began since then, in seconds since 1970."""
@@ -153,14 +165,18 @@ class RecordPruner:
         others = {run.info.run_id for run in apart_from}
         return {digest for run in self._search(which) if run.info.run_id not in others for digest in self._of_run(run)}
 
-    def _split(self, versions: list[Version], keep: Keep, oldest_ms: float, found: References) -> None:
-        """Sort the versions of one model into those that stay and those that go."""
+    def _split(
+        self, versions: list[Version], keep: Keep, oldest_ms: float, others: Collection[str], found: References
+    ) -> None:
+        """Sort the versions of one model into those that stay, as those of other stores' runs do, and those that go."""
         champion = next((each for each in versions if CURRENT in each.aliases), None)
         hold = ModelRegistry(self.uri).hold(versions[0].name) if versions else None
         named = {rollback_target(champion) if champion is not None else None}
         named |= {hold.version, hold.previous} if hold is not None else set()
         for each in versions:
-            stays = keep.versions or bool(each.aliases) or each.version in named or not each.digest
+            stays = (
+                keep.versions or bool(each.aliases) or each.version in named or not each.digest or each.run_id in others
+            )
             if stays or each.created.timestamp() * 1000 >= oldest_ms:
                 found.versions += 1
                 found.runs.add(each.run_id)

@@ -53,6 +53,7 @@ from superworkflow.infra.tracking.tags import (
     SOURCE_TAG,
     STAGE_TAG,
     STATE_TAG,
+    STORE_TAG,
     SUPERWORKFLOW_TAG,
     read_texts,
     with_short,
@@ -330,7 +331,7 @@ class RunTracker(Tracker):
             tags[SHORT[OUTCOME_TAG]] = status.lower()
         if run is not None:
             figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
-            tags |= {"superworkflow.flow_run_id": run.flow_run_id, "superworkflow.store": run.store}
+            tags |= {"superworkflow.flow_run_id": run.flow_run_id, STORE_TAG: run.store}
             tags[DESCRIPTION_TAG] = description(run, message)
             if run.declared:  # those of a champion that was scored again are known only now
                 tags[METRICS_TAG] = metrics_text(run.declared)

@@ -19,6 +19,10 @@ EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 
 
+STORE_TAG = "superworkflow.store"
+"""Tag of a run: URI of the store with its datasets."""
+
+
 ERROR_TAG = "superworkflow.error"
 """Tag of a run: why it did not end well."""
 

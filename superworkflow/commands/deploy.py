@@ -33,7 +33,7 @@ from superworkflow.infra.contract.code_file import VARIABLE
 from superworkflow.infra.contract.registration import REGISTRATION
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.kubernetes.flow_pod import flow_pod_variables
-from superworkflow.infra.orchestration import SERVER_RETRIES
+from superworkflow.infra.orchestration import DEPLOYED_RETRIES
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
@@ -274,7 +274,7 @@ def deployed_environment(profile: Profile, kind: str, image: str | None = None) 
     values: dict[str, Any] = {"env": {}}
     if kind == "kubernetes":
         values = flow_pod_variables(profile.kubernetes, image)
-    values["env"] = {**SERVER_RETRIES, **values["env"], **_tracking(kind)}
+    values["env"] = {**DEPLOYED_RETRIES, **values["env"], **_tracking(kind)}
     return values
 
 

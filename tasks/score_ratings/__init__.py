@@ -3,7 +3,7 @@
 A prediction is the product of the factors of user and item, with slices of time that of user, item and slice, within
 the range of the ratings that these were learned from. Where the graph lacks the user or the item it is the mean of
 those ratings with the bias of the other one; such rows are counted, in the figures and as `unknown_rows`. Held-out
-ratings are read as the others were, but not cut by time.
+ratings are read as the others were, but not cut by time. With the input `seen`, those of its pairs are left out.
 
 Figures: `rmse@test` and `mae@test`; of three simpler methods `mean_…`, the mean rating, `item_mean_…`, that of the
 item, and `biases_…`, the mean with the damped biases of user and item. A warning says if one of them is better. Files:
@@ -43,6 +43,7 @@ STAGE = Stage(
         "graph": Input("index dataset of ratings"),
         "values": Input("als dataset of that graph"),
         "slices": Input("time_slices dataset of that graph, if the factors have slices", optional=True),
+        "seen": Input("index dataset of ratings: pairs that it has are not judged by", optional=True),
         "test": Input("held-out ratings, in the form of the others; or a folder of part files", file=True, parts=True),
     },
     run="superworkflow.tasks.score_ratings.run:run",

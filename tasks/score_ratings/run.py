@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.bptf.results import slice_factors
 from superworkflow.tasks.index.rows_again import RowsAgain
 from superworkflow.tasks.index.two_sets import RatingsParams
@@ -38,14 +41,17 @@ def run(job: StageRun[RatingsParams]) -> Output:
     table = table.rename_columns(["user", "item", "rating", *table.column_names[3:]])
     if not len(table):
         raise UserError("there are no held-out ratings", where=job.sources["test"].uri, remedy="Give rows to judge by")
-    names = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks()
-    ends = [pc.fill_null(pc.index_in(table[side], value_set=names.cast(pa.large_string())), -1).to_numpy()
-            for side in ("user", "item")]  # fmt: skip
+    if "seen" in job.inputs:
+        table = table.filter(pa.array(~_seen(table, graph, job.inputs["seen"])))
+        if not len(table):
+            raise UserError("the earlier model has learned from all held-out ratings", where=job.sources["test"].uri,
+                            remedy="Give ratings that are in none of its edge lists")  # fmt: skip
+    ends = _ends(table, graph)
     ratings = graph.array("weights.npy", mmap=False)
     low, high, mean = float(ratings.min()), float(ratings.max()), float(ratings.mean(dtype=np.float64))
     matched = (ends[0] >= 0) & (ends[1] >= 0)
-    rows = np.repeat(np.arange(len(names)), np.diff(graph.array("indptr.npy", mmap=False)))
-    counts = np.bincount(rows, minlength=len(names))
+    rows = np.repeat(np.arange(len(factors)), np.diff(graph.array("indptr.npy", mmap=False)))
+    counts = np.bincount(rows, minlength=len(factors))
     biases = np.append(_biases(rows, graph.array("indices.npy", mmap=False), ratings - mean, counts), 0.0)
     by_biases = np.clip(mean + biases[ends[0]] + biases[ends[1]], low, high)
     predicted, in_slices = by_biases.copy(), slice_factors(job.inputs["values"])
@@ -58,7 +64,7 @@ def run(job: StageRun[RatingsParams]) -> Output:
             users *= in_slices[numbers[part]]
         products = np.clip(np.einsum("rk,rk->r", users, items), low, high)
         predicted[part] = np.where(matched[part], products, by_biases[part])
-    means = np.bincount(rows, ratings, len(names)) / np.maximum(1, counts)
+    means = np.bincount(rows, ratings, len(factors)) / np.maximum(1, counts)
     of_item = np.where(ends[1] >= 0, means[ends[1]], mean)
     wanted = table["rating"].to_numpy().astype(np.float64)
     metrics: dict[str, float] = {}
@@ -80,6 +86,36 @@ def run(job: StageRun[RatingsParams]) -> Output:
     return Output(
         rows=len(table), stats={"rows": len(table), "unknown_rows": unknown, **warning_stats(found)}, metrics=metrics
     )
+
+
+def _ends(table: pa.Table, graph: Dataset, prefixes: Sequence[str] = ("", "")) -> list[NDArray[np.int64]]:
+    """Vertices of users and items, -1 for those that the graph lacks.
+
+    Args:
+        table: with the columns `user` and `item`.
+        graph: index dataset.
+        prefixes: of the names of users and items in the table, in whose place the graph has its own; empty for names
+            as the graph has them.
+    """
+    names = graph.table("vertices.parquet", ["node"]).column(0).combine_chunks().cast(pa.large_string())
+    found = []
+    for side, prefix, own in zip(("user", "item"), prefixes, ("source_prefix", "target_prefix"), strict=True):
+        column = table[side]
+        if prefix:
+            bare = pc.utf8_slice_codeunits(column, len(prefix))
+            column = pc.binary_replace_slice(bare, 0, 0, graph.stats[own])
+        found.append(pc.fill_null(pc.index_in(column, value_set=names), -1).to_numpy().astype(np.int64))
+    return found
+
+
+def _seen(table: pa.Table, graph: Dataset, seen: Dataset) -> NDArray[np.bool_]:
+    """True for the rows whose user and item have a rating in another graph."""
+    users, items = _ends(table, seen, [str(graph.stats[side]) for side in ("source_prefix", "target_prefix")])
+    starts, others = seen.array("indptr.npy", mmap=False), seen.array("indices.npy", mmap=False)
+    vertices = len(starts) - 1
+    pairs = np.where((users >= 0) & (items >= 0), users * vertices + items, -1)
+    arcs = np.repeat(np.arange(vertices), np.diff(starts)) * vertices + others
+    return np.isin(pairs, arcs)
 
 
 def _biases(

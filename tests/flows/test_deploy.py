@@ -20,6 +20,7 @@ from prefect.workers.process import ProcessWorker
 from superworkflow.__main__ import main
 from superworkflow.commands.deploy import worker_command
 from superworkflow.flows import load_superworkflow
+from superworkflow.infra.orchestration import DEPLOYED_RETRIES
 from superworkflow.infra.tracking.history import recorded_runs
 from tests import warm
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine, stages_at
@@ -164,6 +165,7 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     # Without a step of our own, a worker would copy the folder in which it runs.
     assert found["pull_steps"] == [{"superworkflow.deployed.installed": {}}]
     assert found["enforce_parameter_schema"]
+    assert found["job_variables"]["env"].items() >= DEPLOYED_RETRIES.items(), "six minutes, on whatever worker"
     kept = found["parameters"]["profile"]
     assert kept.startswith(f"{command_line.store}/.deployed/")
     assert Path(kept).read_text() == profile.read_text()

@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from superworkflow.__main__ import main
 from superworkflow.dashboards.report import attach_pictures
+from superworkflow.flows import load_superworkflow
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.config.request import build_request
@@ -163,6 +164,14 @@ def test_figures_of_simpler_methods_are_shown_with_their_figure() -> None:
 def test_records_of_others_declare_nothing(text: str) -> None:
     assert read_metrics(text) == ()
     assert read_metrics(metrics_text(NODE2VEC.metrics))[0].full_name == "evaluate.macro_f1"
+
+
+def test_declarations_of_a_night_with_a_champion_are_read_though_their_record_is_cut() -> None:
+    own = load_superworkflow("gnn").metrics
+    again = [replace(each, node=f"{who}-score") for who in ("champion", "challenger") for each in own]
+    found = read_metrics(metrics_text([*own, *again])[:5000])
+    assert [(each.full_name, each.headline) for each in found[: len(own)]] == [(e.full_name, e.headline) for e in own]
+    assert len(found) > len(own) + 10
 
 
 def _none(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> None:

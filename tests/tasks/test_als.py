@@ -1,6 +1,7 @@
 """Alternating least squares against SciPy's normal equations, its figures against NumPy's, and what is refused."""
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
 from superworkflow.flows.ratings import READ
 from superworkflow.infra.base.errors import UserError
@@ -185,6 +187,43 @@ def test_held_out_ratings_as_parquet(
         for i, name in enumerate(names)
     ]
     assert scored[0].stats["metrics.rmse@test"] == scored[1].stats["metrics.rmse@test"]
+
+
+def test_pairs_that_an_earlier_model_has_learned_do_not_judge(
+    graph: tuple[Dataset, Dataset], values: Dataset, rows: Rows, tmp_path: Path
+) -> None:
+    """The earlier graph names its users otherwise, and has pairs of its own, in whatever order."""
+    test = rows[:300]
+    (tmp_path / "seen.csv").write_text("customer,item,rating\n" + "".join(f"{u},{i},1\n" for u, i, _ in test[100:]))
+    seen = run_stage(READ, {}, {"edges": str(tmp_path / "seen.csv")}, tmp_path / "seen")
+    assert seen.stats["source_prefix"] != graph[0].stats["source_prefix"]
+    files = {name: write(part, tmp_path / f"{name}.csv") for name, part in (("all", test), ("unseen", test[:100]))}
+    inputs = {"graph": graph[0].uri, "values": values.uri}
+    left = run_stage(SCORE, {}, {**inputs, "test": files["all"], "seen": seen.uri}, tmp_path / "left")
+    same = run_stage(SCORE, {}, {**inputs, "test": files["unseen"]}, tmp_path / "same")
+    assert left.table("predictions.parquet").equals(same.table("predictions.parquet"))
+    assert left.stats["rows"] == 100
+    with pytest.raises(UserError, match="earlier model has learned from all held-out ratings"):
+        run_stage(SCORE, {}, {**inputs, "test": files["all"], "seen": graph[0].uri}, tmp_path / "none")
+
+
+def test_the_model_in_use_is_judged_by_tonights_ratings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratings of another scale: errors of the two nights are no measure, as those on the same ratings are."""
+    for variable in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    first = ratings(60, 20, 700)
+    for night, held in enumerate((first, [(u, i, 2 * r) for u, i, r in first])):
+        edges = write(held[:600], tmp_path / f"r{night}.csv")
+        test = write(held[600:], tmp_path / f"t{night}.csv")
+        given = ["run", "als", "--edges", edges, "--test", test, "--store", str(tmp_path / "store"), "--set",
+                 "als.max_steps=3", "--register", "ratings", "--json"]  # fmt: skip
+        assert main(given) == 0
+        found = json.loads(capsys.readouterr().out)
+    (decision,) = found["promotion"]
+    assert (decision["verdict"], decision["champion"], decision["basis"]) == ("promoted", 1, "rescored")
+    assert decision["champion_quality"] > 1.3 * decision["quality"]
 
 
 def signed(rows: Rows) -> Rows:

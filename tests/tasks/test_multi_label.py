@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks import heterograph, infer, publish_predictions, score
 from superworkflow.tasks.lib.gnn.objective.label_lists import many_targets_of
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
@@ -64,6 +65,21 @@ def test_from_rows_to_a_model_that_answers(sources, tmp_path):
     answer = load(bundle.location.local_path).predict(pd.DataFrame({"node": ["n05", "n00"]}), {})
     assert answer["predicted"].tolist() == [rows[5]["predicted"], rows[0]["predicted"]]
     assert answer["probability"][0] == pytest.approx(rows[5]["probability"])
+
+
+def test_a_network_of_one_label_and_a_graph_of_several_and_the_reverse(sources, tmp_path):
+    files, has = sources
+    lines = [f"n{i:02},l{np.flatnonzero(row)[0]}\n" for i, row in enumerate(has) if row.any()]
+    (tmp_path / "one.csv").write_text("".join(lines))
+    graphs = {
+        name: run_stage(heterograph.STAGE, {}, {**files, "labels": labels}, tmp_path / name).uri
+        for name, labels in (("several", files["labels"]), ("one", str(tmp_path / "one.csv")))
+    }
+    for learned, found, said in (("one", "several", "one label"), ("several", "one", "several labels")):
+        given = {"graph": graphs[learned]}
+        network = run_stage(STAGE, {"hidden": 4, "epochs": 1}, given, tmp_path / f"train-{learned}").uri
+        with pytest.raises(UserError, match=f"has learned {said} a node, and nodes of this graph have {found}"):
+            run_stage(infer.STAGE, {}, {"graph": graphs[found], "network": network}, tmp_path / f"infer-{learned}")
 
 
 def test_loss_and_figure_of_a_step(sources, tmp_path):

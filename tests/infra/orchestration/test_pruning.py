@@ -146,10 +146,39 @@ def test_records_of_a_copied_store_remove_nothing_of_the_original(store: Store, 
     assert list((tmp_path / "records" / "artifacts").rglob("report.html"))
 
 
+def test_records_of_other_stores_do_not_show_what_to_keep(store: Store, tmp_path: Path) -> None:
+    """As of a shell that lacks MLFLOW_TRACKING_URI: all would go, the models in use too."""
+    (tmp_path / "records").mkdir()
+    other, keep = f"sqlite:///{tmp_path}/records/mlflow.db", Keep.parse("champions")
+    _record(other, Store(tmp_path / "other"), _made(Store(tmp_path / "other"), 1), days=40)
+    dataset = _made(store, 2)
+    for uri in (other, f"sqlite:///{tmp_path}/none.db"):
+        for act in (Pruner(store, uri, keep, recent_s=0).look, Pruner(store, uri, keep, recent_s=0).remove):
+            with pytest.raises(UserError, match="no run in these records has used this store"):
+                act()
+    assert _there(store) == {dataset.digest}
+    _record(other, store, dataset, days=40)
+    Pruner(store, other, keep, recent_s=0).remove()
+    assert not _there(store)
+
+
+def test_records_of_runs_on_other_stores_stay(store: Store, tmp_path: Path) -> None:
+    """A team's server has those of all stores."""
+    other, uri = Store(tmp_path / "other"), f"sqlite:///{tmp_path}/mlflow.db"
+    runs = [_record(uri, each, _made(each, number), days=40) for number, each in enumerate((store, other))]
+    versions = [_version(uri, run, "e" * 32, days=40) for run in runs]
+    done = Pruner(store, uri, Keep.parse("champions"), recent_s=0).remove()
+    assert [run.info.run_id for run in done.references.old_runs] == runs[:1]
+    assert [each.version for each in ModelRegistry(uri).versions("toy-model")] == versions[1:]
+    assert (_there(store), len(_there(other))) == (set(), 1)
+    assert MlflowClient(uri).get_run(runs[1]).info.status == "FINISHED"
+
+
 def test_one_that_a_stage_writes_stays(store: Store, tmp_path: Path) -> None:
     dataset = _made(store, 1)
+    _record(uri := f"sqlite:///{tmp_path}/mlflow.db", store, dataset, days=40)
     with exclusive(store.location("count", dataset.digest)):
-        done = Pruner(store, f"sqlite:///{tmp_path}/none.db", Keep.parse("champions"), recent_s=0).remove()
+        done = Pruner(store, uri, Keep.parse("champions"), recent_s=0).remove()
     assert "a stage writes it" in done.notes[0]
     assert _there(store) == {dataset.digest}
 
@@ -198,7 +227,8 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     for number in range(150):
         _made(store, number)
-    uri = f"sqlite:///{tmp_path}/none.db"
+    kept = _made(store, 150)
+    _record(uri := f"sqlite:///{tmp_path}/mlflow.db", store, kept, days=0, status="RUNNING")
     code = (
         "import sys; from superworkflow.infra.orchestration.pruning import Pruner, Store, Keep; "
         "Pruner(Store(sys.argv[1]), sys.argv[2], Keep.parse('champions'), recent_s=0).remove()"
@@ -211,7 +241,8 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
 
     def filled() -> list[Path]:
-        return [each for each in folder.glob("[0-9a-f]*") if any(path.is_file() for path in each.rglob("*"))]
+        folders = [each for each in folder.glob("[0-9a-f]*") if each.name != kept.digest]
+        return [each for each in folders if any(path.is_file() for path in each.rglob("*"))]
 
     left = filled()
     assert 0 < len(left) < 150

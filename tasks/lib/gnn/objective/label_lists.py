@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.gnn.objective.labels import (
     by_number,
     given_splits,
     label_feature,
+    other_labels,
     without_training,
 )
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
@@ -45,8 +46,14 @@ def has_several(graph: HeteroGraph, label: str) -> bool:
 
 
 def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
-    """Labels of each node as texts, without those that mean none."""
+    """Labels of each node as texts, without those that mean none.
+
+    Raises:
+        UserError: nodes have one label each, or a text is not UTF-8.
+    """
     node_set, feature = label_feature(graph, label)
+    if not feature.is_ragged:
+        raise other_labels("several labels", "one", graph, f"{node_set}.{feature.name}")
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         texts = values.values.astype(str).tolist()

@@ -116,12 +116,19 @@ def without_training(names: Sequence[str], trained: NDArray[Any], where: str) ->
 
 
 def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
-    """Node set and feature of the label; one for each node."""
+    """Node set and feature of the label; one for each node, as the network that is trained or read has learned it."""
     node_set, feature = label_feature(graph, text)
     if feature.is_ragged:
-        raise UserError("several labels a node are learned in process alone", where=WHERE,
-                        value=f"{node_set}.{feature.name}", remedy="Give each node one label")  # fmt: skip
+        raise other_labels("one label", "several", graph, f"{node_set}.{feature.name}")
     return node_set, feature
+
+
+def other_labels(learned: str, found: str, graph: HeteroGraph, feature: str) -> UserError:
+    """Error for a graph whose nodes have several labels each and the network's one, or the reverse."""
+    return UserError(
+        f"the network has learned {learned} a node, and nodes of this graph have {found}", where=graph.dataset.uri,
+        value=feature, remedy="Give labels of the network's kind, or train another network on this graph",
+    )  # fmt: skip
 
 
 def label_feature(graph: HeteroGraph, label: str, may_be_decimal: bool = False) -> tuple[str, Feature]:

@@ -331,9 +331,9 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 def _is_readable(kind: pa.DataType) -> bool:
     """True for types of which some values are features: numbers, text, truth values, and lists of numbers."""
-    of = kind.value_type if is_list(kind) else kind
-    is_number = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
-    return is_number or pa.types.is_boolean(of) or (is_text(kind) and not is_list(kind))
+    element = kind.value_type if is_list(kind) else kind
+    is_number = pa.types.is_integer(element) or pa.types.is_floating(element) or pa.types.is_decimal(element)
+    return is_number or pa.types.is_boolean(element) or (is_text(kind) and not is_list(kind))
 
 
 def _width(column: Any) -> int:

@@ -85,7 +85,8 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
     assert scaling_of(graph, "user")["categories"] == {"colour": ["green", "red"]}
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
     for words in (
-        "column user.born: a column of dates", "column empty: a column without values", "column nan: a column without values", "(got 1, 2, …)",
+        "column user.born: a column of dates", "column empty: a column without values", "(got 1, 2, …)",
+        "column nan: a column without values",
         "40 values of features are missing", "(got colour: 10, price: 10, size: 20)",
     ):  # fmt: skip
         assert words in warned

@@ -229,11 +229,24 @@ def test_columns_that_cannot_be_features_are_left_out(tmp_path: Path) -> None:
     assert [name for name, _ in dataset.json("columns.json")["node"][:3]] == ["x", "late", "z0"]
     shown = " ".join(str(value) for key, value in dataset.stats.items() if "warning" in key)
     assert all(f"column {name}: a column without values" in shown for name in ("empty", "nan", "flag", "lists"))
-    for name, kind in {"inside": "struct<a", "words": "list<", "deep": "list<", "hour": "time32", "span": "dur"}.items():
+    for name, kind in {
+        "inside": "struct<a",
+        "words": "list<",
+        "deep": "list<",
+        "hour": "time32",
+        "span": "dur",
+    }.items():
         assert f"column {name}: a column of what are no numbers, text or lists of numbers is left out" in shown
         assert f"(got {kind}" in shown
     with pytest.raises(UserError, match=r"column hour: a column of what are no numbers.*time32.*Leave the column out"):
         run_stage(STAGE, {"take": "hour"}, given, tmp_path / "taken")
+
+
+def test_ten_thousand_columns_of_text_are_read(tmp_path: Path) -> None:
+    header = ",".join(["node", *(f"c{i}" for i in range(10_000))])
+    table = header + "\n" + "".join(f"{name}," + ",".join([f"{i}.5"] * 10_000) + "\n" for i, name in enumerate("abcd"))
+    graph = made(tmp_path, {"scaling": "none"}, edges=EDGES, features=table)
+    assert np.array_equal(graph.node_feature("node", "features"), np.arange(4)[:, None] + np.full(10_000, 0.5))
 
 
 def test_columns_of_many_texts_and_of_none_are_left_out(tmp_path):

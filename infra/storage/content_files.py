@@ -138,6 +138,8 @@ def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     elif pa.types.is_decimal(kind):
         whole = pa.int64() if kind.precision <= _INT64_DIGITS else pa.string()
         column = column.cast(pa.float64() if kind.scale > 0 else whole)
+    elif pa.types.is_interval(kind):  # which Parquet does not have
+        column = pa.chunked_array([[None if each is None else str(each) for each in column.to_pylist()]], pa.string())
     elif pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         column = column.cast(pa.string())
     elif pa.types.is_large_list(kind):

@@ -73,8 +73,16 @@ def test_one_table_from_four_databases_is_one_file(server: Postgres, tmp_path: P
 
 def test_other_types_are_plain(server: Postgres, tmp_path: Path) -> None:
     columns = "1.25::numeric AS n, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid AS u, ARRAY[1.0,2.0]::real[] AS v"
+    columns += ", '1 month 2 days'::interval AS i"
     found = read(f"{server.url}?query=SELECT {columns}", tmp_path)
-    assert found.to_pylist() == [{"n": 1.25, "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "v": [1.0, 2.0]}]
+    assert found.to_pylist() == [
+        {
+            "n": 1.25,
+            "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "v": [1.0, 2.0],
+            "i": "MonthDayNano(months=1, days=2, nanoseconds=0)",
+        }
+    ]
 
 
 def test_decimals_without_fraction_keep_all_digits(tmp_path: Path) -> None:

@@ -130,6 +130,13 @@ def test_columns_of_parquet_that_hold_no_numbers_are_named(tmp_path: Path) -> No
     assert "column at: a column is not used (got type timestamp[ms])" in warnings(path)[0]
 
 
+def test_a_column_of_nulls_has_no_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "g.parquet"
+    pq.write_table(pa.table({"source": ["a", "b"], "target": pa.nulls(2)}), path)
+    with pytest.raises(UserError, match="row 1: the row has an empty node"):
+        run_index(path, "relational")
+
+
 def test_names_of_neo4j(tmp_path: Path) -> None:
     path = tmp_path / "g.csv"
     path.write_text("since:int,:START_ID(A),:END_ID(A),weight:float\n2001,a,b,.5\n2002,b,c,2\n")

@@ -162,7 +162,8 @@ _SHUFFLE_BYTES = 620 << 20
 _PARTS_S, _PART_ROW_S = 2.0, 7e-6
 """CPU seconds of the jobs of any graph, and of a row in them."""
 _PARTS_BYTES, _PART_ROW_BYTES = 80 << 20, 85
-"""Bytes of members on this machine, and of a row in them up to `_SHUFFLE_BYTES`; measured from 600 to 6 million rows."""
+"""Bytes of members on this machine, and of a row in them up to `_SHUFFLE_BYTES`; measured from 600 to 6,000,000 rows.
+"""
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 

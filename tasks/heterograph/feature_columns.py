@@ -35,7 +35,7 @@ MOST_CATEGORIES = 100
 _SHOWN = 3
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 _NO_VALUES, _MANY_TEXTS = "a column without values", f"a column of text of more than {MOST_CATEGORIES} different values"
-_NO_NUMBERS = "a column of what are no numbers, text or lists of numbers"
+_OTHER_TYPE = "a column of another type than numbers, text and lists of numbers"
 _MORE = "…"
 _NUMBERS = "numbers instead, such as an embedding of a text"
 
@@ -158,6 +158,8 @@ def left_out(columns: Sequence[NodeColumn], where: str, is_schema: bool = False)
         if each.kind == NONE:
             what = f"{_fault(each)} is left out of the features"
             settle = f"Give {_NUMBERS}" if is_schema else f"Call it node if it names the nodes, or give {_NUMBERS}"
+            if _fault(each) == _OTHER_TYPE:
+                settle = "Write it as numbers or text if it matters"
             shown = ", ".join(each.values) or "nothing"
             found.append(InputWarning(what, f"{where}, column {each.name}", shown, settle))
     return found
@@ -167,7 +169,7 @@ def _fault(column: NodeColumn) -> str:
     """Why a column cannot be a feature."""
     if not column.values:
         return _NO_VALUES
-    return _MANY_TEXTS if column.values[-1] == _MORE else _NO_NUMBERS
+    return _MANY_TEXTS if column.values[-1] == _MORE else _OTHER_TYPE
 
 
 def with_categories(

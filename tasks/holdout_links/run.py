@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -17,6 +16,7 @@ from superworkflow.tasks.holdout_links.given_links import read_given
 from superworkflow.tasks.holdout_links.triples import hold_out
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.link_doubts import link_doubts
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
@@ -45,8 +45,6 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 _WHERE = "holdout_links.edges"
-_ANSWERED = 0.95
-"""Share of the held-out links from which another edge set that has them is taken to be their reverse."""
 
 
 def run(job: StageRun[HoldoutLinksParams]) -> Output:
@@ -86,7 +84,7 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
             split: _times(params, graph, edges, each, not directed) for split, each in held_out.links.items()
         })  # fmt: skip
     hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
-    found = [*_answers(graph, edges, hidden), *_without_messages(graph, edges)]
+    found = link_doubts(graph, edges, hidden)
     log_warnings(job.progress, found)
     warnings += found
     sizes = [len(held_out.links[split]) for split in HELD_OUT]
@@ -102,35 +100,6 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
         **before, **stats, "links": count, "validation_links": sizes[0], "test_links": sizes[1],
         "bytes": job.output.bytes_written, **warning_stats(warnings),
     })  # fmt: skip
-
-
-def _answers(graph: HeteroGraph, edges: EdgeSet, hidden: Pairs) -> Iterator[InputWarning]:
-    """Warnings of edge sets from which a network could read the held-out links."""
-    if edges.source == edges.target:
-        return  # follows and is followed by: either may be a relation of its own
-    table = edges.reversed_of or edges.name
-    for each in graph.edge_sets.values():
-        if (each.source, each.target) != (edges.target, edges.source) or table in (each.name, each.reversed_of):
-            continue
-        there = np.isin(packed_pairs(hidden[:, ::-1]), packed_pairs(links_of(graph.rows(each.name), False)))
-        if there.sum() >= _ANSWERED * len(hidden):
-            yield InputWarning(
-                "an edge set has the held-out links the other way round, so that networks read what they predict",
-                f"{graph.dataset.uri}, {each.name}", f"{there.sum()} of {len(hidden)} links of {edges.name}",
-                f"Leave it out, and describe it by superworkflow schema --reverse {each.name}={edges.name}",
-            )  # fmt: skip
-
-
-def _without_messages(graph: HeteroGraph, edges: EdgeSet) -> Iterator[InputWarning]:
-    """Warnings of ends of links that no messages reach."""
-    sources = {each.source for each in graph.edge_sets.values()}
-    for end in dict.fromkeys((edges.source, edges.target)):
-        if end not in sources:
-            yield InputWarning(
-                "no edge set starts at these nodes, so that no messages reach them", f"{graph.dataset.uri}, {end}",
-                f"ends of {edges.name}", f"Add the reverse of an edge set that ends at {end}, such as by superworkflow "
-                f"schema --reverse NAME={edges.name}, or in memory a frame with its columns exchanged",
-            )  # fmt: skip
 
 
 def _drawn(

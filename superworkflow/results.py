@@ -61,6 +61,10 @@ class Result:
             raise UserError("is no table", where=self.uri, value=", ".join(self.names), remedy="Use to_numpy()")
         return pa.concat_tables(self._dataset.table(name) for name in self.names)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for others: a source of `sw.run`, or a frame of another library."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def export(self, address: str) -> int:
         """Write the table to `postgresql://…?table=NAME`, or a path or URI with the ending of a table's form.
 

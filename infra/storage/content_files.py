@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 1 << 20
 """Rows that a file is written by, so that its bytes do not depend on how they arrived."""
+_INT64_DIGITS = 18
 
 
 def keep_content(store: Store, folder: str, suffix: str, write: Callable[[Path], object]) -> str:
@@ -68,10 +69,11 @@ def keep_folder(store: Store, folder: str, write: Callable[[Path], str]) -> str:
 
 
 def write_parquet(tables: Iterable[pa.Table], path: Path, *, store_schema: bool = False) -> int:
-    """Write tables of one schema as one Parquet file, in row groups of `ROW_GROUP` rows; the number of rows.
+    """Write tables as one Parquet file, in row groups of `ROW_GROUP` rows; the number of rows.
 
     Args:
-        tables: at least one.
+        tables: at least one, of one schema; a column's type may be found only later in the first row group, where
+            its first values are null or all of them whole numbers.
         path: of the file.
         store_schema: keep Arrow's own types, such as lists of one length.
     """
@@ -81,7 +83,7 @@ def write_parquet(tables: Iterable[pa.Table], path: Path, *, store_schema: bool 
     try:
         for table in _regrouped(tables):
             writer = writer or pq.ParquetWriter(path, table.schema, store_schema=store_schema)
-            writer.write_table(table, row_group_size=ROW_GROUP)
+            writer.write_table(table.cast(writer.schema), row_group_size=ROW_GROUP)
             rows += table.num_rows
     finally:
         if writer is not None:
@@ -99,11 +101,11 @@ def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         waiting.append(table)
         rows += table.num_rows
         while rows >= ROW_GROUP:
-            joined = pa.concat_tables(waiting)
+            joined = pa.concat_tables(waiting, promote_options="permissive")
             yield joined.slice(0, ROW_GROUP)
             waiting, rows = [joined.slice(ROW_GROUP)], rows - ROW_GROUP
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield pa.concat_tables(waiting, promote_options="permissive")
 
 
 def plain_table(table: pa.Table) -> pa.Table:
@@ -114,12 +116,17 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 
 def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column in one piece; extension types as what they are stored as, numbers of databases as floats."""
+    """A column in one piece; extension types as what they are stored as, decimals with a fraction as floats.
+
+    Whole decimals, as warehouses have for ids, keep all digits: as int64 if all of their type fit it, else as text.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
+        none = pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), pa.array([], kind.value_type))
         chunks = [
-            _plain(pa.chunked_array([each.dictionary]), kind.value_type).take(each.indices) for each in column.chunks
+            _plain(pa.chunked_array([each.dictionary]), kind.value_type).take(each.indices)
+            for each in (*column.chunks, none)
         ]
         return pa.concat_arrays(chunks)
     if isinstance(kind, pa.BaseExtensionType):
@@ -129,7 +136,10 @@ def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
             text = pa.chunked_array([[str(each) if each else None for each in column.to_pylist()]], type=pa.string())
         column = text.cast(pa.float64()) if is_number else text
     elif pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
+        whole = pa.int64() if kind.precision <= _INT64_DIGITS else pa.string()
+        column = column.cast(pa.float64() if kind.scale > 0 else whole)
+    elif pa.types.is_interval(kind):  # which Parquet does not have
+        column = pa.chunked_array([[None if each is None else str(each) for each in column.to_pylist()]], pa.string())
     elif pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         column = column.cast(pa.string())
     elif pa.types.is_large_list(kind):

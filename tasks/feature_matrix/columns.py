@@ -27,7 +27,7 @@ from superworkflow.tasks.heterograph.values import known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.features import check_finite
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
-from superworkflow.tasks.lib.graph.dtypes import STRING
+from superworkflow.tasks.lib.graph.dtypes import FLOATS, STRING
 from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
 
 NO_FEATURES = frozenset({"split", "train_mask", "val_mask", "test_mask"})
@@ -158,11 +158,16 @@ def _surveyed(
     for batch in columns.batches(survey.texts):
         survey.add(batch.columns)
     of_texts = {each.name: _checked(each, texts[each.name]) for each in survey.columns(columns, ())}
-    found = [
-        of_texts.get(each.name) or NodeColumn(each.name, TRUTH if each.dtype == "bool" else NUMBERS, each.width)
-        for each in features
-    ]
+    found = [of_texts.get(each.name) or _of_numbers(graph, node_set, each) for each in features]
     return tuple(each for each in found if each.kind != NONE), left_out(found, where, is_schema=True)
+
+
+def _of_numbers(graph: HeteroGraph, node_set: str, feature: Feature) -> NodeColumn:
+    """The column of a feature that is no text; one without values is no feature."""
+    values = graph.node_feature(node_set, feature.name)
+    if feature.dtype in FLOATS and np.isnan(values[:1]).all() and np.isnan(values).all():
+        return NodeColumn(feature.name, NONE, 0)
+    return NodeColumn(feature.name, TRUTH if feature.dtype == "bool" else NUMBERS, feature.width)
 
 
 def _checked(column: NodeColumn, texts: pa.Array) -> NodeColumn:

@@ -34,7 +34,9 @@ ZIP = b"PK\x03\x04"
 MOST_CATEGORIES = 100
 _SHOWN = 3
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
-_NO_FEATURE = ("a column without values", f"a column of text of more than {MOST_CATEGORIES} different values")
+_NO_VALUES, _MANY_TEXTS = "a column without values", f"a column of text of more than {MOST_CATEGORIES} different values"
+_OTHER_TYPE = "a column of another type than numbers, text and lists of numbers"
+_MORE = "…"
 _NUMBERS = "numbers instead, such as an embedding of a text"
 
 Kind = Literal["numbers", "truth", "categories", "days", "none"]
@@ -52,7 +54,7 @@ class NodeColumn(NamedTuple):
         name: of the column.
         kind: `numbers`, `truth`, `categories`, `days`, of dates, or `none`, what cannot be a feature.
         width: numbers that it becomes.
-        values: its categories; of text that cannot be a feature some of its values.
+        values: its categories; of text that cannot be a feature some of its values; of another such column its type.
     """
 
     name: str
@@ -126,6 +128,8 @@ class Survey:
                 found.append(NodeColumn(name, NONE, 0))
             elif pa.types.is_boolean(kind) or (is_text(kind) and self._truth[number] == self._present[number]):
                 found.append(NodeColumn(name, TRUTH, 1))
+            elif not _is_readable(kind):
+                found.append(NodeColumn(name, NONE, 0, (str(kind),)))
             elif is_text(kind) and 2 * self._numbers[number] < self._present[number]:
                 found.append(NodeColumn(name, CATEGORIES, 0))
             else:
@@ -135,7 +139,7 @@ class Survey:
         found = [_of_text(each, values[each.name]) if each.name in values else each for each in found]
         if fault := next((each for each in found if each.kind == NONE and each.name in needed), None):
             raise UserError(
-                _NO_FEATURE[bool(fault.values)], where=f"{self._where}, column {fault.name}",
+                _fault(fault), where=f"{self._where}, column {fault.name}",
                 value=", ".join(fault.values) or None, remedy=f"Leave the column out, or give {_NUMBERS}",
             )  # fmt: skip
         return found
@@ -152,11 +156,20 @@ def left_out(columns: Sequence[NodeColumn], where: str, is_schema: bool = False)
     found = []
     for each in columns:
         if each.kind == NONE:
-            what = f"{_NO_FEATURE[bool(each.values)]} is left out of the features"
+            what = f"{_fault(each)} is left out of the features"
             settle = f"Give {_NUMBERS}" if is_schema else f"Call it node if it names the nodes, or give {_NUMBERS}"
+            if _fault(each) == _OTHER_TYPE:
+                settle = "Write it as numbers or text if it matters"
             shown = ", ".join(each.values) or "nothing"
             found.append(InputWarning(what, f"{where}, column {each.name}", shown, settle))
     return found
+
+
+def _fault(column: NodeColumn) -> str:
+    """Why a column cannot be a feature."""
+    if not column.values:
+        return _NO_VALUES
+    return _MANY_TEXTS if column.values[-1] == _MORE else _OTHER_TYPE
 
 
 def with_categories(
@@ -259,7 +272,8 @@ def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray
         values = values_of(_without_nulls(present) if shape else present, Feature(column.name, kind, shape), text)
     except BadValue as error:
         fault = BadValue(int(rows[error.row]), f"column {column.name}: {error.what}", error.value)
-        raise batch.fault(fault, "Give each node as many features as the first row has, all of them numbers") from None
+        remedy = "Give each node as many features as the first row has, all of them numbers, or leave the column out"
+        raise batch.fault(fault, remedy) from None
     numbers[rows] = np.asarray(values, np.float32).reshape(len(rows), column.width)
     return numbers
 
@@ -279,6 +293,11 @@ def sparse_columns(names: list[str]) -> tuple[str, str, str] | None:
     found = [next((name for name in names if name.lower() in each), "")
              for each in (NODE_COLUMNS, COLUMN_NAMES, VALUE_NAMES)]  # fmt: skip
     return (found[0], found[1], found[2]) if len(names) == 3 and all(found) else None
+
+
+def without_values(column: Any) -> bool:
+    """True if all values of a column are null or NaN."""
+    return bool(pc.all(pc.is_null(column, nan_is_null=True), min_count=0).as_py())
 
 
 def _count_numbers(texts: Any) -> int:
@@ -303,7 +322,7 @@ def _of_text(column: NodeColumn, values: set[str]) -> NodeColumn:
     """A column with its categories, sorted by their bytes; with some of its values if these are too many."""
     ordered = tuple(sorted(values, key=str.encode))
     if len(ordered) > MOST_CATEGORIES:
-        return NodeColumn(column.name, NONE, 0, (*(each[:20] for each in ordered[:2]), "…"))
+        return NodeColumn(column.name, NONE, 0, (*(each[:20] for each in ordered[:2]), _MORE))
     return column._replace(width=len(ordered), values=ordered)
 
 
@@ -317,6 +336,13 @@ def _one_hot(column: NodeColumn, texts: Any) -> NDArray[np.float32]:
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_readable(kind: pa.DataType) -> bool:
+    """True for types of which some values are features: numbers, text, truth values, and lists of numbers."""
+    element = kind.value_type if is_list(kind) else kind
+    is_number = pa.types.is_integer(element) or pa.types.is_floating(element) or pa.types.is_decimal(element)
+    return is_number or pa.types.is_boolean(element) or (is_text(kind) and not is_list(kind))
 
 
 def _width(column: Any) -> int:

@@ -25,6 +25,7 @@ from superworkflow.tasks.heterograph.feature_columns import (
     fill_missing,
     left_out,
     with_categories,
+    without_values,
 )
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
@@ -98,6 +99,7 @@ class NodeFeatures:
         if self.columns and batch is None:
             raise UserError("the table has no rows", where=uri, remedy="Give each node a row")
         first = dict(zip(self.columns, batch.columns if batch else [], strict=True))
+        first |= dict.fromkeys(self._empty(first), pa.nulls(0))
         doubted: dict[str, ColumnDoubt] = {}
         for name, column in first.items():
             if not is_list(column.type) and (doubt := doubt_of(name, _sample(column))):
@@ -117,6 +119,14 @@ class NodeFeatures:
             self._take_columns(learned)
         self._check_any(first)
         return [first[name] for name in self.columns], dates
+
+    def _empty(self, first: Mapping[str, Any]) -> list[str]:
+        """Names of the columns without a value, of those of whose first rows none has one."""
+        names = [name for name, column in first.items() if without_values(column)]
+        empty = set(names)
+        for batch in self.table.batches(names) if names else ():
+            empty -= {name for name, column in zip(names, batch.columns, strict=True) if not without_values(column)}
+        return [name for name in names if name in empty]
 
     def _take_columns(self, learned: list[str]) -> None:
         """Take the columns of a network in its order, and leave out others with a warning."""

@@ -23,7 +23,8 @@ from superworkflow.tasks.lib.formats.text_header import separator_of
 
 BATCH_ROWS = 1 << 17
 BATCH_VALUES = 1 << 20
-_SQL_BYTES = 256 << 20
+_SQL_BYTES, _COLUMN_BYTES = 256 << 20, 160 << 10
+"""Memory that DuckDB may take for text: so much, and in each thread so much for each column."""
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
 _CSV = re.compile(r"[_.-][ct]sv\b")
@@ -126,7 +127,8 @@ class Table:
             f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, {dialect}, "
             f"delim = '{separator}', nullstr = '', hive_partitioning = false)"
         )
-        with connect(_SQL_BYTES, self._threads, self._scratch) as connection:
+        threads = max(1, min(self._threads, _SQL_BYTES // (len(header) * _COLUMN_BYTES)))
+        with connect(_SQL_BYTES + threads * len(header) * _COLUMN_BYTES, threads, self._scratch) as connection:
             try:
                 for batch in connection.sql(query).to_arrow_reader(rows):
                     yield batch.columns

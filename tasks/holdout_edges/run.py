@@ -15,6 +15,7 @@ from superworkflow.tasks.holdout_edges import HoldoutEdgesParams
 from superworkflow.tasks.holdout_edges.labelled_rows import RANDOM, edges_of_set, rows_of_list
 from superworkflow.tasks.holdout_edges.splits import NONE, drawn_splits, named_splits
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.gnn.link_doubts import link_doubts
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
 from superworkflow.tasks.lib.gnn.objective.labels import by_number
 from superworkflow.tasks.lib.gnn.objective.real_labels import number_of
@@ -64,8 +65,9 @@ def run(job: StageRun[HoldoutEdgesParams]) -> Output:
     counts = {split: len(labels.items(split)) for split in SPLITS}
     job.progress.log(f"{len(labels.splits)} edges of {labels.edges} have a label, {labels.label}: " + ", ".join(
         f"{count} {split}" for split, count in counts.items()))  # fmt: skip
-    log_warnings(job.progress, warnings)
     judged = labels.pairs[labels.splits != SPLITS.index("train")]
+    warnings += link_doubts(graph, edges, judged)
+    log_warnings(job.progress, warnings)
     feature = given.label.removeprefix(f"{given.edges}.") if given.label.startswith(f"{given.edges}.") else ""
     edge_sets = write_without(job.output, graph, Places(graph, edges, directed).of(judged), feature)
     labels.write(job.output)

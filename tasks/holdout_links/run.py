@@ -16,6 +16,7 @@ from superworkflow.tasks.holdout_links.given_links import read_given
 from superworkflow.tasks.holdout_links.triples import hold_out
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.link_doubts import link_doubts
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
@@ -83,6 +84,9 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
             split: _times(params, graph, edges, each, not directed) for split, each in held_out.links.items()
         })  # fmt: skip
     hidden = np.concatenate([held_out.links[split] for split in HELD_OUT])
+    found = link_doubts(graph, edges, hidden)
+    log_warnings(job.progress, found)
+    warnings += found
     sizes = [len(held_out.links[split]) for split in HELD_OUT]
     count = len(directed_links_of(graph.rows(edges.name)) if directed else links)
     kind = "directed links" if directed else "links"

@@ -158,7 +158,12 @@ _DRIVER_S, _DRIVER_BYTES = 13, 220 << 20
 _HEAP_SHARE = 0.2
 """Share of an executor's memory that Java takes for its shuffles where that is less; measured with 1 GiB."""
 _SHUFFLE_BYTES = 620 << 20
-"""Bytes that Java takes for its shuffles on top of those for moving few rows, where its heap has room."""
+"""Bytes that executors take for shuffles on top of those for moving few rows, where there is room."""
+_PARTS_S, _PART_ROW_S = 2.0, 7e-6
+"""CPU seconds of the jobs of any graph, and of a row in them."""
+_PARTS_BYTES, _PART_ROW_BYTES = 80 << 20, 85
+"""Bytes of members on this machine, and of a row in them up to `_SHUFFLE_BYTES`; measured from 600 to 6,000,000 rows.
+"""
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 
@@ -204,11 +209,13 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
 
 
 def estimate_on_members(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Some sixty small jobs, each with a shuffle, whatever the size; then Java moves each row several times."""
+    """Some small jobs, each with an exchange, whatever the size; they move each row several times."""
     alone = estimate(params, inputs, resources)
-    work_s = 23 + 1.25e-5 * int(alone.stats["edges"] or 0)
+    rows = int(alone.stats["edges"] or 0)
+    work_s = _PARTS_S + _PART_ROW_S * rows
     executors = resources.executors
-    shuffles = _SHUFFLE_BYTES if executors is None else min(_SHUFFLE_BYTES, int(_HEAP_SHARE * executors.memory))
+    most = _PARTS_BYTES + _PART_ROW_BYTES * rows if executors is None else int(_HEAP_SHARE * executors.memory)
+    shuffles = min(_SHUFFLE_BYTES, most)
     return replace(
         alone, cpu_s=alone.start_s + work_s, base_bytes=_PROCESS_BYTES, memory_bytes=_PROCESS_BYTES + shuffles,
         kind="relational", coordinator_s=_DRIVER_S, coordinator_bytes=_DRIVER_BYTES,

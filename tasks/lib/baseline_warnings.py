@@ -38,7 +38,7 @@ _NUMBER_METHODS = {
         "the mean of the neighbours' numbers predicts better than the network", _CLASS_METHODS["label_propagation"][1],
     ),
 }  # fmt: skip
-_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar")
+_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar", "paths_of_length_3")
 
 
 def class_warnings(

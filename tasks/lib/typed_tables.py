@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +53,41 @@ def _schema(nodes: Mapping[str, str], edges: Mapping[Triple, str], folder: Path)
     from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
 
     shared = Counter(name for _, name, _ in edges)
-    tables = [
-        EdgeTable(source, name if shared[name] == 1 else f"{source}_{name}_{target}", target, file)
-        for (source, name, target), file in edges.items()
-    ]
+    names = {each: each[1] if shared[each[1]] == 1 else "_".join(each) for each in edges}
+    turned = _reverses(folder, edges)
+    tables = [EdgeTable(each[0], names[each], each[2], file) for each, file in edges.items() if each not in turned]
+    reverse = {names[each]: names[origin] for each, origin in turned.items()}
     return SCHEMA_FILE, schema_text(
-        plain_schema(folder, nodes, tables, {}, lambda warning: warnings.warn(str(warning), stacklevel=2))
+        plain_schema(folder, nodes, tables, reverse, lambda warning: warnings.warn(str(warning), stacklevel=2))
     )
+
+
+def _reverses(folder: Path, edges: Mapping[Triple, str]) -> dict[Triple, Triple]:
+    """Edge sets that have the rows of an earlier one the other way round, as PyG's `ToUndirected` makes them."""
+    found: dict[Triple, Triple] = {}
+    for origin, each in combinations(edges, 2):
+        if origin[::2] != each[::-2] or each in found or origin in found:
+            continue
+        first, second = (_footer(folder / edges[triple]) for triple in (origin, each))
+        if first == second and _pairs(folder / edges[origin], 1) == _pairs(folder / edges[each], -1):
+            found[each] = origin
+    return found
+
+
+def _footer(path: Path) -> tuple[int, list[str]]:
+    """Number of rows and names of the columns of a file."""
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(path)
+    return footer.num_rows, sorted(footer.schema.to_arrow_schema().names)
+
+
+def _pairs(path: Path, order: int) -> pa.Table:
+    """The ends of edges, in the order of the file or the other way round, sorted."""
+    import pyarrow.parquet as pq
+
+    ends = pq.read_table(path, columns=["source", "target"]).select(["source", "target"][::order])
+    return ends.rename_columns(["from", "to"]).sort_by([("from", "ascending"), ("to", "ascending")])
 
 
 def _of_heterodata(data: Any) -> dict[Any, pa.Table]:

@@ -223,6 +223,21 @@ def test_typed_tables_are_a_folder_with_a_schema(tmp_path: Path) -> None:
             source_uri(load_superworkflow("gnn"), "graph", wrong, store)
 
 
+def test_a_set_with_the_rows_of_another_turned_is_its_reverse(tmp_path: Path) -> None:
+    """Links that are held out of the one are then held out of the other."""
+    likes = pd.DataFrame({"source": ["u", "v", "u"], "target": ["i", "i", "j"], "stars": [1.0, 2.0, 3.0]})
+    turned = likes.rename(columns={"source": "target", "target": "source"})[::-1]
+    given = {
+        ("user", "likes", "item"): likes, ("item", "rev_likes", "user"): turned,
+        ("item", "bought_by", "user"): turned[1:], ("item", "seen_by", "user"): turned.assign(source="i"),
+    }  # fmt: skip
+    uri, _ = source_uri(load_superworkflow("gnn"), "graph", given, Store(tmp_path / "store"))
+    sets = read_schema(Path(uri).read_text(), uri).edge_sets
+    assert {name for name, each in sets.items() if ("edge_type", "reversed") in each.metadata.extra} == {"rev_likes"}
+    assert sets["rev_likes"].metadata.filename == sets["likes"].metadata.filename
+    assert (sets["rev_likes"].source, sets["rev_likes"].target) == ("item", "user")
+
+
 def test_heterodata(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     data = pytest.importorskip("torch_geometric.data").HeteroData()

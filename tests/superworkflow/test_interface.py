@@ -57,6 +57,7 @@ def test_run(
     assert run.metrics["evaluate.macro_f1@0.5"] > 0.8
     assert run.cost.sum() == pytest.approx(run.stages["cost_usd"].sum())
     embeddings = run["embeddings"]
+    assert "heterograph" in sw.plan("gnn", **frames, features=embeddings, store=store).index, "a source of the next run"
     nodes = list(embeddings.to_pandas()["node"])
     assert embeddings.to_numpy().shape == tuple(embeddings.to_torch().shape) == (len(nodes), 16)
     vectors = embeddings.to_numpy() / np.linalg.norm(embeddings.to_numpy(), axis=1, keepdims=True)

@@ -16,6 +16,13 @@ from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
 
+def paths_of_three(graph: nx.Graph, source: int, target: int) -> float:
+    return sum(
+        1 / np.sqrt(graph.degree(u) * graph.degree(v))
+        for u in graph[source] for v in graph[u] if target in graph[v]
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("directed", [False, True], ids=["both-ways", "one-way"])
 def test_figures_are_those_of_networkx(tmp_path, directed):
     """Within one set a link has no direction, however its edges are stored."""
@@ -42,6 +49,7 @@ def test_figures_are_those_of_networkx(tmp_path, directed):
             "degree_product": [p for _, _, p in nx.preferential_attachment(learned, pairs)],
             "common_neighbors": [len(list(nx.common_neighbors(learned, u, v))) for u, v in pairs],
             "adamic_adar": [p for _, _, p in nx.adamic_adar_index(learned, pairs)],
+            "paths_of_length_3": [paths_of_three(learned, u, v) for u, v in pairs],
         }
         for name, values in scores.items():
             assert found[f"{name}_auc@{split}"] == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
@@ -61,7 +69,12 @@ def test_nodes_of_two_sets_have_no_neighbours_in_common(tmp_path):
     truth = np.arange(len(pairs)) < len(out.links["test"])
     wanted = roc_auc_score(truth, authors[pairs[:, 0]] * papers[pairs[:, 1]])
     assert found["degree_product_auc@test"] == pytest.approx(wanted, abs=1e-12)
-    assert {name.rpartition("_")[0] for name in found} == {"degree_product"}
+    assert {name.rpartition("_")[0] for name in found} == {"degree_product", "paths_of_length_3"}
+    learned = nx.Graph([(("author", u), ("paper", v)) for u, v in links.tolist()])
+    learned.add_nodes_from(("author", u) for u in range(15))
+    learned.add_nodes_from(("paper", v) for v in range(40))
+    paths = [paths_of_three(learned, ("author", u), ("paper", v)) for u, v in pairs.tolist()]
+    assert found["paths_of_length_3_auc@test"] == pytest.approx(roc_auc_score(truth, paths), abs=1e-12)
     assert "common neighbours are left out" in log.getvalue()
 
 
@@ -81,11 +94,7 @@ def test_a_network_that_is_worse_is_a_warning(tmp_path):
         tmp_path / "score",
     )  # fmt: skip
     own, others = scored.metrics, simple.metrics
-    better = [
-        name
-        for name in ("degree_product", "common_neighbors", "adamic_adar")
-        if others[f"{name}_auc@test"] > own["auc@test"] + 0.005
-    ]
+    better = [name for name in baselines_links.METHODS if others[f"{name}_auc@test"] > own["auc@test"] + 0.005]
     warnings = [str(value) for name, value in scored.stats.items() if name.startswith("input_warning.")]
     assert len(warnings) == bool(better)
     assert all(name.replace("_", " ") in each for each in warnings for name in better)

@@ -110,6 +110,19 @@ def test_directed_edges_back_stay(tmp_path: Path) -> None:
     assert [each.name for each in graph.edge_sets["likes"].features] == ["other"]  # labels are no features
 
 
+def test_labels_that_another_set_has_are_a_warning(tmp_path: Path) -> None:
+    rows = sorted((f"u{i}", f"i{i * k % 7}") for i in range(12) for k in (1, 2))
+    tables = {
+        "rates": Edges("user", "item", rows, {"stars": [f"s{n % 2}" for n in range(len(rows))]}),
+        "rated": Edges("item", "user", [pair[::-1] for pair in rows]),
+    }
+    nodes = {"user": Nodes([f"u{i}" for i in range(12)]), "item": Nodes([f"i{i}" for i in range(7)])}
+    whole = write_heterograph(tmp_path / "whole", nodes, tables)
+    given = {"label": "rates.stars", "task": "edge_classification"}
+    stats = run_stage(holdout_edges.STAGE, given, {"graph": whole.uri}, tmp_path / "held").stats
+    assert "rated: an edge set has the held-out links the other way round" in stats["input_warning.1"]
+
+
 @pytest.mark.parametrize("task", ["edge_classification", "edge_regression"])
 def test_a_network_beats_what_both_ends_say(task: str, made: tuple[Path, Dataset], tmp_path: Path) -> None:
     label = "verdict" if task == "edge_classification" else "rating"

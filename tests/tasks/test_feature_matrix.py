@@ -75,7 +75,7 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
     columns = {
         "colour": ["red", "green", "NA", "red"] * (NODES // 4), "size": ["3", "", "5", "null"] * (NODES // 4),
         "price": np.array([1, np.nan, 2, 3], np.float32)[np.arange(NODES) % 4], "kind": ["a", "b"] * (NODES // 2),
-        "born": [f"2001-01-{1 + i % 9:02}" for i in range(NODES)], "empty": [""] * NODES,
+        "born": [f"2001-01-{1 + i % 9:02}" for i in range(NODES)], "empty": [""] * NODES, "nan": np.full(NODES, np.nan),
         "mixed": ["1", "2", "3", "unknown"] * (NODES // 4), "photo": [bytes([255, i]) for i in range(NODES)],
     }  # fmt: skip
     graph = made(graph_of(tmp_path / "graph", columns), tmp_path / "made", {"scaling": "none"})
@@ -86,6 +86,7 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
     for words in (
         "column user.born: a column of dates", "column empty: a column without values", "(got 1, 2, …)",
+        "column nan: a column without values",
         "40 values of features are missing", "(got colour: 10, price: 10, size: 20)",
     ):  # fmt: skip
         assert words in warned

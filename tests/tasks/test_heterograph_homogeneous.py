@@ -209,13 +209,44 @@ def test_text_and_truth_values_become_numbers_and_missing_ones_means(tmp_path, f
     ]  # fmt: skip
 
 
-def test_a_column_of_nulls_is_refused(tmp_path):
-    (tmp_path / "edges.csv").write_text(EDGES)
-    table = {"node": list("abcd"), "x": [1.0, 2.0, 3.0, 4.0], "y": pa.array([None] * 4, pa.float32())}
-    pq.write_table(pa.table(table), tmp_path / "features.parquet")
+def test_columns_that_cannot_be_features_are_left_out(tmp_path: Path) -> None:
+    """Whatever a warehouse has besides numbers and text; a column of one value in its second batch is none of them."""
+    rows = 2 * 256
+    names = [f"n{i}" for i in range(rows)]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(names)))
+    none = [None] * rows
+    columns = {
+        "node": names, "x": [float(i % 7) for i in range(rows)], "empty": pa.array(none, pa.float32()),
+        "nan": pa.array([float("nan")] * rows), "flag": pa.array(none, pa.bool_()),
+        "lists": pa.array(none, pa.list_(pa.float32())), "late": pa.array([*none[1:], 5.0], pa.float64()),
+        "inside": pa.array([{"a": 1}] * rows), "words": pa.array([["a"]] * rows), "deep": pa.array([[[1.0]]] * rows),
+        "hour": pa.array([7] * rows, pa.time32("s")), "span": pa.array([7] * rows, pa.duration("s")),
+    }  # fmt: skip
+    wide = {f"z{i}": [float(i % 3)] * rows for i in range(5000)}  # few rows make a batch
+    pq.write_table(pa.table({**columns, **wide}), tmp_path / "features.parquet")
     given = {"edges": str(tmp_path / "edges.csv"), "features": str(tmp_path / "features.parquet")}
-    with pytest.raises(UserError, match=r"(?s)no values.*'y'"):
-        run_stage(STAGE, {}, given, tmp_path / "graph")
+    dataset = run_stage(STAGE, {}, given, tmp_path / "graph")
+    assert [name for name, _ in dataset.json("columns.json")["node"][:3]] == ["x", "late", "z0"]
+    shown = " ".join(str(value) for key, value in dataset.stats.items() if "warning" in key)
+    assert all(f"column {name}: a column without values" in shown for name in ("empty", "nan", "flag", "lists"))
+    for name, kind in {
+        "inside": "struct<a",
+        "words": "list<",
+        "deep": "list<",
+        "hour": "time32",
+        "span": "dur",
+    }.items():
+        assert f"column {name}: a column of another type than numbers, text and lists of numbers is left out" in shown
+        assert f"(got {kind}" in shown
+    with pytest.raises(UserError, match=r"column hour: a column of another type than.*time32.*Leave the column out"):
+        run_stage(STAGE, {"take": "hour"}, given, tmp_path / "taken")
+
+
+def test_ten_thousand_columns_of_text_are_read(tmp_path: Path) -> None:
+    header = ",".join(["node", *(f"c{i}" for i in range(10_000))])
+    table = header + "\n" + "".join(f"{name}," + ",".join([f"{i}.5"] * 10_000) + "\n" for i, name in enumerate("abcd"))
+    graph = made(tmp_path, {"scaling": "none"}, edges=EDGES, features=table)
+    assert np.array_equal(graph.node_feature("node", "features"), np.arange(4)[:, None] + np.full(10_000, 0.5))
 
 
 def test_columns_of_many_texts_and_of_none_are_left_out(tmp_path):

@@ -164,6 +164,25 @@ def test_degrees_are_learned(tmp_path):
     assert own > degrees - 0.03
 
 
+def test_links_that_another_set_has_are_a_warning(tmp_path):
+    """A set that is not described as the reverse keeps what is held out; without one no messages reach papers."""
+    authors, papers = [f"a{i:02}" for i in range(15)], [f"p{i:02}" for i in range(40)]
+    pairs = sorted({(authors[i * 7 % 15], papers[i * 3 % 40]) for i in range(300)})
+    nodes = {"author": Nodes(authors), "paper": Nodes(papers)}
+    turned = Edges("paper", "author", sorted((paper, author) for author, paper in pairs))
+    for name, others, words in (
+        ("turned", {"by": turned}, "edge set has the held-out links the other way round"),
+        ("few", {"by": Edges("paper", "author", turned.rows[::2])}, ""),
+        ("silent", {}, "no edge set starts at these nodes, so that no messages reach them"),
+        ("right", {"by": Edges("paper", "author", reversed_of="writes")}, ""),
+    ):
+        graph = write_heterograph(tmp_path / name, nodes, {"writes": Edges("author", "paper", pairs), **others})
+        stats = held_out(graph, tmp_path / f"held-{name}", edges="writes").dataset.stats
+        warned = [str(value) for key, value in stats.items() if key.startswith("input_warning.")]
+        assert len(warned) == bool(words), name
+        assert all(words in each and "--reverse" in each for each in warned), name
+
+
 def test_filtered_ranks():
     """By plain enumeration, within one node set and between two."""
     rng = np.random.default_rng(3)

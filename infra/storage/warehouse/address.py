@@ -137,7 +137,7 @@ class TableAddress:
         if TABLE in self.options:
             return f"SELECT {columns} FROM {quoted(self.options[TABLE])}"
         query = self.options[QUERY].strip().rstrip(";")
-        return query if columns == "*" else f"SELECT {columns} FROM ({query}) AS given"
+        return query if columns == "*" else f"SELECT {columns} FROM ({query}\n) AS given"  # it may end with a comment
 
     def with_as_of(self, as_of: str) -> TableAddress:
         """A lakehouse's table as it was at a time, unless its address names a version."""
@@ -167,7 +167,12 @@ def parse_as_of(text: str, where: str) -> int | datetime:
 
 def quoted(name: str) -> str:
     """A table's name, with its schema if there is one, as an identifier of SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    return ".".join(identifier(part) for part in name.split("."))
+
+
+def identifier(name: str) -> str:
+    """A name, whatever characters it has, as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _no_versions(where: str) -> UserError:

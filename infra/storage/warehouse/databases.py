@@ -22,7 +22,7 @@ from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import FRESH_S
 from superworkflow.infra.storage.warehouse import ranges
-from superworkflow.infra.storage.warehouse.address import TABLE, WATERMARK, TableAddress, quoted
+from superworkflow.infra.storage.warehouse.address import TABLE, WATERMARK, TableAddress, identifier, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +38,8 @@ _BLOCKS = """SELECT pg_relation_size(oid) / current_setting('block_size')::int F
     WHERE oid = '{}'::regclass AND relkind IN ('r', 'm') AND relam = 2 AND NOT relhassubclass
     AND current_setting('server_version_num')::int >= 140000
     AND has_function_privilege('pg_export_snapshot()', 'EXECUTE')"""
+_SQLITE_TYPES = ("TEXT", "INTEGER", "REAL", "BLOB", "TEXT")
+_SQLITE_KIND = """CASE typeof({}) WHEN 'integer' THEN 1 WHEN 'real' THEN 2 WHEN 'blob' THEN 3 WHEN 'text' THEN 4 END"""
 _ROWS = "count(*), max(xmin::text::bigint), sum(hashint8(xmin::text::bigint))"
 
 
@@ -93,6 +95,8 @@ def refusal(address: TableAddress, error: Exception, verb: str = "read") -> User
     remedy = "Check the address, the table and its permissions"
     if "FATAL" in text or "no password" in text:
         remedy = "Check user and password: ${VARIABLE} in the address, PGUSER, PGPASSWORD or ~/.pgpass"
+    elif type(error).__module__.startswith("pyarrow"):  # values of a column that are of several types
+        remedy = "Give each column one type, by a query: ?query=SELECT CAST(a AS TEXT) AS a, …"
     elif is_away(error):
         remedy = "Check host and port, and that the server runs"
     return UserError(f"cannot be {verb}: {words}", where=address.shown, remedy=remedy)
@@ -212,6 +216,25 @@ class _Sqlite(_Adbc):
         self._path = _file(address)
         super().__init__("adbc_driver_sqlite", f"file:{self._path}?mode=ro")
 
+    def read(self, address: TableAddress) -> Iterator[pa.Table]:
+        """The rows, each column of one type, which one pass over its values finds.
+
+        SQLite has types of values, not of columns, and the driver takes those of the first rows for all.
+        """
+        first = next(self.rows(address.select()))
+        if len(set(first.column_names)) < first.num_columns:
+            yield first  # is refused
+            return
+        names = [identifier(name) for name in first.column_names]
+        kinds = self.row(address.select(", ".join(f"max({_SQLITE_KIND.format(name)})" for name in names)))
+        types = [_SQLITE_TYPES[kind or 0] for kind in kinds]
+        head = ", ".join(f"CAST('' AS {kind}) AS {name}" for name, kind in zip(names, types, strict=True))
+        casts = ", ".join(f"CAST({name} AS {kind})" for name, kind in zip(names, types, strict=True))
+        skipped = 1  # the row that shows the driver the types
+        for table in self.rows(f"SELECT {head} UNION ALL {address.select(casts)}"):
+            yield table.slice(skipped)
+            skipped -= min(skipped, table.num_rows)
+
     def fingerprint(self, address: TableAddress) -> str:
         return _file_state(self._path)
 
@@ -255,14 +278,10 @@ class _Sqlalchemy:
         import pyarrow as pa
 
         result = self._connection.execute(self._text(address.select().replace(":", "\\:")))
-        names, schema = list(result.keys()), None
+        names = list(result.keys())
+        yield pa.Table.from_arrays([pa.nulls(0)] * len(names), names=names)
         for rows in result.partitions(_BATCH):
-            arrays = [pa.array(column) for column in zip(*rows, strict=True)]
-            table = pa.Table.from_arrays(arrays, names=names)
-            schema = schema or table.schema
-            yield table.cast(schema)
-        if schema is None:
-            yield pa.table({name: pa.array([], pa.null()) for name in names})
+            yield pa.Table.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
 
     def fingerprint(self, address: TableAddress) -> str:
         if WATERMARK not in address.options:

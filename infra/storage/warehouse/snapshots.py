@@ -33,7 +33,8 @@ FOLDER = "snapshots"
 """Folder of a store with what was read."""
 PATIENCE_S = 60.0
 """Seconds for which a database that is away is waited for."""
-_STATES = "states"
+_STATES, _READING = "states", 2
+"""Folder of what was read under which state, and the number of the rules by which types of columns become Parquet's."""
 _FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 
 
@@ -112,7 +113,7 @@ class TableSnapshots:
         lake = LakeTable(address) if address.is_lake else None
         fingerprint = lake.fingerprint if lake is not None else self._fingerprint(address)
         origin = address.shown + (f" (version {lake.version})" if lake is not None else "")
-        key = hashlib.sha256(f"{address.shown}\n{fingerprint}".encode()).hexdigest()
+        key = hashlib.sha256(f"{_READING}\n{address.shown}\n{fingerprint}".encode()).hexdigest()
         state = self._store.root.join(FOLDER, _STATES, f"{key}.json")
         if fingerprint and not self._rehash and (kept := self._kept(state)) is not None:
             return Snapshot(kept, origin)

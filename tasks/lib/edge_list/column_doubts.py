@@ -22,6 +22,7 @@ _LABELS = re.compile(
 _NODES = re.compile(r"(node|vertex|name|paper|user|item|index)?_?(id|name)?", re.IGNORECASE)
 _PAIR = re.compile(r"(.*[^0-9])?(1 \1?2|0 \1?1|a \1?b|i \1?j|x \1?y)|(.+) \3", re.IGNORECASE)
 """Names that belong together without a usual one, such as protein1 and protein2."""
+_CUT = "index.from_time or index.until to cut by date"
 _SETTLE = "Set index.source and index.target to the columns of nodes"
 
 
@@ -92,7 +93,9 @@ def _unused(sample: SampledRows, number: int, text: bool) -> InputWarning | None
     if number in (*sample.columns, *sample.used):
         return None
     if kind := sample.kinds.get(number):
-        return InputWarning("a column is not used", sample.column(number), f"type {kind}", _SETTLE)
+        is_time = kind.startswith(("timestamp", "date"))
+        settle = f"Set index.time={sample.name(number)} and {_CUT}" if is_time else _SETTLE
+        return InputWarning("a column is not used", sample.column(number), f"type {kind}", settle)
     values = [value.strip() for value in sample.values(number)]
     if not all(values):
         return None
@@ -100,11 +103,10 @@ def _unused(sample: SampledRows, number: int, text: bool) -> InputWarning | None
     time = column.replace("weight", "time", 1)
     if days := unix_time(values):
         return InputWarning("a column of Unix times is not used", sample.column(number), days,
-                            f"Set {time} and index.from_time or index.until to cut by date, or {column} to use them as "
-                            "weights")  # fmt: skip
+                            f"Set {time} and {_CUT}, or {column} to use them as weights")  # fmt: skip
     if days := date_range(values):
         return InputWarning("a column of dates is not used", sample.column(number), days,
-                            f"Set {time} and index.from_time or index.until to cut by date")  # fmt: skip
+                            f"Set {time} and {_CUT}")  # fmt: skip
     if all(map(is_number, values)) and all(map(math.isfinite, map(float, values))):
         if counts_rows(values):
             return None

@@ -67,7 +67,7 @@ def _forms(sample: SampledRows, where: str) -> Iterator[InputWarning]:
     """Ids that are dates or lists, or that a spreadsheet has changed."""
     for number in sample.columns[:2]:
         values = sample.values(number)
-        if len(sample.rows[0]) > 2 and (days := unix_time(values)):
+        if values and len(sample.rows[0]) > 2 and (days := unix_time(values)):
             yield InputWarning("Unix times are read as nodes", f"{where}, column {sample.name(number)}", days,
                                "Set index.source and index.target to the columns of nodes")  # fmt: skip
         for form, share, what, settle in _ODD_FORMS:

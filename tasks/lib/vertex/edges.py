@@ -13,13 +13,14 @@ from numba.core.datamodel import models
 from numba.core.errors import TypingError
 from numba.core.imputils import lower_getattr_generic, lower_setattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, overload_method, register_model
+from numba.extending import intrinsic, overload_method, register_jitable, register_model
 
 from superworkflow.tasks.lib.vertex.scope import (
     Schema,
     ScopeType,
     field_pointers,
     field_type,
+    indexed,
     load_field,
     proxy_of,
     store_field,
@@ -144,13 +145,14 @@ def _edge_of(typing: Any, scope: Any, i: Any) -> Any:
 def _edge(scope: Any, i: Any) -> Any:
     if not scope.own or not (scope.schema.edges or scope.schema.messages):
         return None
-    return lambda scope, i: _edge_of(scope, i)
+    return indexed(scope, lambda scope, i: _edge_of(scope, i))
 
 
 @overload_method(ScopeType, "in_edge", inline="always", strict=False)
 def _in_edge(scope: Any, i: Any) -> Any:
     if not scope.own or not (scope.schema.edges or scope.schema.messages):
         return None
+    read = register_jitable(_edge(scope, i))
     if not scope.schema.directed:
-        return lambda scope, i: _edge_of(scope, i)
-    return lambda scope, i: _edge_of(scope, scope.out_degree + i)
+        return lambda scope, i: read(scope, i)
+    return lambda scope, i: read(scope, scope.out_degree + i)

@@ -91,8 +91,8 @@ class ProgramParams(StageParams):
     )  # fmt: skip
     verify: bool = Field(
         default=False,
-        description="Record what each update reads and writes, and refuse two that conflict in one colour; slower, in "
-        "one thread.",
+        description="Record what each update reads and writes, and refuse two that conflict in one colour, and "
+        "neighbours that a vertex does not have; slower, in one thread.",
     )
 
     def identity(self) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from numba.core.datamodel import models
 from numba.core.errors import TypingError
 from numba.core.imputils import lower_getattr_generic, lower_setattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, overload_method, register_model
+from numba.extending import intrinsic, overload_method, register_jitable, register_model
 from numba.np.arrayobj import populate_array
 
 from superworkflow.tasks.lib.kernels.prefetch import SECOND, hint
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
-from superworkflow.tasks.lib.vertex.verify import record_access
+from superworkflow.tasks.lib.vertex.verify import record_access, record_index
 
 
 class State(NamedTuple):
@@ -389,6 +389,38 @@ def _raise_signal(typing: Any, scope: Any, vertex: Any, priority: Any) -> Any:
     return types.void(scope, types.int64, types.float32), generate
 
 
+@intrinsic
+def _no_index(typing: Any, scope: Any, i: Any, count: Any) -> Any:
+    """Record an index of a neighbour that the vertex does not have."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        record_index(context, builder, proxy_of(context, builder, scope, args[0]).checks, *args[1:])
+        return context.get_dummy_value()
+
+    return types.void(scope, types.int64, types.int64), generate
+
+
+@register_jitable
+def _index(scope, i, count, begin):
+    """An index of a neighbour, in a verified run instead of one beyond them that of the first arc."""
+    if i < 0 or i >= count:
+        _no_index(scope, np.int64(i), count)
+        return -begin
+    return np.int64(i)
+
+
+def indexed(scope: Any, read: Any, entering: bool = False) -> Any:
+    """A function of a scope and the index of a neighbour; in a verified run it checks the index."""
+    if read is None or not scope.schema.checked:
+        return read
+    read = register_jitable(read)
+    if entering:
+        return lambda scope, i: read(
+            scope, _index(scope, i, scope.in_degree, _in_indptr(scope, _place(scope, 0)))
+        )  # fmt: skip
+    return lambda scope, i: read(scope, _index(scope, i, scope.degree, _indptr(scope, _place(scope, 0))))
+
+
 def _neighbour(scope: Any, i: Any) -> Any:
     if not scope.own:
         return None
@@ -402,7 +434,7 @@ def _neighbour(scope: Any, i: Any) -> Any:
                 return _neighbour_of(scope, vertex, np.int64(_indices(scope, arc + _AHEAD)))
             return _neighbour_of(scope, vertex, vertex)
 
-        return following
+        return indexed(scope, following)
 
     def either(scope, i):
         out = scope.out_degree
@@ -412,7 +444,7 @@ def _neighbour(scope: Any, i: Any) -> Any:
             vertex = np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i - out))
         return _neighbour_of(scope, vertex, vertex)
 
-    return either
+    return indexed(scope, either)
 
 
 def _in_neighbour(scope: Any, i: Any) -> Any:
@@ -423,7 +455,7 @@ def _in_neighbour(scope: Any, i: Any) -> Any:
         vertex = np.int64(_in_indices(scope, _in_indptr(scope, _place(scope, 0)) + i))
         return _neighbour_of(scope, vertex, vertex)
 
-    return entering
+    return indexed(scope, entering, entering=True)
 
 
 def _weight(scope: Any, i: Any) -> Any:
@@ -432,7 +464,7 @@ def _weight(scope: Any, i: Any) -> Any:
     if not scope.schema.weighted:
         return lambda scope, i: np.float32(1.0)
     if not scope.schema.directed:
-        return lambda scope, i: _weights(scope, _indptr(scope, _place(scope, 0)) + i)
+        return indexed(scope, lambda scope, i: _weights(scope, _indptr(scope, _place(scope, 0)) + i))
 
     def either(scope, i):
         out = scope.out_degree
@@ -440,7 +472,7 @@ def _weight(scope: Any, i: Any) -> Any:
             return _weights(scope, _indptr(scope, _place(scope, 0)) + i)
         return _in_weights(scope, _in_indptr(scope, _place(scope, 0)) + i - out)
 
-    return either
+    return indexed(scope, either)
 
 
 def _in_weight(scope: Any, i: Any) -> Any:
@@ -448,7 +480,7 @@ def _in_weight(scope: Any, i: Any) -> Any:
         return None
     if not scope.schema.weighted:
         return lambda scope, i: np.float32(1.0)
-    return lambda scope, i: _in_weights(scope, _in_indptr(scope, _place(scope, 0)) + i)
+    return indexed(scope, lambda scope, i: _in_weights(scope, _in_indptr(scope, _place(scope, 0)) + i), entering=True)
 
 
 def _signal(scope: Any, other: Any, priority: Any = 1.0) -> Any:

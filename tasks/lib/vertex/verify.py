@@ -20,7 +20,8 @@ from superworkflow.infra.base.errors import UserError
 
 HEADER = 8
 """Numbers before the marks: the stamp of the present update; that of an earlier one with which it conflicts, 0 without;
-the field; whether the present one writes it; the values before those of edges. A stamp is the count of colours so far,
+the field; whether the present one writes it; the values before those of edges; of an index beyond a vertex's
+neighbours 1 more than these are, and the index, in place of a conflict. A stamp is the count of colours so far,
 shifted by 32, and the vertex, or the first one of its block."""
 _INT = ir.IntType(64)
 
@@ -41,6 +42,20 @@ def _record(checks: Any, place: Any, number: Any, width: Any, of_edge: Any, writ
         marks[cell + 1] = stamp
     elif reader >> 32 != stamp >> 32:
         marks[cell] = stamp
+
+
+def _record_index(checks: Any, index: Any, count: Any) -> None:
+    """Note an index of a neighbour that is none, unless there is a conflict."""
+    marks = nb.carray(checks, (1 << 60,))  # type: ignore[attr-defined]
+    if not marks[1]:
+        marks[1], marks[5], marks[6] = marks[0], count + 1, index
+
+
+def record_index(context: Any, builder: Any, checks: Any, index: Any, count: Any) -> None:
+    """Compile the record of an index of a neighbour that is not below the number of these."""
+    marks = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
+    signature = types.void(marks, types.int64, types.int64)
+    context.compile_internal(builder, _record_index, signature, [checks, index, count])
 
 
 def record_access(
@@ -95,11 +110,16 @@ class Verification:
             bounds: int64 [colours + 1], where each colour begins.
 
         Raises:
-            UserError: two updates of one colour conflict.
+            UserError: two updates of one colour conflict, or one asks for a neighbour that its vertex does not have.
         """
-        stamp, other, field, writes = self.checks[:4].tolist()
+        stamp, other, field, writes, _, more, index = self.checks[:7].tolist()
         if not other:
             return
+        if more:
+            raise UserError(f"an update takes neighbour {index} of a vertex that has {more - 1}",
+                            where=f"program {self._program}, step {step}, vertex {numbers[stamp & 0xFFFFFFFF]}",
+                            value=index, remedy="Count neighbours from 0 up to scope.degree - 1, and those of "
+                            "in-edges up to scope.in_degree - 1")  # fmt: skip
         first, second = (each & 0xFFFFFFFF for each in (other, stamp))
         number, of_edge = field & 0xFFFFFFFF, field >> 32
         name = self._edge_fields[number] if of_edge else self._fields[number]

@@ -16,7 +16,7 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.request import read_tables
-from superworkflow.infra.storage.warehouse import ranges
+from superworkflow.infra.storage.warehouse import databases, ranges
 from superworkflow.infra.storage.warehouse import snapshots as module
 from superworkflow.infra.storage.warehouse.address import TableAddress
 from superworkflow.infra.storage.warehouse.databases import is_away, open_session
@@ -73,8 +73,54 @@ def test_one_table_from_four_databases_is_one_file(server: Postgres, tmp_path: P
 
 def test_other_types_are_plain(server: Postgres, tmp_path: Path) -> None:
     columns = "1.25::numeric AS n, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid AS u, ARRAY[1.0,2.0]::real[] AS v"
+    columns += ", '1 month 2 days'::interval AS i"
     found = read(f"{server.url}?query=SELECT {columns}", tmp_path)
-    assert found.to_pylist() == [{"n": 1.25, "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "v": [1.0, 2.0]}]
+    assert found.to_pylist() == [
+        {
+            "n": 1.25,
+            "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "v": [1.0, 2.0],
+            "i": "MonthDayNano(months=1, days=2, nanoseconds=0)",
+        }
+    ]
+
+
+def test_decimals_without_fraction_keep_all_digits(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "graph.duckdb")) as duck:
+        duck.execute("CREATE TABLE wide AS SELECT 9007199254740993::DECIMAL(38, 0) AS id, 7::DECIMAL(18, 0) AS few")
+        duck.execute("ALTER TABLE wide ADD COLUMN kind ENUM('a', 'b') DEFAULT 'b'")
+    found = read(f"duckdb:///{tmp_path}/graph.duckdb?query=SELECT *, 1.5 AS part, 2::HUGEINT AS h FROM wide", tmp_path)
+    assert found.to_pylist() == [{"id": "9007199254740993", "few": 7, "kind": "b", "part": 1.5, "h": "2"}]
+
+
+def test_types_of_sqlite_are_those_of_all_values(tmp_path: Path) -> None:
+    """The driver takes the types of the first 1,024 rows, and writes numbers among text with seven digits."""
+    rows = [(i, i, None, None, i) for i in range(2000)]
+    rows += [("x", 0.5, "late", 1, None), (123456789.25, 1, b"y", 2, None)]
+    with sqlite3.connect(tmp_path / "graph.db") as lite:
+        lite.execute('CREATE TABLE mixed (a, b, "c""d", e INTEGER, f)')
+        lite.executemany("INSERT INTO mixed VALUES (?, ?, ?, ?, ?)", rows)
+    for read_by in ("table=mixed", "query=SELECT * FROM mixed -- all"):
+        found = read(f"sqlite:///{tmp_path}/graph.db?{read_by}", tmp_path).to_pydict()
+        assert found["a"] == [*map(str, range(2000)), "x", "123456789.25"]
+        assert found["b"] == [*map(float, range(2000)), 0.5, 1.0]
+        assert found['c"d'] == [None] * 2000 + ["late", "y"]
+        assert found["e"] == [None] * 2000 + [1, 2]
+        assert found["f"] == [*range(2000), None, None]
+    said = refused(f"sqlite+pysqlite:///{tmp_path}/graph.db?table=mixed", tmp_path)
+    assert "Could not convert 'x'" in said
+    assert "CAST(" in said
+
+
+def test_types_that_only_later_rows_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "_BATCH", 2)
+    rows = [(None, 1, "a"), (None, 2, "b"), ("x", 2.5, "c"), (None, 4, "d"), ("y", 5, None)]
+    with sqlite3.connect(tmp_path / "graph.db") as lite:
+        lite.execute("CREATE TABLE late (a, b, c)")
+        lite.executemany("INSERT INTO late VALUES (?, ?, ?)", rows)
+    found = read(f"sqlite+pysqlite:///{tmp_path}/graph.db?table=late", tmp_path)
+    assert list(zip(*found.to_pydict().values(), strict=True)) == rows
 
 
 def test_unchanged_table_is_not_read_again(server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

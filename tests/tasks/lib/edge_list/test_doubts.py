@@ -127,7 +127,17 @@ def test_many_unused_columns_are_named_once(tmp_path: Path) -> None:
 def test_columns_of_parquet_that_hold_no_numbers_are_named(tmp_path: Path) -> None:
     path = tmp_path / "g.parquet"
     pq.write_table(pa.table({"source": [1, 2], "target": [2, 3], "at": pa.array([0, 1], pa.timestamp("ms"))}), path)
-    assert "column at: a column is not used (got type timestamp[ms])" in warnings(path)[0]
+    assert (
+        "column at: a column is not used (got type timestamp[ms]). Set index.time=at and index.from"
+        in warnings(path)[0]
+    )
+
+
+def test_a_column_of_nulls_has_no_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "g.parquet"
+    pq.write_table(pa.table({"source": ["a", "b"], "target": pa.nulls(2)}), path)
+    with pytest.raises(UserError, match="row 1: the row has an empty node"):
+        run_index(path, "relational")
 
 
 def test_names_of_neo4j(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,39 @@ def test_words() -> None:
         ChromaticEngine(program_of("edge"), params_of(), merged(chain, 0)).run()
     with pytest.raises(UserError, match=r"vertex 0 reads note of an edge, which vertex 1 may write"):
         ChromaticEngine(NOTES, params_of(), merged(chain, 0)).run()
+
+
+def beyond_neighbours(scope: Any, params: Any) -> None:
+    scope.value = scope.neighbour(scope.degree).value
+
+
+def before_in_neighbours(scope: Any, params: Any) -> None:
+    scope.value = scope.in_neighbour(-1).value
+
+
+def beyond_in_weights(scope: Any, params: Any) -> None:
+    scope.value = scope.in_weight(scope.in_degree + 2)
+
+
+def beyond_edges(scope: Any, params: Any) -> None:
+    scope.edge(scope.degree + 1).note = 1.0
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        (beyond_neighbours, "neighbour 1 of a vertex that has 1"), (beyond_edges, "neighbour 2 of a vertex that has 1"),
+        (before_in_neighbours, "neighbour -1 of a vertex that has"),
+        (beyond_in_weights, "neighbour [23] of a vertex that has [01]"),
+    ],
+)  # fmt: skip
+def test_neighbours_that_a_vertex_does_not_have_are_refused(update: Any, words: str, directed: bool) -> None:
+    edges = graph_of([(0, 1)], 2)
+    graph = coloured(sp.csr_array(sp.triu(edges)) if directed else edges, 1, directed, weighted=True)
+    program = VertexProgram("beyond", {"value": "float64"}, update, edge_fields={"note": "float32"})
+    with pytest.raises(UserError, match=words + r"(.|\n)*Count neighbours from 0"):
+        ChromaticEngine(program, params_of(), graph).run()
 
 
 def test_synchronous_updates_read_copies() -> None:

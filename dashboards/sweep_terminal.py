@@ -50,7 +50,8 @@ def print_best(report: Mapping[str, Any], *, result: bool = False) -> None:
     out = _out(result)
     best = report["best"]
     if not best:
-        out.print("No trial is complete.")
+        done = report["counts"].get("complete")
+        out.print("No complete trial is within --trial-budget-usd." if done else "No trial is complete.")
         return
     front = len(report["objectives"]) > 1
     _print(out, report, best, "Pareto front" if front else "best trial")

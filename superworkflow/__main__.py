@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.errors import SuperworkflowError, UserError, unwritable
 from superworkflow.infra.base.masking import mask_tracebacks
 from superworkflow.infra.process.gc_pause import not_collecting
 from superworkflow.infra.process.kernel_cache import bring_kernels
@@ -80,7 +80,7 @@ def _run(given: list[str]) -> int:
         from superworkflow.infra.base.extras import missing_package
         from superworkflow.infra.contract.code_file import fault_of
 
-        if (reason := missing_package(error) or fault_of(error)) is None:
+        if (reason := missing_package(error) or fault_of(error) or unwritable(error)) is None:
             raise
         return _report(reason)
 

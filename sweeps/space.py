@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -279,6 +280,9 @@ def _dimension(models: Models, name: str, entry: Mapping[str, Any], where: str) 
         return Dimension(name, "categorical", choices=values)
     if kind not in ("float", "int"):
         raise UserError("unknown type", where=f"{where}.type", value=kind, remedy="Choose float, int or categorical")
+    prefix, _, field = name.partition(".")
+    if kind == "float" and models[prefix].model_fields[field].annotation is int:
+        raise UserError("this parameter is a whole number", where=f"{where}.type", value=kind, remedy="Choose int")
     low, high = (_bound(models, name, entry.get(end), kind, f"{where}.{end}") for end in ("low", "high"))
     if low > high:
         raise UserError("low is above high", where=where, value=[low, high], remedy="Swap them")
@@ -287,10 +291,16 @@ def _dimension(models: Models, name: str, entry: Mapping[str, Any], where: str) 
         raise UserError("must be true or false", where=f"{where}.log", value=log)
     if step is not None and (isinstance(step, bool) or not isinstance(step, int | float) or step <= 0):
         raise UserError("must be a number above 0", where=f"{where}.step", value=step)
+    if step is not None and kind == "int" and not isinstance(step, int):
+        raise UserError("must be a whole number, as the parameter is", where=f"{where}.step", value=step)
     if step is not None and log:
         raise UserError("a range has a step or is logarithmic, not both", where=where, remedy="Leave one out")
     if log and low <= 0:
         raise UserError("a logarithmic range starts above 0", where=f"{where}.low", value=low)
+    if step is not None:  # the last value of the steps, since Optuna warns of any other end in each trial
+        start, distance = Decimal(str(low)), Decimal(str(step))
+        last = start + (Decimal(str(high)) - start) // distance * distance
+        high = int(last) if kind == "int" else float(last)
     return Dimension(name, kind, low, high, step, log)
 
 

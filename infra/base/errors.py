@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from superworkflow.infra.base.masking import masked
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 class SuperworkflowError(Exception):
@@ -52,6 +55,16 @@ class UserError(SuperworkflowError):
         if remedy:
             message += f" {remedy}" if remedy.endswith("?") else f" {remedy.rstrip('.')}."
         super().__init__(message)
+
+
+def unwritable(error: BaseException) -> UserError | None:
+    """Error for a file, or a database of MLflow, that may not be written or has no space left; None for any other."""
+    remedy = "Check its permissions and free space"
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        return UserError(f"cannot be opened or written: {error.strerror}", where=error.filename, remedy=remedy)
+    if type(error).__module__.startswith("mlflow.") and "OperationalError" in str(error):
+        return UserError(f"MLflow cannot write its database: {str(error).splitlines()[0]}", remedy=remedy)
+    return None
 
 
 class StagedUserError(UserError):

@@ -58,9 +58,9 @@ from superworkflow.infra.tracking.database_checks import check_database, check_e
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
 from superworkflow.infra.tracking.entities import as_inputs, as_metrics
 
-# The creation of a new database's tables is not worth a line.
-for _name in ("mlflow.store.db.utils", "alembic"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
+# The creation of a new database's tables is not worth a line; errors of a database are raised as well as logged.
+logging.getLogger("alembic").setLevel(logging.WARNING)
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 _BATCH = 1000
 """Most metrics of one call."""
@@ -88,7 +88,7 @@ def open_client(uri: str) -> MlflowClient:
         raise older_schema(uri, error) or UserError(
             f"MLflow cannot be reached: {error_line(error)}",
             where=uri,
-            remedy="Start the server, correct MLFLOW_TRACKING_URI, or run with --no-tracking",
+            remedy="Start the server, correct MLFLOW_TRACKING_URI, free space, or run with --no-tracking",
         ) from None
     return client
 

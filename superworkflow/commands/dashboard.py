@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
     """Serve until interrupted; the exit status is 2 for bad input."""
     for extra in ("flow", "sweep", "dashboard"):
         require_extra(extra)
-    if options.budget_usd is not None and options.budget_usd <= 0:
-        raise UserError("must be above 0", where="--budget-usd", value=options.budget_usd)
+    if options.budget_usd is not None and not 0 < options.budget_usd < math.inf:
+        raise UserError("must be above 0, and finite", where="--budget-usd", value=options.budget_usd)
     from waitress import create_server  # type: ignore[import-untyped]
 
     from superworkflow.dashboards.web.access import PASSWORD, Access

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -366,8 +367,8 @@ def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
 def _check_numbers(options: argparse.Namespace) -> None:
     for name in ("trials", "parallel", "cores", "max_failures", "budget_usd", "trial_budget_usd"):
         value = getattr(options, name, None)
-        if value is not None and value <= 0:
-            raise UserError("must be above 0", where=f"--{name.replace('_', '-')}", value=value)
+        if value is not None and not 0 < value < math.inf:
+            raise UserError("must be above 0, and finite", where=f"--{name.replace('_', '-')}", value=value)
 
 
 def _group(text: str | None) -> tuple[str, int] | None:

@@ -1,7 +1,9 @@
 """The command line as a process: help, bad input in one line each, exit statuses, and what is printed where."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 from superworkflow import __version__
 from superworkflow.__main__ import COMMANDS, INTERNAL, build_parser, main
 from superworkflow.flows import load_superworkflow
+from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.tasks import load_stage, stage_names
 
 
@@ -201,6 +204,28 @@ def test_bad_input_is_one_line(call: Callable[..., Answer], folder: Path, argume
     assert done.stdout == ""
     assert done.returncode == 2
     assert [path.name for path in folder.iterdir()] == ["edges.csv"]
+
+
+def test_database_that_takes_no_writes_is_one_line(call: Callable[..., Answer], folder: Path) -> None:
+    uri = f"sqlite:///{folder}/store/mlflow/mlflow.db"
+    (folder / "store" / "mlflow").mkdir(parents=True)
+    client = open_client(uri)
+    run = client.create_run(client.create_experiment("superworkflow"), tags={"superworkflow.name": "mine"}).info.run_id
+    with contextlib.closing(sqlite3.connect(folder / "store" / "mlflow" / "mlflow.db")) as database:
+        database.execute("CREATE TRIGGER refuse BEFORE INSERT ON tags BEGIN SELECT 1 FROM nowhere; END")
+    done = call("note", run, "hello", "--store", "store")
+    assert done.returncode == 2, done.stderr
+    assert "MLflow cannot write its database: (sqlite3.OperationalError)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_lock_in_a_folder_without_space_or_permission(call: Callable[..., Answer], folder: Path) -> None:
+    (folder / "store").mkdir()
+    (folder / "store" / ".pruning.lock").symlink_to("/proc/sys/kernel/ostype")
+    done = call("prune", "--keep", "champions", "--store", "store")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert ".pruning.lock: cannot be opened or written: " in done.stderr
 
 
 @pytest.mark.parametrize("parameter", ["walk.p=0", "walk.q=-1", "embed.window=0"])

@@ -1,5 +1,6 @@
 """Search spaces: declared ranges, space files, and what is wrong with bad ones."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_range_without_declaration(tmp_path: Path) -> None:
     assert dimension.grid() == [32, 64, 96, 128]
 
 
+def test_range_ends_at_its_last_step(tmp_path: Path) -> None:
+    text = "embed: {window: {low: 1, high: 20, step: 4}, learning_rate: {low: 0.1, high: 0.45, step: 0.1}}"
+    window, rate = _build(tmp_path, text).dimensions
+    assert (window.high, rate.high) == (17, 0.4)
+    for each in (window, rate):
+        with warnings.catch_warnings(action="error"):
+            assert each.grid()[-1] == pytest.approx(distribution(each).high)
+
+
 def test_grid(tmp_path: Path) -> None:
     grid = _build(tmp_path, "walk: {p: [0.5, 2]}\nembed: {window: {low: 2, high: 4}}").grid()
     assert [(point["walk.p"], point["embed.window"]) for point in grid] == [
@@ -81,6 +91,8 @@ def test_grid(tmp_path: Path) -> None:
         ("embed: {window: {low: 1.5, high: 3}}", r"space.yaml: embed.window.low: must be a whole number"),
         ("embed: {window: {lo: 1}}", r"space.yaml: embed.window.lo: unknown key. Did you mean low\?"),
         ("embed: {window: {step: 0}}", r"space.yaml: embed.window.step: must be a number above 0"),
+        ("embed: {window: {step: 0.5}}", r"space.yaml: embed.window.step: must be a whole number.*\(got 0.5\)"),
+        ("embed: {window: {type: float, low: 1, high: 9}}", r"embed.window.type: this parameter is a whole number"),
         ("embed: {learning_rate: {log: true, step: 0.01}}", r"space.yaml: embed.learning_rate: a range has a step or"),
         ("embed: {window: {type: integer, low: 1, high: 2}}", r"space.yaml: embed.window.type: unknown type"),
         ("embed: {optimizer: [sgd, adam]}", r"space.yaml: embed.optimizer: .*'adam'"),

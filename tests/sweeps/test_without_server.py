@@ -23,3 +23,17 @@ def test_trials_run_and_are_recorded_without_prefect(tmp_path: Path, graph_files
     assert recorded.name == "alone-0001"
     assert recorded.tags["superworkflow.sweep"] == "alone"
     assert recorded.stages["walk"]["cost_usd"] > 0
+
+
+def test_trials_above_their_budget_are_complete_and_none_is_best(
+    tmp_path: Path, graph_files: tuple[Path, Path]
+) -> None:
+    environment = {"PREFECT_API_URL": "", "PREFECT_HOME": str(tmp_path / "prefect")}
+    sweeps = SweepCommands(tmp_path / "store", *graph_files, environment)
+    search = ("--space", sweeps.space("walk: {p: [0.5]}"), "--sampler", "grid", "--no-tracking")
+    found = sweeps("node2vec", *search, "--trial-budget-usd", "1e-12", expect=1)
+    assert "1 complete" in (found.out + found.err)
+    assert "No complete trial is within --trial-budget-usd." in (found.out + found.err)
+    for budget in ("nan", "inf"):
+        refused = sweeps("node2vec", *search, "--budget-usd", budget, expect=2)
+        assert f"--budget-usd: must be above 0, and finite (got {budget})" in refused.err

@@ -87,7 +87,7 @@ def keep_to_budget(deployed: DeployedRun, tracker: Tracker, cost_usd: float) -> 
         return
     message = f"{deployed.name} has cost {format_usd(spent)} of its budget of {budget}"
     if event == EVENTS[1]:
-        message += "; it is paused until a person resumes it, or deploys it with another budget"
+        message += "; it is paused until a person resumes it, or deploys it with another budget and --no-pause"
         _pause(deployed)
         mark(BUDGET_TAG)
     get_run_logger().warning(message)

@@ -135,6 +135,7 @@ class Registered:
         created: whether it is new; it was updated otherwise.
         pool_created: whether its work pool is new.
         watcher: id of the deployment that watches its sources; empty where none does.
+        paused: whether it is paused, as before or by its own setting.
     """
 
     id: str
@@ -142,6 +143,7 @@ class Registered:
     created: bool
     pool_created: bool
     watcher: str = ""
+    paused: bool = False
 
 
 def make_schedule(cron: str | None, interval_s: float | None, timezone: str | None) -> Schedule | None:
@@ -218,7 +220,8 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             targets = [target for target in deployment.notify if target != NO_TARGET]
             set_notifications(client, title, ids, targets)
         url = page(f"deployments/deployment/{made}")
-        return Registered(str(made), url, existing is None, pool_created, str(watcher or ""))
+        paused = client.read_deployment(watcher or made).paused
+        return Registered(str(made), url, existing is None, pool_created, str(watcher or ""), paused)
 
 
 def _set_watcher(client: SyncPrefectClient, deployment: Deployment) -> UUID | None:

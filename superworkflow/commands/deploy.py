@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--collisions", choices=("cancel", "wait"), default="cancel",
         help="at the concurrency limit: cancel the new run (default) or let it wait",
     )  # fmt: skip
-    parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="register the schedule paused")
+    parser.add_argument(
+        "--pause", action=argparse.BooleanOptionalAction, help="pause the schedule or resume it; default as it is"
+    )
     parser.add_argument(
         "--variable", metavar="NAME=VALUE", action="append", default=[],
         help="variable of the work pool's template, such as memory=2Gi; may be repeated",
@@ -135,7 +137,9 @@ def run(options: argparse.Namespace) -> int:
     if made.schedule is not None:
         when = options.cron or f"every {options.interval}"
         looks = ", runs only if the sources have changed" if options.when_changed else ""
-        print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
+        print(
+            f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused until --no-pause' if done.paused else ''}"
+        )
         print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
     print(f"a worker     {worker_command(options.pool, made.pool_type, options.servers)}")

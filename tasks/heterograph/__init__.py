@@ -185,7 +185,7 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     facts = {
         name: value
         for name, value in source.items()
-        if name in kept or name.startswith(("nodes.", "edges.", "values."))
+        if name in kept or name.startswith(("nodes.", "edges.", "values.", "record_bytes."))
     }
     return Estimate(
         memory_bytes=memory, cpu_s=_START_S + work_s, output_bytes=output, stats={**facts, "bytes": output},

@@ -23,6 +23,8 @@ _SEED_SET_BYTES, _SEED_BYTES = 60, 60
 """Bytes of each node of the seeds' set, and of each seed, in a table of them."""
 _HUB_BIAS = 1.3
 """Times the mean degree that nodes have which edges lead to."""
+_NEW_NODES = 0.8
+"""Nodes of a subgraph for each of its edges, besides the seed."""
 _EDGE_NS = 60.0
 _VALUE_BYTES = {"RANDOM_WEIGHTED": 4, "TOP_K": 8, "LATEST_K": 8}
 """Bytes of an edge for an op of this strategy."""
@@ -77,6 +79,7 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
             "nodes": int(nodes),
             "edges": int(edges),
             "path_values": path_values(graph, spec),
+            **_means(graph, seed_set, expected.edges),
         },
         parallel=0.95,
     )
@@ -103,7 +106,19 @@ def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expec
         drawn = front * min(size, degree)
         edges[edge_set] = edges.get(edge_set, 0.0) + drawn
         fronts[name] = drawn
-    return ExpectedSizes(1 + 0.8 * sum(edges.values()), edges)
+    return ExpectedSizes(1 + _NEW_NODES * sum(edges.values()), edges)
+
+
+def _means(graph: Stats, seed_set: str, edges: Mapping[str, float]) -> dict[str, float]:
+    """Mean sizes by set, as the stage counts them; none where the name of a set is no plain word."""
+    targets = {name: graph.get(f"edges.{name}.target") for name in edges}
+    if not all(f"nodes.{each}" in graph for each in (seed_set, *targets.values())):
+        return {}
+    nodes = {seed_set: 1.0}
+    for name, target in targets.items():
+        nodes[str(target)] = nodes.get(str(target), 0.0) + _NEW_NODES * edges[name]
+    found = {f"nodes.{name}.mean": mean for name, mean in nodes.items()}
+    return found | {f"edges.{name}.mean": mean for name, mean in edges.items()}
 
 
 def path_values(graph: Stats, spec: Mapping[str, Any]) -> int:

@@ -141,6 +141,12 @@ def test_secrets_stay_out(command_line: CommandLine) -> None:
     assert "hidden" not in answer.err
 
 
+def test_a_kept_pause_is_shown(command_line: CommandLine) -> None:
+    _deploy(command_line, "kept", "--interval", "6h", "--pause")
+    assert "every 6h (UTC), paused until --no-pause" in _deploy(command_line, "kept", "--interval", "6h").out
+    assert "paused" not in _deploy(command_line, "kept", "--interval", "6h", "--no-pause").out
+
+
 def test_registered_updated_removed(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
     profile = tmp_path / "mine.yaml"
     profile.write_text("concurrency: 2\ndefault: {resources: {cpu: 1, memory: 1Gi}}\n")
@@ -154,6 +160,7 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     found = ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").json()
     assert [schedule["schedule"]["interval"] for schedule in found["schedules"]] == [6 * 3600]
     assert found["paused"], "a pause is kept until --no-pause"
+    assert (first.document["paused"], again.document["paused"]) == (True, True)
     assert [each.partition(" ")[2][:8] for each in first.document["next"]] == ["02:00:00"] * 3
     ask("POST", f"{prefect_api}/deployments/{found['id']}/schedule", {"min_runs": 3}).raise_for_status()
     chosen = {"deployments": {"id": {"any_": [found["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 3}

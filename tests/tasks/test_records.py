@@ -15,7 +15,10 @@ from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import load_stage
 from superworkflow.tasks.lib.formats.tfrecord import read_records
+from superworkflow.tasks.lib.generators.mag import generate_mag
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks.lib.graph.schema import read_schema
 from superworkflow.tasks.lib.subgraphs.blocks import SPLITS, SubgraphBlock, layout_of, read_blocks
@@ -27,6 +30,15 @@ from superworkflow.tasks.records.shards import values_of
 from tests.tasks import examples
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
+
+
+SPEC = """
+seed_op { op_name: "seed" node_set_name: "paper" }
+sampling_ops { op_name: "cited" input_op_names: "seed" edge_set_name: "cites" sample_size: 8 strategy: RANDOM_UNIFORM }
+sampling_ops {
+  op_name: "by" input_op_names: ["seed", "cited"] edge_set_name: "written" sample_size: 4 strategy: RANDOM_UNIFORM
+}
+"""
 
 
 def make(folder: Path, graph: Dataset, subgraphs: Dataset, threads: int = 2, **params: Any) -> Dataset:
@@ -259,6 +271,25 @@ def test_bytes_are_as_estimated(tmp_path, formats):
     planned = STAGE.estimate(params, {"graph": dataset.stats, "subgraphs": early}, resources)
     assert planned.output_bytes == pytest.approx(expected.output_bytes, rel=0.01)
     assert planned.stats["records"] == 20
+
+
+def test_records_of_a_graph_that_is_not_made_yet_are_planned_with_their_features(tmp_path: Path) -> None:
+    generate_mag(0.003, str(tmp_path / "mag"), seed=7)
+    (tmp_path / "spec.pbtxt").write_text(SPEC)
+    inputs = {"graph": str(tmp_path / "mag" / "schema.pbtxt"), "spec": str(tmp_path / "spec.pbtxt")}
+    heterograph, sample = load_stage("heterograph"), load_stage("sample")
+    of_source = {name: stage.inputs[name].stats_of(Source.of(inputs[name]))
+                 for name, stage in (("graph", heterograph), ("spec", sample))}  # fmt: skip
+    resources, progress = Resources(cpu=2), Progress("records", stream=io.StringIO())
+    graph = heterograph.estimate(heterograph.params(), {"graph": of_source["graph"]}, resources).stats
+    subgraphs = sample.estimate(sample.params(), {"graph": graph, "spec": of_source["spec"]}, resources).stats
+    planned = STAGE.estimate(RecordsParams(), {"graph": graph, "subgraphs": subgraphs}, resources)
+    made = execute(heterograph, {}, {"graph": str(tmp_path / "mag")}, str(tmp_path / "graph"), resources, progress)
+    drawn = execute(
+        sample, {}, {"graph": made.dataset.uri, "spec": inputs["spec"]}, str(tmp_path / "sample"), resources, progress
+    )
+    records = make(tmp_path / "out", made.dataset, drawn.dataset)
+    assert planned.output_bytes == pytest.approx(records.manifest.bytes, rel=0.4)
 
 
 def test_links_have_two_seeds_and_a_readout(tmp_path):

@@ -137,9 +137,8 @@ def run(options: argparse.Namespace) -> int:
     if made.schedule is not None:
         when = options.cron or f"every {options.interval}"
         looks = ", runs only if the sources have changed" if options.when_changed else ""
-        print(
-            f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused until --no-pause' if done.paused else ''}"
-        )
+        paused = ", paused until --no-pause" if done.paused else ""
+        print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{paused}")
         print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
     print(f"a worker     {worker_command(options.pool, made.pool_type, options.servers)}")

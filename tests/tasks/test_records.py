@@ -31,7 +31,6 @@ from tests.tasks import examples
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 
-
 SPEC = """
 seed_op { op_name: "seed" node_set_name: "paper" }
 sampling_ops { op_name: "cited" input_op_names: "seed" edge_set_name: "cites" sample_size: 8 strategy: RANDOM_UNIFORM }

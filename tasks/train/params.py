@@ -189,7 +189,8 @@ class TrainParams(SplitParams):
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
     negatives: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
-        default=AUTO, description="Of links: pairs without one for each, 1 to 256. auto: 1, of all relations 64.",
+        default=AUTO, description="Of links: pairs without one for each, 1 to 256. More take longer, and often rank a "
+        "link better among many. auto: 1, of all relations 64.",
     )  # fmt: skip
     negatives_by: Literal["pairs", "uniform", "degree"] = Field(
         default="pairs",

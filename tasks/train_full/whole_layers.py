@@ -34,7 +34,7 @@ from superworkflow.tasks.lib.gnn.whole_graph.attention_kernels import (
 from superworkflow.tasks.lib.gnn.whole_graph.gather_kernels import gather_rows, publish_rows
 from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages
-from superworkflow.tasks.lib.kernels.lanes import GROUP, LEAST, table_of
+from superworkflow.tasks.lib.kernels.lanes import GROUP, table_of
 from superworkflow.tasks.train_full.dropped import ArcDropout
 from superworkflow.tasks.train_full.vertex_order import Interval
 from superworkflow.tasks.train_full.whole_graph import Places, WholeGraph
@@ -117,7 +117,7 @@ class WholeGcn:
 
     def tables(self, training: bool) -> LayerTables:
         places = _places(self._graph, training) if self.gathers else (0, 0)
-        return LayerTables(*(_table(each, self._width, self._dtype) for each in places))
+        return LayerTables(*(_zeros(table_of(each, self._width, self._dtype)) for each in places))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
         publish_rows(made, self._graph.scales, self._graph.rows_of(interval).start, tables.rows)
@@ -161,8 +161,9 @@ class WholeGat:
 
     def tables(self, training: bool) -> LayerTables:
         count, there = _places(self._graph, training)
-        rows, back = (_table(each, self.heads * self._padded, self._dtype, GROUP) for each in (count, there))
-        sending, facts = np.zeros((count, self._lanes), np.float32), np.zeros((there, 3, self._lanes), np.float32)
+        width, lanes = self.heads * self._padded, self._lanes
+        rows, back = (_zeros(table_of(each, width, self._dtype, GROUP)) for each in (count, there))
+        sending, facts = (_zeros(np.empty(size, np.float32)) for size in ((count, lanes), (there, 3, lanes)))
         return LayerTables(rows, back, sending, facts, np.zeros(there, np.uint64))
 
     def publish(self, tables: LayerTables, interval: Interval, made: Rows, kept: Kept) -> None:
@@ -235,12 +236,11 @@ class WholeGat:
         return out
 
 
-def _table(rows: int, width: int, dtype: np.dtype[Any], multiple: int = LEAST) -> NDArray[Any]:
-    """A `table_of`, on huge pages where there are some, since its rows are read in any order."""
-    found = table_of(rows, width, dtype, multiple)
-    found.fill(0)  # pages that no one has written to are not there yet
-    on_huge_pages(found)
-    return found
+def _zeros(table: NDArray[Any]) -> NDArray[Any]:
+    """A table of zeros, on huge pages where there are some, since its rows are read in any order."""
+    table.fill(0)  # pages that no one has written to are not there yet
+    on_huge_pages(table)
+    return table
 
 
 def _places(graph: WholeGraph, training: bool) -> tuple[int, int]:

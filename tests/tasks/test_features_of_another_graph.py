@@ -95,8 +95,16 @@ def test_a_column_of_another_kind_is_refused_on_a_graph_of_its_own(learned, tmp_
     with pytest.raises(UserError, match=r"this one lacks a.*Give these features: a, b, colour \(2 values\)"):
         probabilities(tmp_path / "infer-lacks", network, lacks)
     numbers = graph_of(tmp_path / "numbers", tables_of(tmp_path / "also", 2, ["1.5", "2.5"]), {"scaling": kind})
-    with pytest.raises(UserError, match="other widths of colour"):
+    with pytest.raises(UserError, match="of another kind or width: colour"):
         probabilities(tmp_path / "infer-numbers", network, numbers)
+    tables = tables_of(tmp_path / "third", 2, ["blue", "green"])
+    lines = [line.split(",") for line in Path(tables["features"]).read_text().splitlines()]
+    for line in lines[1:]:
+        line[1] = "high"  # one category, as wide as a number
+    Path(tables["features"]).write_text("\n".join(map(",".join, lines)))
+    texts = graph_of(tmp_path / "texts", tables, {"scaling": kind})
+    with pytest.raises(UserError, match="of another kind or width: a"):
+        probabilities(tmp_path / "infer-texts", network, texts)
 
 
 @pytest.mark.parametrize("columns", [("colour", "b", "a"), ("extra", "a", "b", "colour")])

@@ -116,21 +116,20 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
         UserError: names those that are missing, and those of another width or kind.
     """
     wanted, found = dict(shape.columns.get(node_set, ())), dict(columns_of(graph, node_set))
-    width, own = shape.widths[node_set], width_of(graph, node_set)
-    if (own == width) if not wanted else list(wanted.items()) == list(found.items()):
-        return
-    texts, of_network = _texts(scaling_of(graph, node_set)), _texts(shape.scaling.get(node_set))
+    width, own, scaling = shape.widths[node_set], width_of(graph, node_set), scaling_of(graph, node_set)
+    texts, of_network = _texts(scaling), _texts(shape.scaling.get(node_set))
     lacking = [name for name in wanted if name not in found]
     others = [
-        name for name in wanted if (name in found and (name in texts) != (name in of_network))
-        or (name not in texts and found.get(name, wanted[name]) != wanted[name])
+        name for name in wanted if name in found
+        and (((name in texts) != (name in of_network) and scaling is not None)
+             or (name not in texts and found[name] != wanted[name]))
     ]  # fmt: skip
-    if wanted and not lacking and not others:
+    if not lacking and not others if wanted else own == width:
         return
     words = [f"{text} {_shown(names)}" for text, names in (
         ("this one lacks", lacking),
         ("this one also has", [name for name in found if name not in wanted] if lacking or not wanted else []),
-        ("other widths of", others),
+        ("of another kind or width:", others),
     ) if names]  # fmt: skip
     order = ", ".join(f"{name} ({size} values)" if size > 1 else name for name, size in wanted.items())
     raise UserError(
@@ -152,7 +151,7 @@ def _places(graph: HeteroGraph, shape: NetworkConfig, node_set: str) -> _Places 
     categories: list[_Categories] = []
     for name, width in wanted:
         first = int(starts[name])
-        if name not in of_network:
+        if name not in of_network or name not in texts:
             values += range(first, first + width)
             continue
         numbers = {text: first + number for number, text in enumerate(texts[name])}

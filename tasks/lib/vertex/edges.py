@@ -15,15 +15,13 @@ from numba.core.imputils import lower_getattr_generic, lower_setattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, overload_method, register_jitable, register_model
 
+from superworkflow.tasks.lib.vertex.field_access import field_type, load_field, store_field
 from superworkflow.tasks.lib.vertex.scope import (
     Schema,
     ScopeType,
     field_pointers,
-    field_type,
     indexed,
-    load_field,
     proxy_of,
-    store_field,
 )
 from superworkflow.tasks.lib.vertex.verify import record_access
 

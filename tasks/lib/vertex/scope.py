@@ -19,10 +19,16 @@ from numba.core.errors import TypingError
 from numba.core.imputils import lower_getattr_generic, lower_setattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, overload_method, register_jitable, register_model
-from numba.np.arrayobj import populate_array
 
-from superworkflow.tasks.lib.kernels.prefetch import SECOND, hint
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
+from superworkflow.tasks.lib.vertex.field_access import (
+    array_at,
+    bring_field,
+    element_of,
+    field_type,
+    load_field,
+    store_field,
+)
 from superworkflow.tasks.lib.vertex.verify import record_access, record_index
 
 
@@ -138,8 +144,8 @@ _POINTERS = {
     "numbers": types.int32, "signals": types.int32, "largest": types.int32, "globals": types.float64,
     "checks": types.int64,
 }  # fmt: skip
-_LINE_BYTES, _AHEAD = 64, 8
-"""Bytes of a cache line; neighbours by which vectors are brought into the cache before they are read."""
+_AHEAD = 8
+"""Neighbours by which vectors are brought into the cache before they are read."""
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 _NUMBERS = ("vertex", "vertices", "step", "degree", "out_degree", "in_degree")
 
@@ -177,14 +183,10 @@ _GROUPS = {
 def field_pointers(schema: Schema) -> list[tuple[str, Any]]:
     """Members of scopes and edges that point to fields: `seen0` is the first of `State.seen`."""
     return [
-        (f"{group}{number}", types.CPointer(_element(dtype)))
+        (f"{group}{number}", types.CPointer(element_of(dtype)))
         for group, kind in _GROUPS.items()
         for number, (_, dtype, _) in enumerate(getattr(schema, kind))
     ]
-
-
-def _element(dtype: str) -> Any:
-    return getattr(types, "boolean" if dtype == "bool" else np.dtype(dtype).name)
 
 
 @infer_getattr
@@ -205,13 +207,7 @@ class _ScopeAttributes(AttributeTemplate):
 
 
 def _row_type(schema: Schema, name: str) -> Any:
-    return types.Array(_element(schema.rows[schema.row(name)][1]), 1, "C", readonly=True)
-
-
-def field_type(field: tuple[str, str, int], writes: bool) -> Any:
-    """Numba's type of a field's value: a number, or an array that may be read-only."""
-    _, dtype, length = field
-    return types.Array(_element(dtype), 1, "C", readonly=not writes) if length else _element(dtype)
+    return types.Array(element_of(schema.rows[schema.row(name)][1]), 1, "C", readonly=True)
 
 
 def proxy_of(context: Any, builder: Any, kind: Any, value: Any = None) -> Any:
@@ -242,54 +238,18 @@ def _get(context: Any, builder: Any, kind: ScopeType, value: Any, name: str) -> 
     if name in schema.syncs:
         place, size = (ir.IntType(64)(number) for number in schema.sync(name))
         begin = builder.gep(scope.globals, [place])
-        return _array_at(context, builder, _VECTOR, begin, size) if size.constant else builder.load(begin)
+        return array_at(context, builder, _VECTOR, begin, size) if size.constant else builder.load(begin)
     if (row := schema.row(name)) >= 0:
         begin = builder.gep(getattr(scope, f"rows{row}"), [_at(builder, getattr(scope, f"starts{row}"), scope.vertex)])
-        return _array_at(context, builder, _row_type(schema, name), begin, _degree(builder, scope, f"starts{row}"))
+        return array_at(context, builder, _row_type(schema, name), begin, _degree(builder, scope, f"starts{row}"))
     number = schema.field(name)
     pointer = getattr(scope, f"{'fields' if kind.writes else 'seen'}{number}")
     if schema.checked and (kind.writes or schema.checked == "consistent"):
         may_write = kind.writes and bool(schema.fields[number][2])
         record_access(context, builder, scope.checks, scope.vertex, number, len(schema.fields), may_write)
     if not kind.own and schema.fields[number][2]:
-        _bring_field(builder, schema.fields[number], pointer, scope.later)
+        bring_field(builder, schema.fields[number], pointer, scope.later)
     return load_field(context, builder, schema.fields[number], pointer, scope.vertex, kind.writes)
-
-
-def _bring_field(builder: Any, field: tuple[str, str, int], pointer: Any, place: Any) -> None:
-    """Bring a vector into the cache."""
-    _, dtype, length = field
-    begin, each = builder.gep(pointer, [builder.mul(place, ir.IntType(64)(length))]), np.dtype(dtype).itemsize
-    for number in {*range(0, length, max(1, _LINE_BYTES // each)), length - 1}:
-        hint(builder, builder.gep(begin, [ir.IntType(64)(number)]), SECOND)
-
-
-def load_field(context: Any, builder: Any, field: tuple[str, str, int], pointer: Any, place: Any, writes: bool) -> Any:
-    """Value of a field at a place: the number, or the array in the state's own memory."""
-    _, dtype, length = field
-    if not length:
-        return context.unpack_value(builder, _element(dtype), builder.gep(pointer, [place]))
-    width = ir.IntType(64)(length)
-    begin = builder.gep(pointer, [builder.mul(place, width)])
-    return _array_at(context, builder, field_type(field, writes), begin, width)
-
-
-def _array_at(context: Any, builder: Any, kind: Any, begin: Any, length: Any) -> Any:
-    """Array of one dimension over memory that is another's."""
-    size, array = ir.IntType(64)(context.get_abi_sizeof(context.get_data_type(kind.dtype))), context.make_array(kind)
-    made = array(context, builder)
-    populate_array(made, begin, shape=[length], strides=[size], itemsize=size, meminfo=None)
-    return made._getvalue()
-
-
-def store_field(context: Any, builder: Any, field: tuple[str, str, int], address: Any, value: Any, given: Any) -> None:
-    """Write a number of some type to the place of a field.
-
-    Args:
-        address: pair of pointer and place.
-    """
-    element = _element(field[1])
-    context.pack_value(builder, element, context.cast(builder, value, given, element), builder.gep(*address))
 
 
 @lower_setattr_generic(ScopeType)

@@ -17,7 +17,7 @@ from superworkflow.tasks.feature_matrix.columns import features_among_columns, l
 from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit, rows_of_pieces
+from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.dtypes import FEATURES
@@ -33,6 +33,7 @@ from superworkflow.tasks.lib.graph.heterograph import (
 from superworkflow.tasks.lib.graph.heterograph_writer import by_name, stat_name, stats_of, write_graph_file
 from superworkflow.tasks.lib.graph.label_feature import label_feature
 from superworkflow.tasks.lib.graph.missing_labels import missing
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
 _USUAL_LABEL = "node.label"
 _OPEN_FILES = 128

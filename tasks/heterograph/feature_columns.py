@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.column_doubts import days_of
-from superworkflow.tasks.heterograph.scaling import rows_of_pieces
 from superworkflow.tasks.heterograph.tables import TableBatch
 from superworkflow.tasks.heterograph.values import TRUTH_VALUES, BadValue, is_list, is_text, known, values_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.graph.heterograph import Feature
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
 NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 COLUMN_NAMES = ("column", "col", "feature", "feature_id", "word", "term")

@@ -30,12 +30,13 @@ from superworkflow.tasks.heterograph.feature_columns import (
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit, release
+from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit
 from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text, known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
+from superworkflow.tasks.lib.kernels.huge_pages import release
 
 _HELD_BYTES = 64 << 20
 """Bytes of pages that stay mapped of the file while it is filled."""

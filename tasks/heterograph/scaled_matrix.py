@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks.heterograph.scaling import NONE, Scaling, rows_of_pieces
+from superworkflow.tasks.heterograph.scaling import NONE, Scaling
 from superworkflow.tasks.lib.graph.dtypes import DTYPES
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
 _MOST_HALF = 65504.0
 

@@ -14,17 +14,17 @@ Sums are in float64 in the order of nodes, so that they do not depend on threads
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
+
 AUTO, NONE, ROW, STANDARD = "auto", "none", "row", "standard"
 _MEAN, _LARGEST, _SMALLEST = 3.0, 3.0, 1 / 3
 _ZEROS, _COMMON, _NORMED, _CLOSE = 0.5, 0.9, 0.99, 0.01
-_PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
 class Scaling(NamedTuple):
@@ -105,24 +105,6 @@ def fit(values: NDArray[Any], wanted: str) -> Scaling:
             return Scaling(NONE, none, none, mean)
         center, deviation = np.where(binary, 0, mean), np.where(binary, 1, deviation)
     return Scaling(STANDARD, center, np.where(deviation > 1e-7 * np.abs(mean), deviation, 1), mean)
-
-
-def rows_of_pieces(values: NDArray[Any]) -> Iterator[slice]:
-    """Slices of rows, one after the other, of a size that fits in caches.
-
-    Of a mapped file no more than some pieces stay in memory.
-    """
-    rows = max(1, _PIECE_VALUES // max(1, values.shape[1]))
-    for number, first in enumerate(range(0, len(values), rows), 1):
-        yield slice(first, min(first + rows, len(values)))
-        if number % _HELD_PIECES == 0:
-            release(values)
-
-
-def release(values: NDArray[Any]) -> None:
-    """Let go of the pages of a mapped file, which has what was written to them."""
-    if isinstance(values, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
-        values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def _pieces(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

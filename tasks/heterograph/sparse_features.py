@@ -27,10 +27,10 @@ from superworkflow.tasks.heterograph.column_doubts import chosen_columns
 from superworkflow.tasks.heterograph.feature_columns import NUMBERS, ZIP, NodeColumn, column_numbers, sparse_columns
 from superworkflow.tasks.heterograph.ids import Ids
 from superworkflow.tasks.heterograph.node_features import NodeFeatures, column_names, table_of
-from superworkflow.tasks.heterograph.scaling import rows_of_pieces
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.formats.svmlight import read_samples
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
 MOST_COLUMNS = 1 << 20
 _SHOWN = 3

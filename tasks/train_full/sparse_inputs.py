@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.heterograph.scaling import release
 from superworkflow.tasks.lib.gnn.tensor_tasks import SparseRows
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import round_rows
+from superworkflow.tasks.lib.kernels.huge_pages import release
 from superworkflow.tasks.train_full.params import COPIED_INPUTS
 
 SPARSE = 0.1

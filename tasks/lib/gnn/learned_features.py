@@ -9,7 +9,7 @@ that it does not have counts as missing: the values are the means of its columns
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from superworkflow.tasks.lib.gnn.edge_features import scaled
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
-_PIECE_VALUES = 1 << 21
 _SHOWN, _ROUNDING = 5, 1e-3
 
 
@@ -101,7 +101,7 @@ def learned_features(
     width = values.shape[1] if places is None else len(places.values)
     with tempfile.TemporaryFile() as file:
         found = np.memmap(file, np.float32, "w+", shape=(len(values), width)) if values.size else np.empty((0, width))
-    for piece in _pieces(values):
+    for piece in rows_of_pieces(values):
         wide = _unscaled(values[piece], own)
         if places is not None:
             wide = _placed(wide, places, learned)
@@ -178,11 +178,6 @@ def _unscaled(values: NDArray[np.floating[Any]], own: dict[str, Any] | None) -> 
     if own is not None and own["kind"] == "standard":
         wide = wide * np.array(own["scale"]) + np.array(own["mean"])
     return wide
-
-
-def _pieces(values: NDArray[Any]) -> Iterator[slice]:
-    rows = max(1, _PIECE_VALUES // max(1, values.shape[1]))
-    return (slice(first, first + rows) for first in range(0, len(values), rows))
 
 
 def _texts(scaling: Mapping[str, Any] | None) -> Mapping[str, list[str]]:

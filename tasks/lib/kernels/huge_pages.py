@@ -1,9 +1,10 @@
 """Large arrays on huge pages, so that random access to them does not wait for page tables, or on small ones; and memory
-that stays with the process."""
+that stays with the process, or leaves it."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14 and later
 _STEP = 16 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 _KEPT_BYTES = 1 << 30
+_PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
 def on_huge_pages(array: NDArray[Any]) -> bool:
@@ -46,6 +48,24 @@ def map_whole(array: Any) -> None:
     with suppress(OSError):  # an older kernel, or an unreadable page: reading it raises later
         for first in range(0, len(mapped), _STEP):  # in steps, between which other threads run
             mapped.madvise(_POPULATE_READ, first, min(_STEP, len(mapped) - first))
+
+
+def rows_of_pieces(values: NDArray[Any]) -> Iterator[slice]:
+    """Slices of rows, one after the other, of a size that fits in caches.
+
+    Of a mapped file no more than some pieces stay in memory.
+    """
+    rows = max(1, _PIECE_VALUES // max(1, values.shape[1]))
+    for number, first in enumerate(range(0, len(values), rows), 1):
+        yield slice(first, min(first + rows, len(values)))
+        if number % _HELD_PIECES == 0:
+            release(values)
+
+
+def release(values: NDArray[Any]) -> None:
+    """Let go of the pages of a mapped file, which has what was written to them."""
+    if isinstance(values, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+        values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def _parameters(
     tables = {name: found for name, uri in sources.items() if (found := TableAddress.parse(uri)) is not None}
     for name, uri in {**sources, "store": store.uri}.items():
         if name not in tables:
-            _check_visible(name, Location.of(uri), profile, kind)
+            check_visible(name, Location.of(uri), profile, kind)
     if kind == "process":
         store.check_writable()
     values: dict[str, Any] = {
@@ -227,13 +227,13 @@ def _parameters(
     values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
     registration = registration_from(options, superworkflow, options.register)
     values[REGISTRATION] = registration.model_dump(mode="json", exclude_defaults=True)
-    values |= {"profile": _kept(options.profile, store), "store": store.uri}
+    values |= {"profile": kept_copy(options.profile, store), "store": store.uri}
     if prices:
-        values["prices"] = _kept(prices, store)
+        values["prices"] = kept_copy(prices, store)
     return {name: value for name, value in values.items() if value != {}}
 
 
-def _kept(name: str, store: Store) -> str:
+def kept_copy(name: str, store: Store) -> str:
     """The name of a shipped file; for a file of this machine, the URI of its copy in the store."""
     path = Location.of(name).local_path if is_file(name) else None
     if path is None:
@@ -242,7 +242,12 @@ def _kept(name: str, store: Store) -> str:
     return store.keep(path, _KEPT)
 
 
-def _check_visible(name: str, place: Location, profile: Profile, kind: str) -> None:
+def check_visible(name: str, place: Location, profile: Profile, kind: str) -> None:
+    """Refuse what a deployed flow could not open.
+
+    Raises:
+        UserError: the option, and where to put it.
+    """
     if place.local_path is None:
         return
     if kind == "kubernetes" and not profile.kubernetes.covers(place.uri):

@@ -94,18 +94,19 @@ def _show(out: Console, found: Pruning, store: str) -> None:
 
 
 def _deploy(options: argparse.Namespace, store: Store) -> int:
-    from superworkflow.commands.deploy import deployed_environment, seconds_of
+    from superworkflow.commands.deploy import check_visible, deployed_environment, kept_copy, seconds_of
     from superworkflow.deployed import PRUNING, PULL_STEP
     from superworkflow.infra.orchestration.deployment import FlowDeployment, make_schedule, next_times
     from superworkflow.infra.orchestration.pruning_flow import register_pruning
 
     schedule = make_schedule(options.cron, seconds_of(options.interval), options.timezone)
     profile = load_profile(options.profile)
+    check_visible("store", store.root, profile, profile.launcher)
     done = register_pruning(
         FlowDeployment(
             name=options.deploy, entrypoint=PRUNING, pull_step=PULL_STEP, pool=options.pool,
             pool_type=profile.launcher, job_variables=deployed_environment(profile, profile.launcher),
-            parameters={"store": store.uri, "keep": options.keep, "profile": options.profile},
+            parameters={"store": store.uri, "keep": options.keep, "profile": kept_copy(options.profile, store)},
             schedule=schedule, version=__version__,
         )
     )  # fmt: skip

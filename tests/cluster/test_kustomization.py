@@ -29,6 +29,8 @@ from tests.sweeps.conftest import Postgres, running_postgres
 
 PASSWORD = "p@ss:/%?#$(x)w'd &\""
 """Of everybody; no part of a URL, so that any character will do."""
+PUBLIC = "https://mlflow.example.com"
+"""Where browsers find MLflow."""
 DELETED = "$patch: delete\napiVersion: v1\nkind: any\nmetadata: {name: any}\n"
 OVERLAY = re.compile(r"```yaml\n(apiVersion: kustomize.*?)```", re.DOTALL)
 
@@ -75,6 +77,7 @@ def _write_overlay(folder: Path, namespace: str, postgres: Postgres, bucket: str
     config = yaml.safe_load(overlay["patches"][0]["patch"])
     config["data"] |= {
         "MLFLOW_ARTIFACTS_DESTINATION": f"{bucket}/mlflow", "MLFLOW_SERVER_ALLOWED_HOSTS": "*",
+        "SUPERWORKFLOW_MLFLOW_URL": PUBLIC,
         **{name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")},
     }  # fmt: skip
     volumes = [each for each in settings().volumes if each.read_only]
@@ -95,6 +98,7 @@ def _write_overlay(folder: Path, namespace: str, postgres: Postgres, bucket: str
     literals = {
         "postgres": {
             "PGHOST": postgres.address, "PGPORT": str(postgres.port), "PGUSER": "team", "PGPASSWORD": PASSWORD,
+            "PYTHONPATH": str(ROOT),  # where the project is not installed
         },
         "s3": {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
         "superworkflow-servers": {
@@ -143,6 +147,10 @@ def test_what_is_applied_runs_with_passwords_and_few_rights(
     assert httpx.get(search).status_code == 401
     with httpx.Client(auth=("team", PASSWORD), timeout=60) as team:
         team.get(search).raise_for_status()
+        runs = f"{servers.mlflow}/ajax-api/2.0/mlflow/runs/search"
+        answered = [team.post(runs, json={"experiment_ids": ["0"]}, headers={"Origin": origin}).status_code
+                 for origin in (PUBLIC, "https://elsewhere.example.com")]  # fmt: skip
+        assert answered == [200, 403]
         file = f"{servers.mlflow}/api/2.0/mlflow-artifacts/artifacts/1/hello.txt"
         team.put(file, content=b"hello").raise_for_status()
     assert fsspec.filesystem("s3").cat(f"{bucket}/mlflow/1/hello.txt") == b"hello"

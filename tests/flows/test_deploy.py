@@ -211,6 +211,18 @@ def test_a_worker_makes_the_pool_first(
     assert pruning["global_concurrency_limit"]["limit"] == 1
 
 
+def test_a_deployed_prune_reads_its_profile_from_the_store(
+    command_line: CommandLine, prefect_api: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("launcher: process\n")
+    more = ("--deploy", "kept", "--pool", "prunes", "--profile", str(tmp_path / "mine.yaml"))
+    with temporary_settings({PREFECT_API_URL: prefect_api}):
+        command_line.here("prune", "--keep", "champions", *more)
+    profile = ask("GET", f"{prefect_api}/deployments/name/prune/kept").json()["parameters"]["profile"]
+    assert profile.startswith(str(command_line.store))
+    assert Path(profile).read_text() == "launcher: process\n"
+
+
 @pytest.fixture(scope="module")
 def worker(
     prefect_api: str, graph_files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory

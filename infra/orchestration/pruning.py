@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -196,10 +196,13 @@ class Pruner:
             found.sources = [each for each in found.sources if each.name[:SOURCE_PREFIX] not in digests]
             place.write_atomic(json.dumps([each.name for each in (*found.datasets, *found.attempts)]))
             with self._records.session():
-                self._each(found, "version", found.references.old_versions, self._records.remove_version, log)
-                self._each(found, "dataset", [*found.attempts, *found.datasets], self._remove, log)
+                left = self._each(found, "version", found.references.old_versions, self._records.remove_version, log)
+                found.versions_bytes -= sum(map(self._records.version_bytes, left))
+                self._each(found, "unfinished dataset", found.attempts, self._remove, log)
+                self._each(found, "dataset", found.datasets, self._remove, log)
                 self._each(found, "source", found.sources, lambda each: remove_source(self._store, each.name), log)
-                self._each(found, "run", found.references.old_runs, self._records.remove_run, log)
+                stay = self._each(found, "run", found.references.old_runs, self._records.remove_run, log)
+                found.runs_bytes -= sum(map(self._records.run_bytes, stay))
         if self._profile is not None and (found.objects.jobs or found.objects.secrets):
             from superworkflow.infra.launch.kubernetes.job_admin import with_cluster
 
@@ -217,18 +220,20 @@ class Pruner:
 
     @staticmethod
     def _each(
-        found: Pruning, kind: str, things: Iterable[T], work: Callable[[T], None], log: Callable[[str], None]
-    ) -> None:
-        """Remove one after another; what cannot be removed is noted."""
-        number = 0
-        for each in things:
+        found: Pruning, kind: str, things: list[T], work: Callable[[T], None], log: Callable[[str], None]
+    ) -> list[T]:
+        """Remove one after another; what cannot be removed is noted, leaves the list, and is returned."""
+        stays = []
+        for each in list(things):
             try:
                 work(each)
-                number += 1
             except NotRemoved as error:
                 found.notes.append(str(error))
-        if number:
+                things.remove(each)
+                stays.append(each)
+        if number := len(things):
             log(f"{number} {kind}{'s' if number > 1 else ''} removed")
+        return stays
 
     def _of_deployments(self) -> set[str]:
         """Digests that deployments on Prefect's server name, such as of a dataset that is a source."""

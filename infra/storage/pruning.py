@@ -96,7 +96,7 @@ def inventory(store: Store) -> Inventory:
 
 
 class NotRemoved(SuperworkflowError):
-    """A dataset that stays, with the reason."""
+    """What stays, with the reason."""
 
 
 def remove_dataset(store: Store, name: str) -> None:

@@ -13,16 +13,19 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.pruning import NotRemoved
 from superworkflow.infra.tracking.database_checks import check_experiment
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import CURRENT, Version
 from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
+from superworkflow.infra.tracking.run_tracker import error_line
 from superworkflow.infra.tracking.sweeps import SWEEP_TAG
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
@@ -229,19 +232,19 @@ class RecordPruner:
     def remove_run(self, run: Run) -> None:
         """Remove a run with its stages and their artifacts; the run itself last, so that it is found again."""
         for each in [*self._stages(run.info.run_id), run]:
-            if _is_ours(each.info.artifact_uri, each.info.run_id):
-                _remove_artifacts(each.info.artifact_uri)
-            self._forget(each.info.run_id)
+            with _removing(f"run {each.info.run_id}"):
+                if _is_ours(each.info.artifact_uri, each.info.run_id):
+                    _remove_artifacts(each.info.artifact_uri)
+                self._forget(each.info.run_id)
 
     def _forget(self, run_id: str) -> None:
         """Remove the rows of a run; on a server, which allows no more, mark it as deleted."""
         assert self._client is not None
         store = self._client._tracking_client.store
-        with contextlib.suppress(MlflowException):  # gone since
-            if hasattr(store, "_hard_delete_run"):
-                store._hard_delete_run(run_id)
-            else:
-                self._client.delete_run(run_id)
+        if hasattr(store, "_hard_delete_run"):
+            store._hard_delete_run(run_id)
+        else:
+            self._client.delete_run(run_id)
 
     @property
     def forgets(self) -> bool:
@@ -250,6 +253,10 @@ class RecordPruner:
 
     def remove_version(self, version: Version) -> None:
         """Remove a version of a model with its files, unless it has got an alias in the meantime."""
+        with _removing(f"version {version.version} of {version.name}"):
+            self._remove_version(version)
+
+    def _remove_version(self, version: Version) -> None:
         assert self._client is not None
         if ModelRegistry(self.uri).version(version.name, version.version).aliases:
             return
@@ -274,6 +281,18 @@ class RecordPruner:
         except MlflowException:
             return None
         return logged if _is_ours(logged.artifact_location, logged.model_id) else None
+
+
+@contextlib.contextmanager
+def _removing(what: str) -> Iterator[None]:
+    """Errors are the reason why it stays; what is gone already is none."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
+    except OSError as error:  # of files, and of requests
+        raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
 
 
 def _versions_of(client: MlflowClient, model_id: str) -> Collection[Any]:
@@ -308,7 +327,8 @@ def _size_of(uri: str) -> int:
 
 def _remove_artifacts(uri: str) -> None:
     if (folder := local_folder(uri)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
         with contextlib.suppress(OSError):
             Path(folder).parent.rmdir()
     else:

@@ -70,14 +70,16 @@ Figure = tuple[str, float, int]
 """Key, value and step of a metric."""
 Attached = tuple[str, Callable[[str], bytes | None]]
 """A run's tag of what it has drawn, and what reads a file among its artifacts."""
+_NO_CAUSE = "(raised as a result of"
+"""SQLAlchemy's first line of some errors; the cause is in the next one."""
 _LONGEST = 5000
 """Characters of a tag or parameter; MLflow's databases keep some more."""
 
 
 def error_line(error: Exception) -> str:
     """First line of a client's error. Masked before it is cut: half a URL is not recognised as one."""
-    words = masked(str(error)).strip()
-    return words.splitlines()[0][:300] if words else type(error).__name__
+    lines = [line for line in masked(str(error)).strip().splitlines() if not line.startswith(_NO_CAUSE)]
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def errors_explained(work: Callable[Concatenate[Recorder, P], T]) -> Callable[Concatenate[Recorder, P], T]:

@@ -129,6 +129,18 @@ def test_what_nothing_kept_refers_to_goes(store: Store, tmp_path: Path) -> None:
     assert not again.references.old_runs
 
 
+def test_a_run_that_cannot_be_removed_is_named(store: Store, tmp_path: Path) -> None:
+    uri, lines = f"sqlite:///{tmp_path}/mlflow.db", list[str]()
+    run = _record(uri, store, _made(store, 1), 40)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("CREATE TRIGGER refuse BEFORE DELETE ON runs BEGIN SELECT RAISE(ABORT, 'no right'); END")
+    done = Pruner(store, uri, Keep.parse("champions")).remove(lines.append)
+    assert any("cannot be removed: (sqlite3.IntegrityError) no right" in note for note in done.notes), done.notes
+    assert str(done).startswith("nothing: ")
+    assert not [line for line in lines if "run" in line]
+    assert MlflowClient(uri).get_run(run).info.lifecycle_stage == "active"
+
+
 def test_a_young_dataset_of_no_run_stays(store: Store, tmp_path: Path) -> None:
     _made(store, 1)
     found = Pruner(store, f"sqlite:///{tmp_path}/none.db", Keep.parse("champions")).remove()

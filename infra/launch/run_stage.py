@@ -357,7 +357,8 @@ class _store_errors:
                 # NumPy says how many items it could write, and not why it stopped.
                 reason += f"; {format_bytes(shutil.disk_usage(folder).free)} are free there"
             remote = of_client or (remote and number not in (errno.ENOSPC, errno.EDQUOT))
-            remedy = "Check that the store can be reached from here" if remote else "Free space or choose another store"
+            here = "Check its permissions" if number in (errno.EACCES, errno.EPERM) else "Free space"
+            remedy = "Check that the store can be reached from here" if remote else f"{here} or choose another store"
             raise UserError(
                 f"{'cannot read or write' if remote else 'cannot write'}: {reason}",
                 where=str(getattr(error, "filename", None) or self._location.uri),

@@ -96,7 +96,7 @@ def inventory(store: Store) -> Inventory:
 
 
 class NotRemoved(SuperworkflowError):
-    """What stays, with the reason."""
+    """The reason for which something stays."""
 
 
 def remove_dataset(store: Store, name: str) -> None:

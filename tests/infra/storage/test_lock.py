@@ -1,6 +1,7 @@
 """One writer for each dataset, on a local folder and on S3."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -52,6 +53,16 @@ def _free_at_once(location: Location) -> bool:
     waited: list[int] = []
     with exclusive(location, lambda: waited.append(1)):
         return not waited
+
+
+def test_others_of_the_group_may_take_a_lock(store: Store) -> None:
+    location, before = store.location("count", DIGEST), os.umask(0o002)
+    try:
+        with exclusive(location):
+            (path,) = Path(location.uri).parent.glob(".*.lock")
+            assert path.stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

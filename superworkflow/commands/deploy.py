@@ -273,7 +273,8 @@ def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise UserError("not of the form NAME=VALUE", where="--variable", value=text)
-        values[name] = yaml.safe_load(value)
+        read = yaml.safe_load(value)
+        values[name] = {**values["env"], **read} if name == "env" and isinstance(read, dict) else read
     return {name: value for name, value in values.items() if value != {}}
 
 

@@ -153,7 +153,8 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     first = _deploy(command_line, "shown", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--pause",
                     "--collisions", "wait", "--json")  # fmt: skip
     assert _collision(prefect_api, first.document["id"]) == "SCHEDULED"
-    again = _deploy(command_line, "shown", "--interval", "6h", "--profile", str(profile), "--json")
+    again = _deploy(command_line, "shown", "--interval", "6h", "--profile", str(profile), "--json",
+                    "--variable", "env={OF_MINE: x}")  # fmt: skip
     assert _collision(prefect_api, again.document["id"]) == "CANCELLED"
     assert (first.document["created"], again.document["created"]) == (True, False)
     assert first.document["id"] == again.document["id"]
@@ -172,7 +173,8 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     # Without a step of our own, a worker would copy the folder in which it runs.
     assert found["pull_steps"] == [{"superworkflow.deployed.installed": {}}]
     assert found["enforce_parameter_schema"]
-    assert found["job_variables"]["env"].items() >= DEPLOYED_RETRIES.items(), "six minutes, on whatever worker"
+    variables = {**DEPLOYED_RETRIES, "OF_MINE": "x"}
+    assert found["job_variables"]["env"].items() >= variables.items(), "six minutes, on whatever worker"
     kept = found["parameters"]["profile"]
     assert kept.startswith(f"{command_line.store}/.deployed/")
     assert Path(kept).read_text() == profile.read_text()

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.masking import has_password, masked
@@ -33,6 +33,7 @@ _SHOWN = (TABLE, WATERMARK, AS_OF, KEY, MODE)
 _OWN = (*_SHOWN, QUERY)
 SECRET_PREFIX = "SUPERWORKFLOW_SECRET_"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_LOGIN = re.compile(r"[^/]*//[^/?@]*@")
 _SECRET = re.compile(r":\$\{\w+\}@|[?&;]\w+=\$\{\w+\}")
 
 
@@ -115,6 +116,8 @@ class TableAddress:
         Raises:
             UserError: a variable is not set.
         """
+        login = _LOGIN.match(self.base)
+        login_end = login.end() if login is not None else 0
 
         def value(match: re.Match[str]) -> str:
             if self.deployed and not match[1].startswith(SECRET_PREFIX):
@@ -123,7 +126,8 @@ class TableAddress:
             if match[1] not in os.environ:
                 raise UserError("the environment has no such variable", where=self.shown, value=match[1],
                                 remedy=f"Run `export {match[1]}=…` first")  # fmt: skip
-            return os.environ[match[1]]
+            text = os.environ[match[1]]
+            return quote(text, safe="") if match.start() < login_end else text  # a password may hold any character
 
         return _VARIABLE.sub(value, self.base)
 

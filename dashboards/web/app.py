@@ -164,7 +164,7 @@ def deployments() -> str:
     scheduled = _sources().scheduled()
     by_id = {each.id: each for each in scheduled} if isinstance(scheduled, list) else {}
     idle = [each for each in by_id.values() if each.id not in {history.id for history in found}]
-    charts = {each.id: figures.history(each) for each in found}
+    charts = {each.id: figures.history(each) for each in found if each.metric}
     drifts = {each.id: figures.lines(each.drift) for each in found if len(each.drift)}
     return render_template(
         "deployments.html", at="deployments", found=found, scheduled=by_id, idle=idle,

@@ -129,7 +129,8 @@ def register_and_promote(
         run.outputs[model.title] = (
             f"models:/{name}@current" if decision.verdict in ("promoted", "current") else made.uri
         )
-        registry.note(decision, {each.name: each.value for each in headlines(run.metrics, run.declared)})
+        if decision.verdict != "current" or not own.decision:  # how it was compared before it came into use stays
+            registry.note(decision, {each.name: each.value for each in headlines(run.metrics, run.declared)})
         tracker.decided(decision)
         decisions.append(decision)
     return decisions

@@ -49,7 +49,7 @@ class Recorded:
     @property
     def nightly(self) -> list[DetailedRun]:
         """Runs of the deployment, oldest first."""
-        return [run for run in reversed(self.runs) if run.deployment]
+        return [run for run in reversed(self.runs) if run.deployment_id == self.deployment]
 
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         return self.reader.stages(run)
@@ -57,7 +57,8 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, Path], prefect_api: str) -> Recorded:
-    """Two nights of a deployment, with more rows and another parameter in the second; a sweep of four trials."""
+    """Two nights of a deployment, with more rows and another parameter in the second; a night of one without a figure of
+    quality; a sweep of four trials."""
     folder = tmp_path_factory.mktemp("recorded")
     graph, labels = graph_files
     edges = folder / "edges.csv"
@@ -65,6 +66,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, 
     command = CommandLine(folder / "store", edges, labels, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
     settings = (*command.settings, "node2vec.link_prediction=false")
     with nights(prefect_api, {"MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(folder / "home")}) as night:
+        edges.write_text("".join(rows))
+        night(night.deploy("pagerank", "--name", "ranks", "--edges", str(edges), "--store", str(command.store)))
         given = ("--edges", str(edges), "--labels", str(labels), "--store", str(command.store), "--gate", GATE)
         for kept, window in ((rows[:-5], 4), (rows, 6)):
             edges.write_text("".join(kept))

@@ -42,8 +42,7 @@ CONTRASTS = Path(__file__).with_name("contrast.js").read_text()
 
 
 def _paths(recorded: Recorded) -> dict[str, str]:
-    runs = recorded.runs
-    both = "&".join(f"run={run.run_id}" for run in runs)
+    both = "&".join(f"run={run.run_id}" for run in reversed(recorded.nightly))
     return {
         "overview": "/", "deployments": "/deployments", "run": f"/run/{recorded.nightly[-1].run_id}",
         "runs": "/compare", "compare": f"/compare?{both}", "sweeps": f"/sweeps?study={STUDY}", "models": "/models",
@@ -184,7 +183,10 @@ def test_run_says_what_the_records_say(show: Open, recorded: Recorded) -> None:
 
 
 def test_deployments_say_what_the_records_say(show: Open, recorded: Recorded) -> None:
-    text = show("deployments").inner_text("main")
+    page = show("deployments")
+    text = page.inner_text("main")
+    assert "pagerank/ranks" in text
+    assert page.locator("[data-figure^=quality-]").count() == 1, "one has no figure of quality"
     assert "0 2 * * * (UTC)" in text
     assert re.search(r"next run\s+\d{4}-\d\d-\d\d 02:00", text)
     last = recorded.nightly[-1]
@@ -198,7 +200,7 @@ def test_compare_and_sweeps_say_what_the_records_say(show: Open, recorded: Recor
     differing = {row.split("\t")[0] for row in page.locator("#differing tbody tr").all_inner_texts()}
     assert differing == {"embed.window", "source edges"}
     costs = page.locator("#figures tr", has_text="cost").first.inner_text().split("\t")[1:]
-    assert costs == [format_usd(run.figures["cost/total_usd"]) for run in recorded.runs]
+    assert costs == [format_usd(run.figures["cost/total_usd"]) for run in reversed(recorded.nightly)]
     page = show("sweeps")
     assert _value(page, "trials") == "4 of 4"
     titles = page.locator("h2").all_inner_texts()
@@ -274,12 +276,12 @@ def test_costs_add_up_to_what_mlflow_has(recorded: Recorded) -> None:
     paid = sum(run.data.metrics["cost/total_usd"] for run in found)
     saved = sum(run.data.metrics["cost/saved_by_cache_usd"] for run in found)
     runs, costs = frames.runs_frame(recorded.runs), frames.costs_frame(recorded.runs)
-    assert len(runs) == len(found) == 2
+    assert len(runs) == len(found) == 3
     assert paid > 0
     assert costs["cost_usd"].sum() == pytest.approx(paid)
     together = frames.summary(runs)
     assert (together.cost_usd, together.saved_usd) == (pytest.approx(paid), pytest.approx(saved))
-    assert (together.ended_well, together.failed, together.success) == (2, 0, 1.0)
+    assert (together.ended_well, together.failed, together.success) == (3, 0, 1.0)
     today = recorded.runs[0].started.date()
     for key in ("superworkflow", "stage"):
         table = frames.by_day(costs, key, 30, today)
@@ -307,7 +309,8 @@ def test_nothing_recorded_is_no_error() -> None:
 
 
 def test_a_deployment_by_its_nights(recorded: Recorded) -> None:
-    (history,) = frames.deployments(recorded.runs, recorded.reader.versions())
+    history, other = frames.deployments(recorded.runs, recorded.reader.versions())
+    assert (other.name, other.metric) == ("pagerank/ranks", "")
     assert (history.id, history.name) == (recorded.deployment, "node2vec/nightly")
     first, second = history.runs
     assert first.run.run_id == recorded.nightly[0].run_id

@@ -57,6 +57,7 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert len(versions) == 1, "the same bundle is registered once"
     (decision,) = second.document["promotion"]
     assert (decision["verdict"], decision["why"]) == ("current", "the champion already")
+    assert json.loads(versions[0].tags["superworkflow.decision"])["verdict"] == "promoted", "it says why it is in use"
 
     explained = command_line.here("explain", "--set", "embed.window=2").out
     lines = {line.split()[0]: line for line in explained.splitlines()}

@@ -57,7 +57,7 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, Path], prefect_api: str) -> Recorded:
-    """Two nights of a deployment, with more rows and another parameter in the second; a night of one without a figure of
+    """Two nights of a deployment, with more rows and another parameter in the second; a night without a figure of
     quality; a sweep of four trials."""
     folder = tmp_path_factory.mktemp("recorded")
     graph, labels = graph_files

@@ -1,6 +1,7 @@
 """One stage run in this process: the same contract on a local folder and on S3."""
 
 import contextlib
+import errno
 import io
 import os
 import shutil
@@ -18,13 +19,14 @@ import pytest
 from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.contract.progress import Progress, parse_event
 from superworkflow.infra.contract.stage import Resources, Stage
-from superworkflow.infra.launch.run_stage import Executed, _folders, execute
+from superworkflow.infra.launch.run_stage import Executed, _folders, _store_errors, execute
 from superworkflow.infra.process.resource_usage import process_age_seconds
 from superworkflow.infra.storage import retry, s3
 from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.lease import Lease, LeaseClaim
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
 from superworkflow.infra.storage.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME
 from superworkflow.infra.storage.retry import Unreachable
@@ -482,3 +484,9 @@ def test_two_processes_compute_once(run: Run, store: Store, text: str) -> None:
     assert dataset is not None
     assert dataset.stats["resumed"] is False
     dataset.close()
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(errno.EACCES, "Check its permissions"), (errno.ENOSPC, "Free space")])
+def test_what_to_do_about_a_store_that_cannot_be_written(tmp_path: Path, number: int, remedy: str) -> None:
+    with pytest.raises(UserError, match=f"{remedy} or choose another store"), _store_errors(Location.of(tmp_path)):
+        raise OSError(number, os.strerror(number))

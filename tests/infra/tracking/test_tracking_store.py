@@ -12,6 +12,7 @@ from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
+from superworkflow.infra.tracking.run_tracker import error_line
 from superworkflow.infra.tracking.uris import default_tracking_uri
 from tests.infra.tracking.tracked import staged
 
@@ -24,6 +25,11 @@ def test_trouble_with_the_database_is_told_without_a_traceback(tmp_path: Path) -
     with pytest.raises(SuperworkflowError, match="MLflow cannot record this run: ") as raised:
         tracker.stage(staged("index", 1))
     assert "\n" not in str(raised.value)
+
+
+def test_an_error_of_the_database_begins_with_its_cause() -> None:
+    words = "(raised as a result of Query-invoked autoflush; consider …)\n(sqlite3.OperationalError) readonly\n[SQL: …]"
+    assert error_line(Exception(words)) == "(sqlite3.OperationalError) readonly"
 
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/none/mlflow.db", "nonsense://x"])

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
-from superworkflow.tasks.baselines_links import METHODS, MOST_JUDGED, PATHS
+from superworkflow.tasks.baselines_links import DEGREES, METHODS, MOST_JUDGED, RANK_FIGURES, K
+from superworkflow.tasks.baselines_links.paths import Floats, path_scores
+from superworkflow.tasks.baselines_links.ranks import simple_ranks
 from superworkflow.tasks.baselines_links.triples import judge_frequencies
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, directed_links_of, links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import (
+    HELD_OUT,
+    Pairs,
+    directed_links_of,
+    links_of,
+    read_held_out,
+    sides_of_nodes,
+    true_links_of,
+)
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.ranks import rank_figures
 
 load_kernels_fast()
-_ENTRIES = 1 << 22
-"""Neighbours of the pairs that are intersected at once, about."""
-_MOST_STEPS = 1 << 27
-"""Paths that are followed for the links of a split at most, and as many for its other pairs; some seconds."""
-Floats = NDArray[np.float64]
 
 
 def run(job: StageRun[StageParams]) -> Output:
@@ -46,34 +51,49 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(
             f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
         )
-    shift = np.array([0, 0 if one_set else sizes[0]])  # nodes of two sets one after the other
+    shift = 0 if one_set else sizes[0]  # nodes of two sets one after the other
     nodes = sizes[0] if one_set else sum(sizes)
-    joined = _rows_of(np.arange(nodes), links + shift, nodes)
+    ends = np.array([0, shift])
+    neighbors = _neighbors(links + ends, nodes)
+    scores = path_scores(np.diff(neighbors.indptr).astype(np.float64), one_set)
     metrics: dict[str, float] = {}
     judged = 0
     for split in HELD_OUT:
-        others = held_out.negatives(split)
-        others = others[:: max(1, len(others) // MOST_JUDGED)] if split in held_out.candidates else others
+        others, given = held_out.negatives(split), split in held_out.candidates
+        others = others[:: max(1, len(others) // MOST_JUDGED)] if given else others
         pairs = [held_out.links[split][:MOST_JUDGED], others[:MOST_JUDGED]]
         if not len(pairs[0]):
             continue
         judged += len(pairs[0])
         if len(pairs[0]) < len(held_out.links[split]):
             job.progress.log(f"{len(pairs[0]):,} of {len(held_out.links[split]):,} {split} links are judged")
-        whole = np.concatenate(pairs)
-        scores = {"degree_product": degrees[0][whole[:, 0]] * degrees[1][whole[:, 1]]}
-        if one_set:
-            scores["common_neighbors"], scores["adamic_adar"] = shared_neighbors(links, either_way, whole)
-        halves = {name: np.split(values, [len(pairs[0])]) for name, values in scores.items()}
-        halves[PATHS] = [paths_of_three(joined, each + shift) for each in pairs]
-        for method in filter(halves.__contains__, METHODS):
-            both = halves[method]
-            if not all(map(len, both)):
-                continue  # more paths than are followed
+        found = {DEGREES: [degrees[0][each[:, 0]] * degrees[1][each[:, 1]] for each in pairs]}
+        found |= {name: [score.of_pairs(neighbors, each + ends) for each in pairs] for name, score in scores.items()}
+        found = {name: both for name, both in found.items() if all(map(len, both))}  # not more paths than are followed
+        ranks: dict[str, Floats] = {}
+        if not given and (split == "test" or not len(held_out.links["test"])):
+            ranks = simple_ranks(
+                neighbors,
+                scores,
+                degrees,
+                shift,
+                held_out.links[split],
+                *true_links_of(graph, held_out),
+                sides_of_nodes(graph, edges),
+            )
+            if not ranks:
+                job.progress.log("links are not ranked by simpler methods, since paths between hubs are too many")
+        for method in filter(found.__contains__, METHODS):
             metrics |= {
-                f"{method}_auc@{split}": area_under_curve(*both), f"{method}_ap@{split}": average_precision(*both),
+                f"{method}_auc@{split}": area_under_curve(*found[method]),
+                f"{method}_ap@{split}": average_precision(*found[method]),
             }  # fmt: skip
-            job.progress.log(f"{method.replace('_', ' ')}: auc {metrics[f'{method}_auc@{split}']:.4f} ({split})")
+            words = f"auc {metrics[f'{method}_auc@{split}']:.4f}"
+            if method in ranks:
+                figures = rank_figures(ranks[method], K)
+                metrics |= {f"{method}_{name}@{split}": figures[name] for name in RANK_FIGURES}
+                words += f", mrr {figures['mrr']:.4f}"
+            job.progress.log(f"{method.replace('_', ' ')}: {words} ({split})")
     job.output.json("metrics.json", metrics)
     return Output(rows=judged, metrics=metrics)
 
@@ -83,70 +103,7 @@ def _degrees(links: Pairs, sizes: tuple[int, int]) -> list[Floats]:
     return [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
 
 
-def shared_neighbors(links: Pairs, degrees: Floats, pairs: Pairs) -> tuple[Floats, Floats]:
-    """Number of the neighbours that the nodes of each pair share, and the sum of 1 / log degree over these.
-
-    Args:
-        links: all links, int64 [links, 2], distinct.
-        degrees: of all nodes.
-        pairs: int64 [pairs, 2].
-    """
-    ends = np.unique(pairs)
-    neighbors = _rows_of(ends, links, len(degrees))
-    places = np.searchsorted(ends, pairs)
-    lengths = np.cumsum(np.diff(neighbors.indptr)[places].sum(axis=1, dtype=np.int64))
-    worth = 1 / np.log(np.maximum(degrees, 2))
-    counts, sums = np.zeros(len(pairs)), np.zeros(len(pairs))
-    first = 0
-    while first < len(pairs):
-        done = int(lengths[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(lengths, done + _ENTRIES, side="right")))
-        part = places[first:last]
-        shared = neighbors[part[:, 0]].multiply(neighbors[part[:, 1]]).tocsr()
-        counts[first:last] = np.diff(shared.indptr)
-        sums[first:last] = shared @ worth
-        first = last
-    return counts, sums
-
-
-def paths_of_three(neighbors: sp.csr_matrix, pairs: Pairs) -> Floats:
-    """Weighed number of paths of length 3 between the nodes of each pair (Kovács et al., Nature Communications, 2019).
-
-    A path counts 1 / sqrt(k_u k_v), with the degrees of its two inner nodes.
-
-    Args:
-        neighbors: neighbours of each node, as rows of ones, [nodes, nodes].
-        pairs: int64 [pairs, 2], without a link.
-
-    Returns:
-        The first pairs' scores, those that take `_MOST_STEPS`; at most [pairs].
-    """
-    degrees = np.diff(neighbors.indptr).astype(np.float64)
-    worth = sp.diags_array(1 / np.sqrt(np.maximum(degrees, 1))).tocsr()
-    steps = (neighbors @ degrees)[pairs]
-    near, far = (np.take_along_axis(pairs, order[:, None], 1)[:, 0]
-                 for order in (steps.argmin(axis=1), 1 - steps.argmin(axis=1)))  # fmt: skip
-    done = np.cumsum(steps.min(axis=1, initial=np.inf))
-    count = int(np.searchsorted(done, _MOST_STEPS, side="right"))
-    found, first = np.zeros(count), 0
-    while first < count:
-        last = int(np.searchsorted(done[:count], (done[first - 1] if first else 0) + _ENTRIES, side="right"))
-        part = slice(first, max(first + 1, last))
-        two = neighbors[near[part]] @ worth @ neighbors
-        found[part] = two.multiply(neighbors[far[part]] @ worth).sum(axis=1).ravel()
-        first = part.stop
-    return found
-
-
-def _rows_of(ends: NDArray[np.int64], links: Pairs, nodes: int) -> sp.csr_matrix:
-    """Neighbours of some nodes, ascending, as rows of ones, [these nodes, nodes]."""
-    place = np.full(nodes, -1, np.int64)
-    place[ends] = np.arange(len(ends))
-    rows, columns = [], []
-    for side in (0, 1):
-        here = place[links[:, side]]
-        kept = here >= 0
-        rows.append(here[kept])
-        columns.append(links[kept, 1 - side])
-    ones = np.ones(sum(map(len, rows)), np.float32)
-    return sp.csr_matrix((ones, (np.concatenate(rows), np.concatenate(columns))), shape=(len(ends), nodes))
+def _neighbors(links: Pairs, nodes: int) -> sp.csr_array:
+    """Neighbours of each node, ascending, as rows of ones, [nodes, nodes]."""
+    ends = np.concatenate([links, links[:, ::-1]]).T
+    return sp.csr_array((np.ones(ends.shape[1], np.float32), (ends[0], ends[1])), shape=(nodes, nodes))

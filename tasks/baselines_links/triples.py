@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
-from superworkflow.tasks.baselines_links import FREQUENCY, MOST_JUDGED
+from superworkflow.tasks.baselines_links import FREQUENCY, MOST_JUDGED, K
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
 from superworkflow.tasks.lib.gnn.sampler.triples import Sides, loop_free, read_triples, triple_ranks, triples_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -36,7 +36,7 @@ def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
         if not len(triples):
             continue
         judged += len(triples)
-        found = rank_figures(triple_ranks(triples, true_triples, free, sides_of), 10)
+        found = rank_figures(triple_ranks(triples, true_triples, free, sides_of), K)
         metrics |= {f"{FREQUENCY}_{name}@{split}": value for name, value in found.items()}
         job.progress.log(f"{FREQUENCY.replace('_', ' ')}: mrr {found['mrr']:.4f} ({split})")
     job.output.json("metrics.json", metrics)

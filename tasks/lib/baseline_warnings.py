@@ -38,7 +38,9 @@ _NUMBER_METHODS = {
         "the mean of the neighbours' numbers predicts better than the network", _CLASS_METHODS["label_propagation"][1],
     ),
 }  # fmt: skip
-_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar", "paths_of_length_3")
+_LINK_METHODS = ("degree_product", "common_neighbors", "adamic_adar", "paths_of_length_3", "short_walks")
+_LINK_FIGURES = {"auc": (0.005, "predicted"), "mrr": (0.01, "ranked")}
+"""Largest difference of each figure of links that is none, and what it judges."""
 
 
 def class_warnings(
@@ -85,19 +87,22 @@ def number_warnings(own: Figures, simple: Figures, trained_by: str) -> list[Inpu
 
 
 def link_warnings(own: Figures, simple: Figures) -> list[InputWarning]:
-    """A warning by the AUC of the test links, or of those to validate on; differences up to 0.005 are none."""
-    name = "auc@test" if "auc@test" in own else "auc@validation"
-    value = own.get(name, 1.0)
-    better = [
-        _text(method, other)
-        for method in _LINK_METHODS
-        if (other := simple.get(f"{method}_{name}")) is not None and value + 0.005 < other
-    ]
-    if not better:
-        return []
-    what = "links are predicted better without a network"
-    settle = "Compare train.model=sage and gcn, each with train.warmup_steps=200 too, or use the simpler method"
-    return [InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle)]
+    """Warnings by the AUC and by the MRR of the test links, or of those to validate on if none are tested."""
+    split = "test" if "auc@test" in own else "validation"
+    found = []
+    for figure, (least, verb) in _LINK_FIGURES.items():
+        name = f"{figure}@{split}"
+        value = own.get(name, 1.0)
+        better = [
+            _text(method, other)
+            for method in _LINK_METHODS
+            if (other := simple.get(f"{method}_{name}")) is not None and value + least < other
+        ]
+        if better:
+            what = f"links are {verb} better without a network"
+            settle = "Compare train.model=sage and gcn, each with train.warmup_steps=200 too, or use the simpler method"
+            found.append(InputWarning(what, name, f"{value:.4f}, {', '.join(better)}", settle))
+    return found
 
 
 def triple_warnings(own: Figures, simple: Figures) -> list[InputWarning]:

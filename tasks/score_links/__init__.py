@@ -67,7 +67,7 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
 
 STAGE = Stage(
     name="score_links",
-    version="3",
+    version="4",
     params=ScoreLinksParams,
     inputs={
         "graph": Input("holdout_links dataset: the graph, and what was held out of it"),

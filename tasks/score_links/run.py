@@ -13,10 +13,10 @@ from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warni
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     is_one_way,
-    links_of,
     read_held_out,
     scores_of,
     sides_of_nodes,
+    true_links_of,
 )
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -51,11 +51,8 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     factors = predictions.array("factors.npy", mmap=False)
     if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
         raise damaged(predictions, "factors.npy", "vectors have other widths")
-    rows, directed = graph.rows(edges.name), held_out.directed
-    true_links = np.concatenate([links_of(rows, one_set and not directed), *held_out.links.values()])
-    if directed:  # a node has no link with itself
-        true_links = np.concatenate([true_links, np.stack([np.arange(len(sources))] * 2, 1)])
-        one_set = False
+    directed = held_out.directed
+    true_links, no_order = true_links_of(graph, held_out)
     sides = sides_of_nodes(graph, edges)
     metrics: dict[str, float] = {}
     hits: dict[str, dict[str, float]] = {}
@@ -84,8 +81,8 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
             ranks = candidate_ranks(scored[0][: params.ranked], ranked, scored[1], others, by_source)
         else:
             ranks = np.concatenate([
-                filtered_ranks(sources * factors, targets, ranked, true_links, one_set, sides),
-                filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], one_set, sides),
+                filtered_ranks(sources * factors, targets, ranked, true_links, no_order, sides),
+                filtered_ranks(targets * factors, sources, ranked[:, ::-1], true_links[:, ::-1], no_order, sides),
             ])  # fmt: skip
         metrics |= {f"{name}@{split}": value for name, value in rank_figures(ranks, params.k).items()}
         hits[split] = hits_of(ranks)

@@ -5,8 +5,9 @@ attempt was killed, the same blocks are drawn; with one thread the same weights 
 
 Where stage holdout_links has held links out of the graph they are what is learned, else classes or numbers of nodes.
 Loss is cross entropy; of numbers the squared error, in deviations of the training nodes; of links binary cross entropy
-of these and of pairs that are drawn anew in each step, a function of (seed, epoch, step, link). The edges of a step's
-links pass no messages in that step; as these are at most an eighth of all links, others do.
+of these and of pairs that are drawn anew in each step, a function of (seed, epoch, step), and where each link has its
+own also of the link. The edges of a step's links pass no messages in that step; as these are at most an eighth of all
+links, others do.
 
 Dense weights are trained by Adam, embeddings of nodes without features by its sparse form or by Adagrad. The weights
 that are kept are those of the epoch with the lowest loss on what is validated on, or with the best figure there.
@@ -23,7 +24,7 @@ from superworkflow.tasks.train.params import TrainParams
 
 STAGE = Stage(
     name="train",
-    version="14",
+    version="15",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

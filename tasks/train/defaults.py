@@ -18,7 +18,10 @@ AUTO: Literal["auto"] = "auto"
 MOST_EPOCHS, LEAST_EPOCHS = 200, 10
 STEPS = 6000
 """Steps after which more epochs than `LEAST_EPOCHS` are not begun."""
-LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE = 400, 60, 8
+LINK_STEPS, MOST_LINK_EPOCHS, LINK_PATIENCE, LINK_PATIENCE_STEPS = 400, 60, 8, 250
+"""Patience is that number of epochs, and of steps: an epoch of a small graph has eight, and its validation links are so
+few that the best of the first epochs may be chance."""
+NEGATIVES = 16
 TRIPLE_STEPS, MOST_TRIPLE_EPOCHS, TRIPLE_PATIENCE, TRIPLE_NEGATIVES = 1200, 120, 20, 64
 TRIPLE_WARMUP = 200
 """Steps in which the rate rises. The first steps of Adam move each weight by about the rate, and rows that sum products
@@ -65,6 +68,7 @@ def schedule(
         return TrainingSchedule(epochs, TRIPLE_PATIENCE, 0.01, 0.0, dropout, "figure", warmup)
     if links:
         epochs = min(MOST_LINK_EPOCHS, max(LEAST_EPOCHS, -(-LINK_STEPS // steps)))
-        return TrainingSchedule(epochs, LINK_PATIENCE, 0.003, 0.0, 0.0 if learned else 0.3, "figure")
+        patience = max(LINK_PATIENCE, -(-LINK_PATIENCE_STEPS // steps))
+        return TrainingSchedule(epochs, patience, 0.003, 0.0, 0.0 if learned else 0.3, "figure")
     decay = 5e-4 if items <= FEW_ITEMS else 0.0
     return TrainingSchedule(epochs, patience, 0.01, decay, 0.0 if numbers else 0.5, "loss")

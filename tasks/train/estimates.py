@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from superworkflow.infra.contract.stage import Estimate, Process, Resources, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, split_sizes, workers_of
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION
-from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES
 from superworkflow.tasks.train.params import TrainParams
 
 _PROCESS = Process(start_s=1.4, memory_bytes=400 << 20)
@@ -108,8 +107,10 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     if links:
         validated = int(graph.get("validation_links") or 0)
         most = max(1, trained // _LINK_SHARE)
-        negatives = params.negatives if params.negatives != AUTO else TRIPLE_NEGATIVES if relations else 1
-        ends = 2 + negatives * (2 if params.negatives_by == "pairs" and not relations else 1)
+        if params.in_tiles and not relations:
+            ends = 4  # as many pairs are drawn as a step has links
+        else:
+            ends = 2 + params.pairs(relations) * (2 if params.negatives_by == "pairs" and not relations else 1)
     else:
         trained, validated = split_sizes(params.shares, labels, nodes)
         most, ends = trained, 1

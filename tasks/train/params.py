@@ -8,7 +8,15 @@ from pydantic import Field, field_validator, model_validator
 
 from superworkflow.tasks.lib.gnn.model.config import ATTENTION, reads_means
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
-from superworkflow.tasks.train.defaults import AUTO, FEW_TRIPLES, FEW_TRIPLES_WIDTH, WIDTH, schedule
+from superworkflow.tasks.train.defaults import (
+    AUTO,
+    FEW_TRIPLES,
+    FEW_TRIPLES_WIDTH,
+    NEGATIVES,
+    TRIPLE_NEGATIVES,
+    WIDTH,
+    schedule,
+)
 from superworkflow.tasks.train.own_file import MOST_CODE, with_code
 
 ALL = "all"
@@ -128,7 +136,7 @@ class TrainParams(SplitParams):
     patience: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         default=AUTO,
         description="Epochs without a better one after which training ends; 0: it never ends early. auto: of nodes a "
-        "quarter of the usual `epochs`, at least 5; of links 8, of all relations 20.",
+        "quarter of the usual `epochs`, at least 5; of links 250 steps, at least 8; of all relations 20.",
     )
     kept_by: Literal["loss", "figure", "both", "auto"] = Field(
         default=AUTO,
@@ -189,8 +197,9 @@ class TrainParams(SplitParams):
         json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
     )  # fmt: skip
     negatives: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
-        default=AUTO, description="Of links: pairs without one for each, 1 to 256. More take longer, and often rank a "
-        "link better among many. auto: 1, of all relations 64.",
+        default=AUTO, description="Of links: pairs without one for each, 1 to 256. More rank a link better among many; "
+        "they cost little with `negatives_by` pairs, as the links of a step share their nodes. auto: 16, of all "
+        "relations 64, with another `negatives_by` or `seed_time` 1.",
     )  # fmt: skip
     negatives_by: Literal["pairs", "uniform", "degree"] = Field(
         default="pairs",
@@ -277,6 +286,16 @@ class TrainParams(SplitParams):
         """Value of `hidden`, for this number of links of all relations or, if it is 0, for another task."""
         usual = FEW_TRIPLES_WIDTH if 0 < triples <= FEW_TRIPLES else WIDTH
         return usual if self.hidden == AUTO else int(self.hidden)
+
+    @property
+    def in_tiles(self) -> bool:
+        """True if the links of a step share the nodes of pairs without a link; see `objective.link_prediction`."""
+        return self.negatives_by == "pairs" and not self.seed_time
+
+    def pairs(self, relations: bool = False) -> int:
+        """Value of `negatives`, for links of all relations or of one."""
+        usual = TRIPLE_NEGATIVES if relations else NEGATIVES if self.in_tiles else 1
+        return usual if self.negatives == AUTO else int(self.negatives)
 
     def connections(self, relations: bool) -> tuple[bool, str]:
         """Values of `residual` and `jumping_knowledge`, for links of all relations or another task: there the rows of

@@ -55,7 +55,7 @@ from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.checkpoint import ANOTHERS
 from superworkflow.tasks.train.data import shape_of, unused_edge_features
-from superworkflow.tasks.train.defaults import AUTO, TRIPLE_NEGATIVES, TrainingSchedule
+from superworkflow.tasks.train.defaults import AUTO, TrainingSchedule
 from superworkflow.tasks.train.loss_warnings import loss_warnings
 from superworkflow.tasks.train.one_process import LocalBatches, OneProcess
 from superworkflow.tasks.train.params import ALL, ConcreteTrainParams, TrainParams
@@ -208,8 +208,8 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     if has_triples(graph.dataset):
         return _task_of_triples(graph, params)
     by = {"pairs": PAIRS, "uniform": UNIFORM, "degree": DEGREE}[params.negatives_by]
-    negatives = 1 if params.negatives == AUTO else params.negatives
-    task = LinkPrediction(graph, params.decoder, params.width(), negatives, by, params.seed)
+    batch = 1 if params.batch == ALL else int(params.batch)
+    task = LinkPrediction(graph, params.decoder, params.width(), params.pairs(), by, params.seed, batch)
     _check_batch(params, "links", task.most())
     if params.seed_time:
         if params.seed_time != params.time:
@@ -228,8 +228,7 @@ def _task_of_triples(graph: HeteroGraph, params: TrainParams) -> Objective:
         if fault:
             raise UserError("links of all relations are learned without it", where=f"train.{name}",
                             value=getattr(params, name), remedy="Leave it out, or set holdout_links.edges")  # fmt: skip
-    negatives = TRIPLE_NEGATIVES if params.negatives == AUTO else params.negatives
-    task = TriplePrediction(graph, params.decoder, params.width, negatives, params.seed)
+    task = TriplePrediction(graph, params.decoder, params.width, params.pairs(relations=True), params.seed)
     _check_batch(params, "triples", task.most())
     return task
 

@@ -433,11 +433,17 @@ def test_typed_graphs_hold_links_out_across_the_sides(tmp_path: Path, shared_dat
     assert (left[others[:, 0]] != left[others[:, 1]]).all()
     assert (others[:, 0] < others[:, 1]).all()
     assert not joined & {tuple(pair) for pair in others.tolist()}
-    objective = LinkPrediction(HeteroGraph.open(held), "dot", 4, 3, by=PAIRS, seed=1)
+    objective = LinkPrediction(HeteroGraph.open(held), "dot", 4, 3, by=PAIRS, seed=1, batch=100)
     example = objective.example(np.arange(100), (random_streams.TRAINING, 0, 0))
-    sources, targets, wanted = (each if each.dtype == bool else example.nodes["node"][each] for each in example.wanted)
-    assert len(wanted) == 400
+    sources, targets, _, *tiles, wrong = (
+        each if each.dtype == bool else example.nodes["node"][each] for each in example.wanted
+    )
+    assert len(sources) == 100
     assert (left[sources] != left[targets]).all()
+    assert wrong.shape == (34, 3, 3)
+    assert wrong.mean() < 0.05
+    assert left[tiles[0]].all()
+    assert not left[tiles[1]].any()
 
 
 def test_ranks_are_among_the_other_side() -> None:

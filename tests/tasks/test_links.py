@@ -114,12 +114,74 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
     plain = NeighborSampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
     wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), inputs), example).item()
     assert found == pytest.approx(wanted, abs=1e-5)
-    others = example.wanted[2]
-    assert others.sum() == len(items) == (~others).sum()
+    assert example.wanted[2].all()
+    assert len(example.wanted[0]) == len(items)
     again, batch = prepare(task, sampler, items, (random_streams.TRAINING, 2, 5))
     assert all((a == b).all() for a, b in zip(again.wanted, example.wanted, strict=True))
     other, _ = prepare(task, sampler, items, (random_streams.TRAINING, 2, 6))
-    assert not np.array_equal(other.wanted[1], example.wanted[1])
+    assert not np.array_equal(_ends_of_tiles(example, graph, name)[0], _ends_of_tiles(other, graph, name)[0])
+
+
+def _ends_of_tiles(example, graph: HeteroGraph, name: str) -> list[np.ndarray]:
+    """Sources and targets [tiles, negatives] by node."""
+    edges = graph.edge_sets[name]
+    ends = zip((edges.source, edges.target), example.wanted[3:5], strict=True)
+    return [example.nodes[end][places] for end, places in ends]
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_links_share_the_nodes_of_pairs(typed, one, two):
+    """Tiles are the same for any links of a step, have no more nodes than one pair for each link, and no links."""
+    graph, name = (two, "writes") if typed else (one, "edge")
+    step, found = (random_streams.TRAINING, 1, 3), {}
+    for negatives in (1, 4):
+        task, *_ = _prepared(graph, negatives=negatives)
+        size = min(SMALL["batch"], task.most())
+        example = task.example(task.items("train")[:size], step)
+        found[negatives] = _ends_of_tiles(example, graph, name)
+        assert found[negatives][0].shape == (-(-size // negatives), negatives)
+        again = task.example(task.items("train")[size : size + 2], step)
+        for ends, same in zip(found[negatives], _ends_of_tiles(again, graph, name), strict=True):
+            np.testing.assert_array_equal(ends, same)
+    for ends, single in zip(found[4], found[1], strict=True):
+        np.testing.assert_array_equal(ends.reshape(-1)[: len(single)], single[:, 0])
+    linked = set(pairs_in(graph, name)) | ({(v, u) for u, v in pairs_in(graph, name)} if not typed else set())
+    wrong = example.wanted[5]
+    for tile, (sources, targets) in enumerate(zip(*found[4], strict=True)):
+        for i, u in enumerate(sources.tolist()):
+            for j, v in enumerate(targets.tolist()):
+                assert wrong[tile, i, j] == ((u, v) in linked or (not typed and u == v))
+    assert not wrong[:, range(4), range(4)].any()
+    assert typed or wrong.any()
+
+
+@pytest.mark.parametrize("decoder", ["distmult", "complex"])
+@pytest.mark.parametrize("negatives", [1, 4])
+def test_loss_of_tiles(negatives, decoder, one):
+    """By enumeration: half of it of links, half of pairs, each of which weighs by the softmax among those of its tile
+    that have each source and target once. With one pair it is plain cross entropy."""
+    task, network, data, sampler = _prepared(one, negatives=negatives, decoder=decoder)
+    example, batch = prepare(task, sampler, task.items("train")[:9], (random_streams.TRAINING, 0, 0))
+    rows = network(batch, data.inputs)
+    found = task.loss(network, rows, example).item()
+    vectors, factors = rows["node"].detach().numpy().astype(float), network.factors.detach().numpy().astype(float)
+
+    def score(u: int, v: int) -> float:
+        if decoder == "distmult":
+            return float((vectors[u] * factors * vectors[v]).sum())
+        x, w, y = (each[:8] + 1j * each[8:] for each in (vectors[u], factors, vectors[v]))
+        return float((x * w * y.conj()).sum().real)
+
+    own = np.mean([np.log1p(np.exp(-score(u, v))) for u, v in zip(*example.wanted[:2], strict=True)])
+    sources, targets, wrong = example.wanted[3:]
+    groups = []
+    for tile in range(len(sources)):
+        for turn in range(negatives):
+            pairs = [(i, (i + turn) % negatives) for i in range(negatives)]
+            values = np.array([score(sources[tile, i], targets[tile, j]) for i, j in pairs if not wrong[tile, i, j]])
+            shares = np.exp(values) / np.exp(values).sum()
+            groups.append(float((shares * np.log1p(np.exp(values))).sum()))
+    assert found == pytest.approx((own + np.mean(groups)) / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -14,32 +14,39 @@ Vectors = NDArray[np.float32]
 Pairs = NDArray[np.int64]
 
 
+def products(queries: Any, others: Any) -> Any:
+    """Product of each row of `queries` with each of `others`."""
+    return queries @ others.T
+
+
 def filtered_ranks(
-    sources: Vectors,
-    targets: Vectors,
+    sources: Any,
+    targets: Any,
     links: Pairs,
     true_links: Pairs,
     one_set: bool,
     sides: NDArray[np.int8] = _NO_SIDES,
+    scores_of: Callable[[Any, Any], Any] = products,
 ) -> NDArray[np.float64]:
     """Rank of each link among the pairs of its source with all targets but those that are links.
 
     Args:
-        sources, targets: vectors of the nodes, of which a pair's score is the product.
+        sources, targets: rows of the nodes; of vectors a pair's score is the product.
         links: int64 [n, 2].
         true_links: all links, int64 [m, 2].
         one_set: sources are targets: links have no direction, and a node is no target of its own.
         sides: side of each node, whose targets are on another; empty where all nodes are targets.
+        scores_of: scores [queries, nodes] of some rows of `sources` and all `targets`.
 
     Returns:
         float64 [n], from 1.
     """
     if one_set:
-        nodes = np.arange(len(sources))
+        nodes = np.arange(sources.shape[0])
         true_links = np.concatenate([true_links, true_links[:, ::-1], np.stack([nodes, nodes], 1)])
     order = np.lexsort((true_links[:, 1], true_links[:, 0]))
     ends = true_links[order, 1]
-    starts = np.searchsorted(true_links[order, 0], np.arange(len(sources) + 1))
+    starts = np.searchsorted(true_links[order, 0], np.arange(sources.shape[0] + 1))
 
     def hidden(part: slice) -> list[Any]:
         own = links[part, 0]
@@ -49,29 +56,31 @@ def filtered_ranks(
         others = [sides[own, None] == sides] if len(sides) else []
         return [(rows, ends[places]), *others]
 
-    return ranks_among(sources[links[:, 0]], targets, hidden, places=links[:, 1])
+    return ranks_among(sources[links[:, 0]], targets, hidden, places=links[:, 1], scores_of=scores_of)
 
 
 def ranks_among(
-    queries: Any, others: Any, hidden: Callable[[slice], list[Any]], own: Any = None, places: Pairs | None = None
-) -> NDArray[np.float64]:
+    queries: Any, others: Any, hidden: Callable[[slice], list[Any]], own: Any = None, places: Pairs | None = None,
+    scores_of: Callable[[Any, Any], Any] = products,
+) -> NDArray[np.float64]:  # fmt: skip
     """Rank of each query's own score among its products with the rows of nodes; of equal scores half rank before it.
 
     Args:
-        queries: float32 [queries, width]; an array, or with `others` and `own` a tensor.
+        queries: float32 [queries, width]; an array, a sparse matrix, or with `others` and `own` a tensor.
         others: rows of the nodes, [nodes, width].
         hidden: indices of the scores [queries of the slice, nodes] that are left out.
         own: own scores [queries]; None for those of `places`.
         places: place of each query's own node among the nodes, int64 [queries].
+        scores_of: see `filtered_ranks`.
 
     Returns:
         float64 [queries], from 1.
     """
-    ranks = np.empty(len(queries))
-    size = max(1, _BLOCK_BYTES // (4 * len(others)))
-    for first in range(0, len(queries), size):
+    ranks = np.empty(queries.shape[0])
+    size = max(1, _BLOCK_BYTES // (4 * others.shape[0]))
+    for first in range(0, len(ranks), size):
         part = slice(first, first + size)
-        scores = queries[part] @ others.T
+        scores = scores_of(queries[part], others)
         limit = own[part] if places is None else scores[np.arange(len(scores)), places[part]]
         for index in hidden(part):
             scores[index] = -np.inf

@@ -5,6 +5,13 @@ al., ICLR 2015), or `complex`, which distinguishes a link from its reverse: colu
 imaginary ones, of half as many numbers, and so are the factors; Re(sum(source * factors * conj(target)))
 (Trouillon et al., ICML 2016). Where links have a direction, those without one back are learned against their reverse.
 
+Pairs of any two nodes are those of tiles: as many pairs are drawn for a step as it has links, divided into tiles of
+`negatives` each, and within a tile every source is paired with every target. So each link has that many pairs, while
+the network makes rows of no more nodes than for one. Half of the loss is theirs, and a pair weighs by the softmax of
+its score among as many of its tile that have each source and target once, through which no gradient goes (as in Sun et
+al., RotatE, ICLR 2019). Links with one end replaced, and pairs that have the time of a link, are drawn for each link,
+and count as much as it.
+
 The edges of a step's links, and all edges that reverse them, pass no messages in that step; otherwise the network would
 learn to detect them.
 """
@@ -33,7 +40,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     read_held_out,
     sides_of_nodes,
 )
-from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import PAIRS, draw_negatives, edges_between
 from superworkflow.tasks.lib.gnn.sampler.triples import queries
 from superworkflow.tasks.lib.graph.heterograph import CsrRows as EdgeRows
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -42,6 +49,8 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 SHARE = 8
 """A step has at most one of this many links; the others pass messages."""
+_NO_PAIR = -1e9
+"""Score of a place in a tile that is no pair, such as that of a link: its loss and its weight are 0."""
 
 
 class LinkPrediction:
@@ -54,6 +63,7 @@ class LinkPrediction:
         negatives: pairs without a link for each link of a step.
         by: how they are drawn, `negative_sampling.PAIRS`, `UNIFORM` or `DEGREE`.
         seed: seed of these draws.
+        batch: links of a step.
 
     Raises:
         UserError: no link is left to train on.
@@ -63,7 +73,8 @@ class LinkPrediction:
     is_constant = False
     doubts = ()
 
-    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by: int, seed: int):
+    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by: int, seed: int,
+                 batch: int):  # fmt: skip
         self.held_out = read_held_out(graph)
         self._edges = graph.edge_sets[self.held_out.edges]
         self._one_set = self._edges.source == self._edges.target
@@ -84,6 +95,7 @@ class LinkPrediction:
         if len(self._links) < 2:
             raise UserError("no link is left to train on", where=graph.dataset.uri, value=len(self._links),
                             remedy="Hold fewer links out, or give a graph with more")  # fmt: skip
+        self._tiles = -(-min(batch, self.most()) // negatives)
         ends = tuple(sorted({self._edges.source, self._edges.target}))
         self.head = Head(LINKS, ends, width, edges=self._edges.name, decoder=decoder)
 
@@ -136,17 +148,49 @@ class LinkPrediction:
                 parts.append(given[items][is_one_way(given[items], given)][:, ::-1])
             times = None if own is None else np.concatenate([own, own])
             return self._example(np.concatenate(parts), len(items), {}, times)
-        others = np.empty((len(items) * self._negatives, 2), np.int64)
+        links, lost = self._links[items], self.lost(items, step)
+        back = links[self._one_way[items]][:, ::-1] if self._directed else links[:0]
+        if self._by == PAIRS and own is None and len(items):
+            return self._tiled(np.concatenate([links, back]), len(items), lost, step)
+        others = self._drawn(items, self._negatives, step)
+        times = None if own is None else np.concatenate([own, np.repeat(own, self._negatives)])
+        return self._example(np.concatenate([links, others, back]), len(items), lost, times)
+
+    def _drawn(self, numbers: NDArray[np.int64], each: int, step: Step) -> Pairs:
+        """Pairs without a link, as many for each number of a link, which no other number changes."""
+        others = np.empty((len(numbers) * each, 2), np.int64)
         state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
         draw_negatives(
             self._rows.indptr, self._rows.indices, self._one_set, self._targets, self._links, self._by,
-            read_only(items), self._negatives, state, others, self._sides,
+            read_only(numbers), each, state, others, self._sides,
         )  # fmt: skip
-        links = self._links[items]
-        if self._directed:
-            others = np.concatenate([others, links[self._one_way[items]][:, ::-1]])
-        times = None if own is None else np.concatenate([own, np.repeat(own, self._negatives)])
-        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step), times)
+        return others
+
+    def _tiled(self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]], step: Step) -> Example:
+        """Example of pairs, of which the first are links, and tiles, which are the same on all workers: places of their
+        sources and targets [tiles, negatives], and which of their pairs are none [tiles, source, target]."""
+        own = self._drawn(np.arange(self._tiles * self._negatives) % len(self._links), 1, step)
+        if len(self._sides) and not self._directed:  # sources on one side, targets on the other
+            own = np.where((self._sides[own[:, 0]] == 2)[:, None], own[:, ::-1], own)
+        plain = self._example(np.concatenate([pairs, own]), links, lost, None)
+        tiles = own.reshape(self._tiles, self._negatives, 2)
+        ends = np.broadcast_arrays(tiles[:, :, None, 0], tiles[:, None, :, 1])
+        sources, targets = (read_only(each.reshape(-1).copy()) for each in ends)
+        wrong = self._joined(sources, targets)
+        if self._one_set:
+            wrong |= self._joined(targets, sources) | (sources == targets)
+        if len(self._sides):
+            wrong |= self._sides[sources] == self._sides[targets]
+        count = len(pairs)
+        places = [each[count:].reshape(tiles.shape[:2]) for each in plain.wanted[:2]]
+        rest = [each[:count] for each in plain.wanted]
+        return plain._replace(wanted=(*rest, *places, wrong.reshape(ends[0].shape)))
+
+    def _joined(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """True for each pair with an edge from its source to its target."""
+        firsts, counts = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
+        edges_between(self._rows.indptr, self._rows.indices, sources, targets, firsts, counts)
+        return counts > 0
 
     def _example(
         self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]], times: NDArray[np.int64] | None
@@ -163,10 +207,28 @@ class LinkPrediction:
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
-        return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
+        wanted = _wanted(example, scores)
+        if len(example.wanted) == 3:
+            return functional.binary_cross_entropy_with_logits(scores, wanted)
+        own = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+        links = int(example.wanted[2].sum())
+        return (own + links * self._loss_of_tiles(network, rows, example)) / self.mass(example)
+
+    def _loss_of_tiles(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
+        """Mean loss of the pairs of tiles."""
+        sources, targets = (
+            _rows_at(rows[name], places.reshape(-1)).view(*places.shape, -1)
+            for name, places in zip((self._edges.source, self._edges.target), example.wanted[3:5], strict=True)
+        )
+        scores = torch.bmm(sources, _turned(network, targets.flatten(0, 1)).view_as(targets).transpose(1, 2))
+        scores = scores.masked_fill(torch.from_numpy(example.wanted[5]).to(scores.device), _NO_PAIR)
+        numbers = torch.arange(scores.shape[1], device=scores.device)
+        diagonals = (numbers[:, None] + numbers) % len(numbers)  # each has every source and every target once
+        scores = scores.gather(2, diagonals.expand_as(scores))
+        return (torch.softmax(scores.detach(), 1) * functional.softplus(scores)).sum(1).mean()
 
     def mass(self, example: Example) -> float:
-        return float(len(example.wanted[0]))
+        return float(len(example.wanted[0]) + (example.wanted[2].sum() if len(example.wanted) > 3 else 0))
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         """Evaluate each link's share of the non-links of the step that score lower; of equal scores, half do."""
@@ -184,8 +246,7 @@ class LinkPrediction:
     def _ends(self, rows: RowsByNodeSet, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
         names = (self._edges.source, self._edges.target)
         sources, targets = (
-            rows[name].index_select(0, torch.from_numpy(places).to(rows[name].device))
-            for name, places in zip(names, example.wanted[:2], strict=True)
+            _rows_at(rows[name], places) for name, places in zip(names, example.wanted[:2], strict=True)
         )
         return sources, targets
 
@@ -233,11 +294,19 @@ def nodes_at_times(
 
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Scores of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
+    return (sources * _turned(network, targets)).sum(1)
+
+
+def _turned(network: Network, targets: torch.Tensor) -> torch.Tensor:
+    """Rows [n, width] by which those of sources are multiplied for the scores of pairs with targets."""
     if network.shape.head.decoder == "complex":
         turned: torch.Tensor = queries(targets, network.factors, "complex", True, torch.cat)
-        return (sources * turned).sum(1)
-    factors = sources if network.factors is None else sources * network.factors
-    return (factors * targets).sum(1)
+        return turned
+    return targets if network.factors is None else targets * network.factors
+
+
+def _rows_at(rows: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:
+    return rows.index_select(0, torch.from_numpy(places).to(rows.device))
 
 
 def _wanted(example: Example, scores: torch.Tensor) -> torch.Tensor:

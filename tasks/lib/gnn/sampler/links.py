@@ -113,6 +113,17 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     return HeldOut(name, links, others, given, times, document.get("directed") is True)
 
 
+def true_links_of(graph: HeteroGraph, held_out: HeldOut) -> tuple[Pairs, bool]:
+    """All links of the set, held out or not, and whether their ends have no order: without it a node with itself
+    counts as one, since it is no pair to rank among."""
+    edges = graph.edge_sets[held_out.edges]
+    one_set = edges.source == edges.target
+    links = [links_of(graph.rows(edges.name), one_set and not held_out.directed), *held_out.links.values()]
+    if held_out.directed:
+        links.append(np.stack([np.arange(graph.node_sets[edges.source].count)] * 2, 1))
+    return np.concatenate(links), one_set and not held_out.directed
+
+
 def directed_links_of(rows: CsrRows) -> Pairs:
     """Links with a direction within one node set, int64 [links, 2], ascending, each once and without loops."""
     links = links_of(rows, False)

@@ -47,7 +47,7 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
 
 STAGE = Stage(
     name="feature_matrix",
-    version="3",
+    version="4",
     params=FeatureMatrixParams,
     params_of=("heterograph", "train"),
     inputs={

@@ -17,8 +17,9 @@ from superworkflow.tasks.feature_matrix.columns import features_among_columns, l
 from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit
+from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.gnn.column_scaling import NONE, ROW
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.dtypes import FEATURES
 from superworkflow.tasks.lib.graph.heterograph import (
@@ -76,7 +77,7 @@ def run(job: StageRun[FeatureMatrixParams]) -> Output:
             scaling, values, lacking = _write_matrix(job, graph, name, read, matrix, file, network)
             warnings += lacking
             columns[name] = [[each.name, each.width] for each in read]
-            scalings[name] = scaling.document([each._asdict() for each in read])
+            scalings[name] = {"columns": [each._asdict() for each in read], **scaling.document()}
             job.progress.log(f"{name}: {matrix.width} values of {_shown(read)}; scaling: {scaling.kind}")
             if label is not None and label[0] == name:
                 warnings += _leaks(graph, label, values, scaling, read)
@@ -135,7 +136,7 @@ def _write_matrix(
         learned = _learned_scaling(network, name, matrix.width)
         means = learned.fill if learned else None
         warnings.extend(fill_missing(filled, absent, read, f"schema, {name}", means))
-        return learned or fit(filled, job.params.scaling)
+        return learned or fit(filled, job.params.scaling, [each.width for each in read])
 
     written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
     return *written, warnings

@@ -30,10 +30,11 @@ from superworkflow.tasks.heterograph.feature_columns import (
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit
+from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text, known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
+from superworkflow.tasks.lib.gnn.column_scaling import ROW
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 from superworkflow.tasks.lib.kernels.huge_pages import release
@@ -172,7 +173,7 @@ class NodeFeatures:
             means = learned.fill if learned else None
             self._doubts += fill_missing(filled, absent, self.found, self.source.uri, means)
             log_warnings(self.job.progress, self._doubts)
-            return learned or fit(filled, self.job.params.scaling)
+            return learned or fit(filled, self.job.params.scaling, [each.width for each in self.found])
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
         scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri)
@@ -180,7 +181,7 @@ class NodeFeatures:
         self._written = written, scaling.kind
         columns = [each._asdict() for each in self.found]
         self.job.output.json(COLUMNS_FILE, {NODE_SET: [[each.name, each.width] for each in self.found]})
-        self.job.output.json(SCALING_FILE, {NODE_SET: scaling.document(columns)})
+        self.job.output.json(SCALING_FILE, {NODE_SET: {"columns": columns, **scaling.document()}})
         return scaling.kind, self._doubts
 
     def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks.heterograph.scaling import NONE, Scaling
+from superworkflow.tasks.heterograph.scaling import Scaling
+from superworkflow.tasks.lib.gnn.column_scaling import NONE
 from superworkflow.tasks.lib.graph.dtypes import DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 

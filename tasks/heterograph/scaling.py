@@ -4,77 +4,87 @@
 
 - `row`, where no value is negative, at least half of them are zero, no column is other than zero in more than 9 of 10
   nodes, and the rows do not sum to about 1 as it is: each row is divided by the sum of its absolute values.
-- `standard`, where a column that is not of 0 and 1 alone has a mean beyond ±3, or a standard deviation above 3 or below
-  1/3: of each such column the mean is subtracted, then it is divided by the standard deviation over all nodes. If all
-  nodes have one value only the mean is subtracted. Columns of 0 and 1 stay; if `standard` is set, they do not.
+- `standard` or `quantile`, where a column that is not of 0 and 1 alone has a mean beyond ±3, or a standard deviation
+  above 3 or below 1/3.
 - `none` otherwise.
+
+`standard` subtracts the mean of each column, and divides it by the standard deviation over all nodes; if all nodes have
+one value only the mean is subtracted. With `auto` columns of 0 and 1 stay. `quantile` does this to columns of lists,
+and makes normal scores of the ranks of single numbers (van der Waerden; the mean of the ranks where values are equal,
+over `_KNOTS` quantiles, linear in between), with mean 0 and deviation 1: a few large values do not press all others
+together, and values that many nodes have lie apart. `auto` takes it for at least `_MANY` nodes.
 
 Sums are in float64 in the order of nodes, so that they do not depend on threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from superworkflow.tasks.lib.gnn.column_scaling import NONE, QUANTILE, ROW, STANDARD, scaled
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
-AUTO, NONE, ROW, STANDARD = "auto", "none", "row", "standard"
+AUTO = "auto"
 _MEAN, _LARGEST, _SMALLEST = 3.0, 3.0, 1 / 3
 _ZEROS, _COMMON, _NORMED, _CLOSE = 0.5, 0.9, 0.99, 0.01
+_MANY, _KNOTS = 1000, 256
+_SAMPLE, _MOST_CURVES = 1 << 17, 1024
+"""Nodes of which quantiles are taken, evenly over all of them; and columns that have curves, which networks record."""
+
+
+_NO_CURVE: tuple[list[float], list[float]] = [], []
 
 
 class Scaling(NamedTuple):
     """A scaling of columns.
 
     Args:
-        kind: `none`, `row` or `standard`.
-        mean, scale: for `standard` what is subtracted from each column and divides it, float64 [columns]; else empty.
+        kind: `none`, `row`, `standard` or `quantile`.
+        mean, scale: for the last two what is subtracted from each column and divides it, float64 [columns]; else empty.
         fill: mean of each column before scaling, which stands for missing values, float64 [columns]; empty if it is not
             recorded.
+        knots, scores: for `quantile` values of each column, rising, and what becomes of them, linear in between and
+            constant beyond; empty for columns that have `mean` and `scale`.
     """
 
     kind: str
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
     fill: NDArray[np.float64]
+    knots: Sequence[Sequence[float]] = ()
+    scores: Sequence[Sequence[float]] = ()
 
     def apply(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Scale rows, [nodes, columns]."""
-        wide = values.astype(np.float64)
-        if self.kind == ROW:
-            sums = np.abs(wide).sum(axis=1, keepdims=True)
-            wide /= np.where(sums > 0, sums, 1)
-        elif self.kind == STANDARD:
-            wide -= self.mean
-            wide /= self.scale
-        return wide.astype(np.float32)
+        return scaled(values.astype(np.float64), self._asdict()).astype(np.float32, copy=False)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Scaling:
         """The scaling of a document; see `document`."""
-        arrays = (np.array(document.get(name, ()), np.float64) for name in ("mean", "scale", "fill"))
-        return cls(str(document["kind"]), *arrays)
+        mean, scale, fill = (np.array(document.get(name, ()), np.float64) for name in ("mean", "scale", "fill"))
+        curves = (document.get(name, ()) for name in ("knots", "scores"))
+        return cls(str(document["kind"]), mean, scale, fill, *curves)
 
-    def document(self, columns: list[dict[str, Any]]) -> dict[str, Any]:
-        """Values by which it is applied to new nodes, for `scaling.json`.
-
-        Args:
-            columns: of the table, with `name`, `kind`, `width` and `values`, the categories.
-        """
-        arrays = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
-        return {"kind": self.kind, "columns": columns, **{name: each.tolist() for name, each in arrays.items()}}
+    def document(self) -> dict[str, Any]:
+        """Values by which it is applied to new nodes, or to edges, JSON."""
+        return {
+            name: np.array(each).tolist() if name in ("mean", "scale", "fill") else each
+            for name, each in self._asdict().items()
+        }
 
 
-def fit(values: NDArray[Any], wanted: str) -> Scaling:
+def fit(values: NDArray[Any], wanted: str, widths: Sequence[int]) -> Scaling:
     """The scaling that is wanted, or that values ask for.
 
     Args:
         values: finite numbers, [nodes, columns].
-        wanted: `auto`, `none`, `row` or `standard`.
+        wanted: `auto`, `none`, `row`, `standard` or `quantile`.
+        widths: numbers of which each column of the table has become, in order: 1 for a single number.
     """
     none, (nodes, width) = np.empty(0), values.shape
     if wanted in (NONE, ROW):
@@ -98,13 +108,38 @@ def fit(values: NDArray[Any], wanted: str) -> Scaling:
     for piece in _pieces(values):
         squares += np.square(piece - mean).sum(axis=0)
     center, deviation = mean, np.sqrt(squares / nodes)
+    varies = deviation > 1e-7 * np.abs(mean)
     if wanted == AUTO:
-        varies = deviation > 1e-7 * np.abs(mean)
         asks = (np.abs(mean) > _MEAN) | (deviation > _LARGEST) | (varies & (deviation < _SMALLEST))
         if not (asks & ~binary).any():
             return Scaling(NONE, none, none, mean)
         center, deviation = np.where(binary, 0, mean), np.where(binary, 1, deviation)
-    return Scaling(STANDARD, center, np.where(deviation > 1e-7 * np.abs(mean), deviation, 1), mean)
+    found = Scaling(STANDARD, center, np.where(varies, deviation, 1), mean)
+    if wanted == STANDARD or (wanted == AUTO and nodes < _MANY):
+        return found
+    single = np.repeat(np.array(widths) == 1, widths) & varies & ~binary
+    if not 0 < np.count_nonzero(single) <= _MOST_CURVES:
+        return found
+    step = -(-nodes // _SAMPLE)
+    curves = [_curve(values[::step, column]) if each else _NO_CURVE for column, each in enumerate(single)]
+    return found._replace(kind=QUANTILE, knots=[each for each, _ in curves], scores=[each for _, each in curves])
+
+
+def _curve(column: NDArray[Any]) -> tuple[list[float], list[float]]:
+    """Knots and scores of a column, from values of nodes."""
+    different, counts = np.unique(column.astype(np.float64), return_counts=True)
+    if len(different) < 2:
+        return _NO_CURVE
+    shares = (np.cumsum(counts) - counts / 2) / len(column)
+    scores = ndtri(shares)
+    if len(different) > _KNOTS:
+        kept = np.unique(np.searchsorted(shares, np.linspace(shares[0], shares[-1], _KNOTS)))
+        scores = np.interp(different, different[kept], scores[kept])
+    else:
+        kept = np.arange(len(different))
+    center = np.average(scores, weights=counts)
+    deviation = np.sqrt(np.average(np.square(scores - center), weights=counts))
+    return different[kept].tolist(), ((scores - center) / deviation)[kept].tolist()
 
 
 def _pieces(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

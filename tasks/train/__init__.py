@@ -23,7 +23,7 @@ from superworkflow.tasks.train.params import TrainParams
 
 STAGE = Stage(
     name="train",
-    version="14",
+    version="15",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

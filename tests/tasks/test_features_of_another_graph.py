@@ -43,7 +43,7 @@ def graph_of(folder, tables, params=None, **more):
     return run_stage(heterograph.STAGE, params or {}, tables, folder)
 
 
-@pytest.fixture(scope="module", params=["none", "standard", "row"])
+@pytest.fixture(scope="module", params=["none", "standard", "quantile", "row"])
 def learned(request, tmp_path_factory):
     """A network, and the scaling of its features."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -60,7 +60,7 @@ def probabilities(folder, network, graph):
     return run_stage(infer.STAGE, {}, {"graph": graph.uri, "network": network}, folder).array("probabilities.npy")
 
 
-@pytest.mark.parametrize("scaling", ["none", "standard", "row"])
+@pytest.mark.parametrize("scaling", ["none", "standard", "quantile", "row"])
 def test_a_graph_scaled_by_itself_is_predicted_by_the_networks_scaling(learned, scaling, tmp_path):
     network, kind = learned
     tables = tables_of(tmp_path / "in", 2, ["blue", "green"], shift=4.0)

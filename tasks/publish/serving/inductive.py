@@ -390,8 +390,11 @@ def _scaled(values: Floats, scaling: Mapping[str, Any]) -> Floats:
     wide = values.astype(np.float64)
     if scaling.get("kind") == "row":
         wide /= np.abs(wide).sum() or 1.0
-    elif scaling.get("kind") == "standard":
+    elif scaling.get("kind") in ("standard", "quantile"):
         wide = (wide - np.array(scaling["mean"])) / np.array(scaling["scale"])
+        for column, knots in enumerate(scaling.get("knots", ())):
+            if knots:
+                wide[column] = np.interp(values[column], knots, scaling["scores"][column])
     return wide.astype(np.float32)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.gnn.column_scaling import KINDS, QUANTILE, STANDARD
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 
 FORMAT = 2
@@ -128,9 +131,10 @@ class NetworkConfig:
         widths: widths of their features; a set of width 0 learns embeddings of width `hidden`.
         relations: all edge sets.
         weight: feature of edges that multiplies messages; empty for none.
-        scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
-            `mean` and `scale` of each value; `fill`, the mean of each value, which stands for a missing one; and
-            `categories`, the texts of columns of categories, by name.
+        scaling: by node set, how its features were scaled before training: `kind`, one of `column_scaling.KINDS`; for
+            standard and quantile `mean` and `scale` of each value, for quantile also `knots` and `scores`; `fill`, the
+            mean of each value, which stands for a missing one; and `categories`, the texts of columns of categories, by
+            name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
         norm: one of `NORMS`, of the hidden layers' outputs, before the activation.
         residual: hidden layers add their input to their output.
@@ -230,12 +234,21 @@ def check_scaling(document: Mapping[str, Any], width: int) -> None:
         ValueError: it is none of features of this width.
     """
     kind, mean, scale = document["kind"], document["mean"], document["scale"]
-    if kind not in ("none", "row", "standard"):
+    if kind not in KINDS:
         raise ValueError("no such scaling")
     sizes, fill = {len(mean), len(scale)}, document.get("fill", ())
     finite = all(map(math.isfinite, (*mean, *scale, *fill)))
-    if sizes != {width if kind == "standard" else 0} or len(fill) not in (0, width) or not finite or 0 in scale:
+    by_column = width if kind in (STANDARD, QUANTILE) else 0
+    if sizes != {by_column} or len(fill) not in (0, width) or not finite or 0 in scale:
         raise ValueError("a scaling of other features")
+    curves = [document.get(name, []) for name in ("knots", "scores")]
+    if {len(each) for each in curves} != {width if kind == QUANTILE else 0}:
+        raise ValueError("a scaling of other features")
+    for knots, scores in zip(*curves, strict=True):
+        if len(knots) != len(scores) or any(
+            np.any(np.diff(each) <= 0) or not np.isfinite(each).all() for each in (knots, scores)
+        ):
+            raise ValueError("a scaling whose scores do not rise")
 
 
 def read_shape(dataset: Dataset) -> NetworkConfig:

@@ -4,15 +4,18 @@
 
 - `row`, where no value is negative, at least half of them are zero, no column is other than zero in more than 9 of 10
   nodes, and the rows do not sum to about 1 as it is: each row is divided by the sum of its absolute values.
-- `standard` or `quantile`, where a column that is not of 0 and 1 alone has a mean beyond ±3, or a standard deviation
-  above 3 or below 1/3.
+- by columns, where one that is not of 0 and 1 alone has a mean beyond ±3, or a standard deviation above 3 or below 1/3:
+  `piecewise` from `NODES_A_BIN * LEAST_BINS` nodes on, `quantile` from `_MANY` on, else `standard`.
 - `none` otherwise.
 
 `standard` subtracts the mean of each column, and divides it by the standard deviation over all nodes; if all nodes have
-one value only the mean is subtracted. With `auto` columns of 0 and 1 stay. `quantile` does this to columns of lists,
-and makes normal scores of the ranks of single numbers (van der Waerden; the mean of the ranks where values are equal,
-over `_KNOTS` quantiles, linear in between), with mean 0 and deviation 1: a few large values do not press all others
-together, and values that many nodes have lie apart. `auto` takes it for at least `_MANY` nodes.
+one value only the mean is subtracted. With `auto` columns of 0 and 1 stay. The others do this to columns of lists, and
+more to single numbers, so that a few large values do not press all others together, and values that many nodes have lie
+apart. `quantile` makes normal scores of ranks (van der Waerden; the mean of the ranks where values are equal, over
+`_KNOTS` quantiles, linear in between), with mean 0 and deviation 1. `piecewise` makes several values of each number, by
+which a network learns a curve of it: its place in each interval between quantiles (Gorishniy et al., NeurIPS 2022; see
+`column_scaling.scaled`), one interval for `NODES_A_BIN` nodes, 16 to 32, or between all different values if these are
+fewer. Tables of more than `MOST_WIDENED` single numbers have `quantile` instead.
 
 Sums are in float64 in the order of nodes, so that they do not depend on threads.
 """
@@ -26,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from superworkflow.tasks.lib.gnn.column_scaling import NONE, QUANTILE, ROW, STANDARD, scaled
+from superworkflow.tasks.heterograph.bins import bins_of
+from superworkflow.tasks.lib.gnn.column_scaling import NONE, PIECEWISE, QUANTILE, ROW, STANDARD, scaled, shares_of
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
 AUTO = "auto"
@@ -37,19 +41,19 @@ _SAMPLE, _MOST_CURVES = 1 << 17, 1024
 """Nodes of which quantiles are taken, evenly over all of them; and columns that have curves, which networks record."""
 
 
-_NO_CURVE: tuple[list[float], list[float]] = [], []
-
-
 class Scaling(NamedTuple):
     """A scaling of columns.
 
     Args:
-        kind: `none`, `row`, `standard` or `quantile`.
-        mean, scale: for the last two what is subtracted from each column and divides it, float64 [columns]; else empty.
+        kind: one of `column_scaling.KINDS`.
+        mean, scale: for all but `none` and `row` what is subtracted from each column and divides it, float64 [columns];
+            else empty.
         fill: mean of each column before scaling, which stands for missing values, float64 [columns]; empty if it is not
             recorded.
-        knots, scores: for `quantile` values of each column, rising, and what becomes of them, linear in between and
-            constant beyond; empty for columns that have `mean` and `scale`.
+        knots: for `quantile` and `piecewise` values of each column, rising; empty for columns that have `mean` and
+            `scale`.
+        scores: for `quantile` what becomes of these, linear in between and constant beyond.
+        center: for `piecewise` mean of each value that is made, which is subtracted; see `column_scaling.scaled`.
     """
 
     kind: str
@@ -58,6 +62,7 @@ class Scaling(NamedTuple):
     fill: NDArray[np.float64]
     knots: Sequence[Sequence[float]] = ()
     scores: Sequence[Sequence[float]] = ()
+    center: Sequence[float] = ()
 
     def apply(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Scale rows, [nodes, columns]."""
@@ -67,7 +72,7 @@ class Scaling(NamedTuple):
     def read(cls, document: Mapping[str, Any]) -> Scaling:
         """The scaling of a document; see `document`."""
         mean, scale, fill = (np.array(document.get(name, ()), np.float64) for name in ("mean", "scale", "fill"))
-        curves = (document.get(name, ()) for name in ("knots", "scores"))
+        curves = (document.get(name, ()) for name in ("knots", "scores", "center"))
         return cls(str(document["kind"]), mean, scale, fill, *curves)
 
     def document(self) -> dict[str, Any]:
@@ -78,28 +83,29 @@ class Scaling(NamedTuple):
         }
 
 
-def fit(values: NDArray[Any], wanted: str, widths: Sequence[int]) -> Scaling:
+def fit(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool = True) -> Scaling:
     """The scaling that is wanted, or that values ask for.
 
     Args:
         values: finite numbers, [nodes, columns].
-        wanted: `auto`, `none`, `row`, `standard` or `quantile`.
+        wanted: `auto`, or one of `column_scaling.KINDS`.
         widths: numbers of which each column of the table has become, in order: 1 for a single number.
+        widens: `auto` may be `piecewise`.
     """
     none, (nodes, width) = np.empty(0), values.shape
     if wanted in (NONE, ROW):
         return Scaling(wanted, none, none, sum(piece.sum(axis=0) for piece in _pieces(values)) / nodes)
-    total, filled, negative, normed = np.zeros(width), np.zeros(width, np.int64), False, 0
-    binary = np.ones(width, bool)
+    total, filled, normed = np.zeros(width), np.zeros(width, np.int64), 0
+    binary, low, high = np.ones(width, bool), np.full(width, np.inf), np.full(width, -np.inf)
     for piece in _pieces(values):
         total += piece.sum(axis=0)
         filled += np.count_nonzero(piece, axis=0)
-        negative |= bool((piece < 0).any())
+        low, high = np.minimum(low, piece.min(axis=0)), np.maximum(high, piece.max(axis=0))
         binary &= ((piece == 0) | (piece == 1)).all(axis=0)
         sums = piece.sum(axis=1)
         normed += int(np.count_nonzero((np.abs(sums - 1) <= _CLOSE) | (sums == 0)))
     mean = total / nodes
-    if wanted == AUTO and not negative and filled.sum() <= (1 - _ZEROS) * values.size:
+    if wanted == AUTO and low.min() >= 0 and filled.sum() <= (1 - _ZEROS) * values.size:
         if normed >= _NORMED * nodes:
             return Scaling(NONE, none, none, mean)
         if width > 1 and filled.max() <= _COMMON * nodes:
@@ -121,15 +127,25 @@ def fit(values: NDArray[Any], wanted: str, widths: Sequence[int]) -> Scaling:
     if not 0 < np.count_nonzero(single) <= _MOST_CURVES:
         return found
     step = -(-nodes // _SAMPLE)
-    curves = [_curve(values[::step, column]) if each else _NO_CURVE for column, each in enumerate(single)]
+    ends = np.stack([low, high])[: 2 * (step > 1)]  # they may not be in the sample
+    sample = [
+        np.concatenate([values[::step, column], ends[:, column]]).astype(np.float64) if each else np.empty(0)
+        for column, each in enumerate(single)
+    ]
+    if widens and (bins := bins_of(nodes, wanted, list(widths).count(1))):
+        knots = [_edges(each, bins) for each in sample]
+        both = zip(sample, knots, strict=True)
+        center = [shares_of(column, each).mean(axis=0) if each else np.zeros(1) for column, each in both]
+        return found._replace(kind=PIECEWISE, knots=knots, center=np.concatenate(center).tolist())
+    curves = [_curve(each) for each in sample]
     return found._replace(kind=QUANTILE, knots=[each for each, _ in curves], scores=[each for _, each in curves])
 
 
 def _curve(column: NDArray[Any]) -> tuple[list[float], list[float]]:
     """Knots and scores of a column, from values of nodes."""
-    different, counts = np.unique(column.astype(np.float64), return_counts=True)
+    different, counts = np.unique(column, return_counts=True)
     if len(different) < 2:
-        return _NO_CURVE
+        return [], []
     shares = (np.cumsum(counts) - counts / 2) / len(column)
     scores = ndtri(shares)
     if len(different) > _KNOTS:
@@ -140,6 +156,14 @@ def _curve(column: NDArray[Any]) -> tuple[list[float], list[float]]:
     center = np.average(scores, weights=counts)
     deviation = np.sqrt(np.average(np.square(scores - center), weights=counts))
     return different[kept].tolist(), ((scores - center) / deviation)[kept].tolist()
+
+
+def _edges(column: NDArray[Any], bins: int) -> list[float]:
+    """Knots between which a column's nodes are even, or all of its different values; none if these are less than 3."""
+    found = np.unique(column)
+    if len(found) > bins + 1:
+        found = np.unique(np.quantile(column, np.linspace(0, 1, bins + 1)))
+    return found.tolist() if len(found) > 2 else []
 
 
 def _pieces(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

@@ -98,4 +98,4 @@ def _edge_scaling(graph: HeteroGraph, name: str, columns: Columns, params: Train
     values = edge_features_of(graph, graph.edge_sets[name].reversed_of or name, columns, None)
     if not len(values):
         return fit(np.zeros((1, values.shape[1])), NONE, []).document()
-    return fit(values, params.edge_scaling, [width for _, width in columns]).document()
+    return fit(values, params.edge_scaling, [width for _, width in columns], widens=False).document()

@@ -1,4 +1,4 @@
-"""Scaling by quantiles: normal scores of ranks against SciPy's, and back, for any numbers of nodes and equal values."""
+"""Scaling by quantiles: normal scores of ranks against SciPy's, intervals against NumPy's quantiles, and back."""
 
 import json
 
@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import norm, rankdata
 
+from superworkflow.tasks.heterograph.bins import bins_of
 from superworkflow.tasks.heterograph.scaling import Scaling, fit
-from superworkflow.tasks.lib.gnn.column_scaling import unscaled
+from superworkflow.tasks.lib.gnn.column_scaling import scaled_widths, unscaled
 from superworkflow.tasks.lib.gnn.model.config import check_scaling
 
 NODES = 5000
@@ -26,6 +27,43 @@ def columns():
     rng = np.random.default_rng(0)
     years, areas = rng.integers(1900, 1999, NODES), rng.pareto(0.7, NODES)
     return np.column_stack([years, areas, rng.random(NODES) < 0.1, 9 + rng.normal(size=(NODES, 2))]).astype(np.float32)
+
+
+def test_single_numbers_become_places_between_quantiles():
+    values = np.concatenate([columns(), columns()])
+    scaling = fit(values, "auto", [1, 1, 1, 2])
+    found = scaling.apply(values)
+    assert (scaling.kind, [len(each) for each in scaling.knots]) == ("piecewise", [21, 21, 0, 0, 0])
+    assert found.shape == (2 * NODES, 43)
+    np.testing.assert_allclose(found[:, :40].mean(axis=0), 0, atol=1e-5)
+    edges = np.quantile(values[:, 1].astype(float), np.linspace(0, 1, 21))
+    interval = np.clip(np.searchsorted(edges, values[:, 1], side="right") - 1, 0, 19)
+    shares = (values[:, 1] - edges[interval]) / np.diff(edges)[interval]
+    wanted = np.where(
+        np.arange(20) < interval[:, None], 1, np.where(np.arange(20) == interval[:, None], shares[:, None], 0)
+    )
+    np.testing.assert_allclose(found[:, 20:40] - found[:, 20:40].min(axis=0), wanted, atol=1e-5)
+    assert (found[:, 40] == values[:, 2]).all()
+    few = fit(values[:, :1] // 20, "piecewise", [1])
+    assert few.knots == [[95.0, 96.0, 97.0, 98.0, 99.0]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "widths", "kind"),
+    [
+        (999, "auto", [1, 1, 1, 2], "standard"), (1000, "auto", [1, 1, 1, 2], "quantile"),
+        (999, "quantile", [1, 1, 1, 2], "quantile"), (7999, "auto", [1, 1, 1, 2], "quantile"),
+        (8000, "auto", [1, 1, 1, 2], "piecewise"), (999, "piecewise", [1, 1, 1, 2], "piecewise"),
+        (8000, "auto", [5], "standard"), (8000, "auto", [1] * 65, "quantile"),
+        (8000, "piecewise", [1] * 65, "quantile"),
+    ],
+)  # fmt: skip
+def test_what_nodes_and_columns_ask_for(nodes, wanted, widths, kind):
+    values = np.tile(np.concatenate([columns(), columns()]), 13)[:nodes, : sum(widths)]
+    found = fit(values, wanted, widths)
+    assert found.kind == kind
+    assert bool(bins_of(nodes, wanted, widths.count(1))) == (kind == "piecewise")
+    assert fit(values, "auto", widths, widens=False).kind in ("standard", "quantile")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "quantile"])
@@ -54,36 +92,25 @@ def test_values_beyond_those_of_training_have_the_outermost_scores():
     np.testing.assert_array_equal(scaling.apply(beyond), np.array(ends, np.float32))
 
 
-@pytest.mark.parametrize("nodes", [999, 1000])
-def test_few_nodes_are_standardized_by_default(nodes):
-    assert fit(columns()[:nodes], "auto", [1, 1, 1, 2]).kind == ("standard" if nodes < 1000 else "quantile")
-
-
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(1, 4)),
                elements=st.floats(-1e6, 1e6, width=32) | st.sampled_from([0, 1, 5])),
+    st.sampled_from(["quantile", "piecewise"]),
 )  # fmt: skip
-def test_any_values_are_recorded_and_come_back(values):
+def test_any_values_are_recorded_and_come_back(values, wanted):
     """Scores have the order of the values; equal values, columns of one value and of 0 and 1 included."""
-    scaling = fit(values, "quantile", [1] * values.shape[1])
+    scaling = fit(values, wanted, [1] * values.shape[1])
     document = json.loads(json.dumps(scaling.document()))
-    check_scaling(document, values.shape[1])
     found = Scaling.read(document).apply(values)
+    check_scaling(document, found.shape[1])
     np.testing.assert_array_equal(found, scaling.apply(values))
     assert np.isfinite(found).all()
-    for scores, column in zip(found.T, values.T, strict=True):
-        assert (np.diff(scores[np.argsort(column, kind="stable")]) >= 0).all()
-    span = np.ptp(values, axis=0) + np.abs(values).max(axis=0)
-    assert (np.abs(unscaled(scaled_wide(scaling, values), document) - values) <= 1e-6 * span).all()
-
-
-def scaled_wide(scaling, values):
-    """Scores before they are rounded to float32."""
-    wide = (values - scaling.mean) / scaling.scale
-    for column, knots in enumerate(scaling.knots):
-        if knots:
-            wide[:, column] = np.interp(values[:, column], knots, scaling.scores[column])
-    return wide
+    ends = np.cumsum(scaled_widths([1] * values.shape[1], document))[:-1]
+    for scores, column in zip(np.split(found, ends, axis=1), values.T, strict=True):
+        assert (np.diff(scores[np.argsort(column, kind="stable")], axis=0) >= 0).all()
+    if wanted == "piecewise":
+        span = np.ptp(values, axis=0) + np.abs(values).max(axis=0)
+        assert (np.abs(unscaled(found, document) - values) <= 1e-4 * span).all()
 
 
 @pytest.mark.parametrize(
@@ -95,6 +122,8 @@ def scaled_wide(scaling, values):
         ({"knots": [[0.0, 1.0], [2.0, float("inf")]]}, "do not rise"),
         ({"scores": [[0.0, 1.0], [1.0]]}, "do not rise"),
         ({"kind": "standard"}, "other features"),
+        ({"kind": "piecewise", "scores": [], "center": [0.0]}, "other features"),
+        ({"kind": "piecewise", "center": [0.0] * 2}, "other features"),
     ],
 )
 def test_documents_that_cannot_be_are_refused(change, message):

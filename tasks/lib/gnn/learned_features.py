@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.gnn.column_scaling import SCALING_PARTS, scaled, unscaled
+from superworkflow.tasks.lib.gnn.column_scaling import SCALING_PARTS, scaled, unscaled, unscaled_columns
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -98,7 +98,7 @@ def learned_features(
     same_scaling = own is None or learned is None or all(own[part] == learned.get(part, []) for part in parts)
     if places is None and same_scaling:
         return values
-    width = values.shape[1] if places is None else len(places.values)
+    width = shape.widths[node_set]
     with tempfile.TemporaryFile() as file:
         found = np.memmap(file, np.float32, "w+", shape=(len(values), width)) if values.size else np.empty((0, width))
     for piece in rows_of_pieces(values):
@@ -109,13 +109,23 @@ def learned_features(
     return found
 
 
+def _own_columns(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]:
+    """Names and numbers of the columns of a graph's table."""
+    return unscaled_columns(columns_of(graph, node_set), scaling_of(graph, node_set))
+
+
+def _learned_columns(shape: NetworkConfig, node_set: str) -> tuple[tuple[str, int], ...]:
+    """The same of a network's."""
+    return unscaled_columns(shape.columns.get(node_set, ()), shape.scaling.get(node_set))
+
+
 def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, where: str) -> None:
     """Refuse a graph without the columns of a node set that the network reads.
 
     Raises:
         UserError: names those that are missing, and those of another width or kind.
     """
-    wanted, found = dict(shape.columns.get(node_set, ())), dict(columns_of(graph, node_set))
+    wanted, found = dict(_learned_columns(shape, node_set)), dict(_own_columns(graph, node_set))
     width, own, scaling = shape.widths[node_set], width_of(graph, node_set), scaling_of(graph, node_set)
     texts, of_network = _texts(scaling), _texts(shape.scaling.get(node_set))
     lacking = [name for name in wanted if name not in found]
@@ -141,7 +151,7 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
 
 def _places(graph: HeteroGraph, shape: NetworkConfig, node_set: str) -> _Places | None:
     """Places of the network's values among the graph's; None where they are the same."""
-    wanted, found = shape.columns.get(node_set, ()), columns_of(graph, node_set)
+    wanted, found = _learned_columns(shape, node_set), _own_columns(graph, node_set)
     texts, of_network = _texts(scaling_of(graph, node_set)), _texts(shape.scaling.get(node_set))
     same = all(texts[name] == of_network[name] for name in texts.keys() & of_network.keys())
     if not wanted or (wanted == found and same):

@@ -63,7 +63,7 @@ def forest_numbers(
 def _rows(
     graph: HeteroGraph, targets: NodeTargets, judged: NDArray[np.int64], seed: int, width: int
 ) -> tuple[FeatureRows | None, str]:  # fmt: skip
-    found, reason = feature_rows(graph, targets, judged, seed, width)
+    found, reason = feature_rows(graph, targets, judged, seed, width, own_scale=True)
     if found is None:
         return None, reason
     return (None, "left out, since features are sparse") if sp.issparse(found.rows[0]) else (found, found.note)

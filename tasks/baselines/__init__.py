@@ -1,17 +1,19 @@
 """Stage `baselines`: how well simpler methods classify the nodes that a network is judged by.
 
-Labels and splits are those of training. Figures of three methods, on the nodes to validate on and to test:
+Labels and splits are those of training. Figures of four methods, on the nodes to validate on and to test:
 
 - `majority`: the most frequent class of the nodes to train and to validate on.
 - `features`: logistic regression on the nodes' features, without the graph (scikit-learn's, multinomial, L2, of four
   strengths the best on the validation nodes; of several labels `tasks.lib.metrics.logistic_regression`). Rows of sparse
   features that are not negative are divided by their length, others are standardised.
+- `forest`: a random forest of 50 trees on the same features, leaves of two nodes and more; none of sparse features, for
+  nodes of several labels, or for more than 500 classes.
 - `label_propagation`: labels spread over the graph, without features: F ← 0.9 S F + 0.1 Y, S = D^-½ A D^-½ (Zhou et
   al., NeurIPS 2003), over the edges within the node set in both directions or, where it has none, over paths of two
   edges through another set.
 
 Of numbers they are `mean`, of the training nodes, `features`, ridge regression on the features, of six strengths the
-best on the validation nodes, and `neighbor_mean`, of the training nodes among the neighbours.
+best on the validation nodes, `forest`, and `neighbor_mean`, of the training nodes among the neighbours.
 
 Of edges, of whose labels those of the training edges alone are used: `majority`, and `end_classes`, the classes of both
 ends' other edges by naive Bayes, each end with five further edges of the mean shares; of numbers `mean`, and
@@ -33,14 +35,16 @@ from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values,
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
 
-METHODS = ("majority", "features", "label_propagation", "end_classes")
-NUMBER_METHODS = ("mean", "features", "neighbor_mean", "end_means")
+METHODS = ("majority", "features", "forest", "label_propagation", "end_classes")
+NUMBER_METHODS = ("mean", "features", "forest", "neighbor_mean", "end_means")
 MOST_JUDGED = 50_000
 """Nodes of a split that are judged at most, the first by their hash."""
 MOST_FEATURE_PRODUCTS = 300_000_000
 """Stored feature values of the training rows times classes, at most."""
 MOST_ROWS = 20_000
 """Training rows of the logistic regression at most, the first by their hash."""
+TREES, MOST_FOREST_CLASSES = 50, 500
+"""Trees of a random forest, and classes of its leaves, at most."""
 MOST_PROPAGATED = 4_000_000_000
 """Edges times classes times steps of label propagation, at most."""
 MOST_CELLS = 50_000_000
@@ -57,18 +61,19 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
     fitted = min(trained, MOST_ROWS)
     rows = min(nodes, fitted + 2 * min(validated, MOST_JUDGED))
     fits = 400.0 * min(width * classes * fitted, MOST_FEATURE_PRODUCTS)
+    grown = TREES * min(32.0, 1 + width / 3) * (fitted + rows)
     spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
     cells = min(nodes * classes, MOST_CELLS)
     return _PROCESS.estimate(
         memory_bytes=round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
-        cpu_s=fits / 1e10 + spread / 1e9 + 1e-6 * nodes,
+        cpu_s=fits / 1e10 + 4e-7 * grown + spread / 1e9 + 1e-6 * nodes,
         output_bytes=1 << 10,
     )
 
 
 STAGE = Stage(
     name="baselines",
-    version="1",
+    version="2",
     params=SplitParams,
     params_of=("train",),
     inputs={

@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from superworkflow.tasks.baselines import MOST_FEATURE_PRODUCTS, MOST_ROWS
 from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes, spread_out
-from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.column_scaling import unscaled
+from superworkflow.tasks.lib.gnn.features import features_of, scaling_of
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -51,7 +52,13 @@ class FeatureRows(NamedTuple):
 
 
 def feature_rows(
-    graph: HeteroGraph, targets: NodeTargets, judged: NDArray[np.int64], seed: int, width: int, several: bool = False
+    graph: HeteroGraph,
+    targets: NodeTargets,
+    judged: NDArray[np.int64],
+    seed: int,
+    width: int,
+    several: bool = False,
+    own_scale: bool = False,
 ) -> tuple[FeatureRows | None, str]:
     """Rows of features, and the reason if there are none.
 
@@ -61,6 +68,7 @@ def feature_rows(
         seed: of the sample of nodes, where all are too many.
         width: number of the model's outputs.
         several: nodes have several labels.
+        own_scale: rows are the numbers of the table, not scaled values.
 
     Raises:
         UserError: a feature is not a finite number.
@@ -77,6 +85,8 @@ def feature_rows(
         return None, f"left out, since {features.shape[1]} are more than {MOST_COLUMNS} and nodes have several labels"
     chosen_by = spread_out(targets.nodes("validation"), seed, MOST_CHOSEN_BY)
     parts = [_rows(features, nodes, is_sparse) for nodes in (trained, chosen_by, judged)]
+    if own_scale and not is_sparse and (scaling := scaling_of(graph, targets.node_set)) is not None:
+        parts = [unscaled(part, scaling) for part in parts]
     count = len(targets.nodes("train"))
     note = f"learned from {len(trained):,} training nodes of {count:,}" if len(trained) < count else ""
     return FeatureRows(trained, chosen_by, _scaled(parts, is_sparse and not several), note), ""

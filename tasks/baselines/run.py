@@ -14,6 +14,7 @@ from superworkflow.tasks.baselines.edge_scores import judge_edges
 from superworkflow.tasks.baselines.feature_scores import feature_scores, ridge_numbers
 from superworkflow.tasks.baselines.label_propagation import neighbor_means, propagated_scores
 from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes, labelled_nodes, spread_out
+from superworkflow.tasks.baselines.random_forest import forest_classes, forest_numbers
 from superworkflow.tasks.lib.gnn.objective.edge_labels import has_edge_labels
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
@@ -87,6 +88,7 @@ def _of_classes(graph: HeteroGraph, labelled: LabelledNodes, judged: NDArray[np.
     return {
         "majority": lambda: (np.tile(labelled.counts(), (len(judged), 1)), ""),
         "features": lambda: feature_scores(graph, labelled, judged, seed),
+        "forest": lambda: forest_classes(graph, labelled, judged, seed),
         "label_propagation": lambda: propagated_scores(graph, labelled, judged),
     }
 
@@ -96,6 +98,7 @@ def _of_numbers(graph: HeteroGraph, targets: NumberTargets, judged: NDArray[np.i
     return {
         "mean": lambda: (np.full(len(judged), targets.mean), ""),
         "features": lambda: ridge_numbers(graph, targets, judged, seed),
+        "forest": lambda: forest_numbers(graph, targets, judged, seed),
         "neighbor_mean": lambda: neighbor_means(graph, targets, judged),
     }
 

@@ -20,8 +20,11 @@ from pydantic import Field
 
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.heterograph import FeatureParams
+from superworkflow.tasks.heterograph.bins import bins_of
 from superworkflow.tasks.lib.gnn.estimates import feature_values
 
+_SINGLES = 16
+"""Numbers of a set that are taken for columns of one each; vectors have more."""
 _FILL_BYTES = 160 << 20
 _PROCESS = Process(start_s=0.6, memory_bytes=140 << 20)
 
@@ -33,9 +36,17 @@ class FeatureMatrixParams(FeatureParams):
 
 
 def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Each value is read, scaled and written once; the rest of the graph is copied."""
-    graph = inputs.get("graph", {})
-    size, values = int(graph.get("bytes") or 0), feature_values(graph)
+    """Each value is read, scaled and written once; the rest of the graph is copied.
+
+    Sets of few numbers are taken for single ones, which may become several; see `bins`.
+    """
+    graph = dict(inputs.get("graph", {}))
+    before = feature_values(graph)
+    for name in [each for each in graph if each.startswith("values.nodes.")]:
+        width, nodes = int(graph[name] or 0), int(graph.get(name.removeprefix("values.")) or 0)
+        graph[name] = width * (bins_of(nodes, params.scaling, width) or 1) if width <= _SINGLES else width
+    values = feature_values(graph)
+    size = int(graph.get("bytes") or 0) + 4 * (values - before)
     return _PROCESS.estimate(
         memory_bytes=min(8 * values, _FILL_BYTES),
         cpu_s=1.2e-8 * values + 1e-9 * size,
@@ -47,7 +58,7 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
 
 STAGE = Stage(
     name="feature_matrix",
-    version="3",
+    version="4",
     params=FeatureMatrixParams,
     params_of=("heterograph", "train"),
     inputs={

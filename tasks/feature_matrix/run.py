@@ -14,11 +14,13 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.feature_matrix import FeatureMatrixParams
 from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns, values_of_columns
+from superworkflow.tasks.heterograph.bins import bins_of
 from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import NONE, ROW, Scaling, fit
+from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
+from superworkflow.tasks.lib.gnn.column_scaling import NONE, PIECEWISE, ROW, scaled_widths
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.dtypes import FEATURES
 from superworkflow.tasks.lib.graph.heterograph import (
@@ -75,8 +77,11 @@ def run(job: StageRun[FeatureMatrixParams]) -> Output:
             file = f"{feature_stem('nodes', number, features.index(matrix))}.npy"
             scaling, values, lacking = _write_matrix(job, graph, name, read, matrix, file, network)
             warnings += lacking
+            sizes = scaled_widths((each.width for each in read), scaling._asdict())
+            read = tuple(each._replace(width=size) for each, size in zip(read, sizes, strict=True))
+            features[features.index(matrix)] = matrix = matrix._replace(shape=values.shape[1:])
             columns[name] = [[each.name, each.width] for each in read]
-            scalings[name] = scaling.document([each._asdict() for each in read])
+            scalings[name] = {"columns": [each._asdict() for each in read], **scaling.document()}
             job.progress.log(f"{name}: {matrix.width} values of {_shown(read)}; scaling: {scaling.kind}")
             if label is not None and label[0] == name:
                 warnings += _leaks(graph, label, values, scaling, read)
@@ -122,6 +127,7 @@ def _write_matrix(
 ) -> tuple[Scaling, NDArray[Any], list[InputWarning]]:  # fmt: skip
     where, shape = f"{graph.dataset.uri}, {name}", (graph.node_sets[name].count, matrix.width)
     warnings: list[InputWarning] = []
+    wanted, widths = job.params.scaling, [each.width for each in read]
 
     def fill(filled: NDArray[np.float32]) -> Scaling:
         column, absent = 0, np.zeros(matrix.width, np.int64)
@@ -135,9 +141,11 @@ def _write_matrix(
         learned = _learned_scaling(network, name, matrix.width)
         means = learned.fill if learned else None
         warnings.extend(fill_missing(filled, absent, read, f"schema, {name}", means))
-        return learned or fit(filled, job.params.scaling)
+        return learned or fit(filled, wanted, widths)
 
-    written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where)
+    learned_kind = "" if network is None else network.scaling.get(name, {}).get("kind")
+    may = bool(bins_of(shape[0], wanted, widths.count(1))) or learned_kind == PIECEWISE
+    written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where, may)
     return *written, warnings
 
 

@@ -36,6 +36,7 @@ from typing import Literal
 from pydantic import Field
 
 from superworkflow.infra.contract.stage import Estimate, Input, Resources, Stage, StageParams, Stats
+from superworkflow.tasks.heterograph.bins import bins_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
 from superworkflow.tasks.lib.edge_list.time_bounds import ColumnName, TimeBound
@@ -57,12 +58,14 @@ TIMESTAMP = "timestamp"
 class FeatureParams(StageParams):
     """Parameters of the features of nodes that a network reads."""
 
-    scaling: Literal["auto", "none", "row", "standard"] = Field(
+    scaling: Literal["auto", "none", "row", "standard", "quantile", "piecewise"] = Field(
         default="auto",
         description="Scaling of the features of nodes; of a schema's, in gnn alone. row divides a node's values by "
-        "their sum, standard subtracts each column's mean and divides it by its standard deviation. auto takes row for "
-        "sparse values that are not negative, standard where a column's mean is beyond 3 or its deviation above 3 or "
-        "below 1/3, and none otherwise.",
+        "their sum, standard subtracts each column's mean and divides it by its standard deviation. Of single numbers, "
+        "quantile makes normal scores of their ranks, and piecewise the place in each of 16 to 32 intervals between "
+        "quantiles. auto takes row for sparse values that are not negative; where a column's mean is beyond 3 or its "
+        "deviation above 3 or below 1/3, piecewise from 8000 nodes on (quantile of more than 64 single numbers), "
+        "quantile from 1000 on, else standard; and none otherwise.",
     )
     take: str = Field(
         default="",
@@ -200,7 +203,9 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
     edges = int(reading.stats["edges"] or 0)
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
     given = int(features.get("unpacked_bytes") or features.get("bytes") or 0)
-    values = 4 * nodes * int(features["width"] or 0) if "width" in features else given
+    singles = int(features.get("singles") or 0)
+    widened = singles * (bins_of(nodes, params.scaling, singles) or 1) - singles
+    values = 4 * nodes * (int(features["width"] or 0) + widened) if "width" in features else given
     half, present = params.precision == "float16", int(features.get("present") or 0)
     stored = values // 2 if half else values
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
@@ -247,7 +252,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="12",
+    version="13",
     params=HeterographParams,
     inputs={
         "graph": Input(

@@ -25,7 +25,8 @@ def feature_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
     """Stats of a source that is a local file or folder, for `Input.stats`; none of any other.
 
     Returns:
-        Those of `table_stats`, and `width`, how many numbers a node becomes, categories counted; of sparse features
+        Those of `table_stats`, and `width`, how many numbers a node becomes, categories counted, and `singles`, how
+        many columns are one number; of sparse features
         `present`, their values that are not zero, in place of `rows`, and `rows` only where the file has a row a node.
     """
     if source.location.local_path is None:
@@ -42,7 +43,8 @@ def feature_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
         found = {name: value for name, value in found.items() if name != "rows"} | {"present": found.get("rows", 0)}
         return {**found, "width": different}
     node = next((name for name in NODE_COLUMNS if name in columns), next(iter(columns), ""))
-    return {**found, "width": sum(width_of(values) for name, values in columns.items() if name != node)}
+    widths = [width_of(values) for name, values in columns.items() if name != node]
+    return {**found, "width": sum(widths), "singles": widths.count(1)}
 
 
 def _matrix(path: Path) -> dict[str, int | bool]:

@@ -132,10 +132,10 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     del edges, weights, values
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
-    found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
-    scaled = {}
+    found, scaled = list[Feature](), {}
     if features is not None:
         scaled["scaling"], of_features = features.write(rank)
+        found.append(Feature(FEATURES, features.dtype, (features.width,)))
         doubts += of_features
         job.progress.update(3, 4, "parts")
     described, labelled, of_labels = write_labels(job, names, features, len(found))

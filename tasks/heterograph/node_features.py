@@ -16,6 +16,7 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
+from superworkflow.tasks.heterograph.bins import bins_of
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import (
     NODE_COLUMNS,
@@ -30,10 +31,11 @@ from superworkflow.tasks.heterograph.feature_columns import (
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import ROW, Scaling, fit
+from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text, known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
+from superworkflow.tasks.lib.gnn.column_scaling import PIECEWISE, ROW, scaled_widths
 from superworkflow.tasks.lib.gnn.model.config import read_shape
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, feature_stem
 from superworkflow.tasks.lib.kernels.huge_pages import release
@@ -162,8 +164,12 @@ class NodeFeatures:
         return [name for name, _ in read_shape(self.job.inputs["network"]).columns.get(NODE_SET, ())]
 
     def write(self, rank: NDArray[np.int32]) -> tuple[str, list[InputWarning]]:
-        """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings."""
+        """Write the features, in the order of the nodes, and `scaling.json`; the scaling's kind, and warnings.
+
+        `found` and `width` are those of scaled values from then on.
+        """
         shape, half = (len(rank), self.width), self.dtype == "half"
+        wanted, widths = self.job.params.scaling, [each.width for each in self.found]
         absent = np.zeros(self.width, np.int64)
 
         def fill(filled: NDArray[np.float32]) -> Scaling:
@@ -172,15 +178,19 @@ class NodeFeatures:
             means = learned.fill if learned else None
             self._doubts += fill_missing(filled, absent, self.found, self.source.uri, means)
             log_warnings(self.job.progress, self._doubts)
-            return learned or fit(filled, self.job.params.scaling)
+            return learned or fit(filled, wanted, widths)
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
-        scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri)
+        learned_kind = self._network_scaling().get("kind")
+        may = bool(bins_of(len(rank), wanted, widths.count(1))) or learned_kind == PIECEWISE
+        scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri, may)
         self.job.progress.log(f"scaling of features: {scaling.kind}")
-        self._written = written, scaling.kind
+        self._written, self.width = (written, scaling.kind), written.shape[1]
+        found = zip(self.found, scaled_widths(widths, scaling._asdict()), strict=True)
+        self.found = [each._replace(width=width) for each, width in found]
         columns = [each._asdict() for each in self.found]
         self.job.output.json(COLUMNS_FILE, {NODE_SET: [[each.name, each.width] for each in self.found]})
-        self.job.output.json(SCALING_FILE, {NODE_SET: scaling.document(columns)})
+        self.job.output.json(SCALING_FILE, {NODE_SET: {"columns": columns, **scaling.document()}})
         return scaling.kind, self._doubts
 
     def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks.heterograph.scaling import NONE, Scaling
+from superworkflow.tasks.heterograph.scaling import Scaling
+from superworkflow.tasks.lib.gnn.column_scaling import NONE, width_of
 from superworkflow.tasks.lib.graph.dtypes import DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
@@ -25,34 +26,39 @@ def write_scaled(
     fill: Callable[[NDArray[np.float32]], Scaling],
     scratch: Path,
     where: str,
+    may_widen: bool,
 ) -> tuple[Scaling, NDArray[np.floating]]:
     """Write a matrix of features, and return its scaling and what was written.
 
     Args:
         output: where to.
         name: of the file.
-        shape: nodes and values.
-        half: write float16; what is halved is scaled before, in a file in `scratch`.
+        shape: nodes, and numbers of each.
+        half: write float16; what is halved or widened is scaled from a file in `scratch`.
         fill: fills the matrix with finite numbers and returns their scaling.
         scratch: folder for temporary files.
         where: where the features are from, for people.
+        may_widen: a scaling may make more values of these numbers.
 
     Raises:
         UserError: a scaled value is beyond float16.
     """
     with output.file(name) as path:
-        whole = scratch / "features.npy" if half else path
+        apart = half or may_widen
+        whole = scratch / "features.npy" if apart else path
         filled = np.lib.format.open_memmap(whole, "w+", np.dtype("<f4"), shape)
-        scaling = fill(filled)
-        written = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES["half"]), shape) if half else filled
-        for rows in rows_of_pieces(filled):
-            if half or scaling.kind != NONE:
+        scaling, written = fill(filled), filled
+        if apart:
+            kind, width = np.dtype(DTYPES["half" if half else "float"]), width_of(scaling._asdict(), shape[1])
+            written = np.lib.format.open_memmap(path, "w+", kind, (shape[0], width))
+        for rows in rows_of_pieces(written):
+            if apart or scaling.kind != NONE:
                 values = scaling.apply(filled[rows])
                 if half:
                     _check_range(values, where)
                 written[rows] = values
         written.flush()
-        if half:
+        if apart:
             whole.unlink()
     return scaling, written
 

@@ -18,6 +18,10 @@ _CLASS_METHODS = {
         "features alone classify better than the network",
         "The edges do not help as they are used here: check that they join the right nodes, or set train.layers=1",
     ),
+    "forest": (
+        "a random forest on features alone classifies better than the network",
+        "Check that the edges join the right nodes, and compare other models and train.layers; or use the forest",
+    ),
     "label_propagation": (
         "labels spread over the edges classify better than the network",
         "Set train.epochs higher, or train.dropout lower; check that the features are right",
@@ -33,6 +37,7 @@ _NUMBER_METHODS = {
         "Look at train's losses: set train.learning_rate lower or train.epochs higher",
     ),
     "features": ("features alone predict better than the network", _CLASS_METHODS["features"][1]),
+    "forest": ("a random forest on features alone predicts better than the network", _CLASS_METHODS["forest"][1]),
     "end_means": ("the mean labels of both ends predict better than the network", _CLASS_METHODS["end_classes"][1]),
     "neighbor_mean": (
         "the mean of the neighbours' numbers predicts better than the network", _CLASS_METHODS["label_propagation"][1],

@@ -12,8 +12,8 @@ from superworkflow.tasks.heterograph import NODE_SET
 from superworkflow.tasks.heterograph.feature_columns import NodeColumn
 from superworkflow.tasks.heterograph.homogeneous import write_labels
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
-from superworkflow.tasks.heterograph.scaling import ROW
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
+from superworkflow.tasks.lib.gnn.column_scaling import ROW
 from superworkflow.tasks.lib.graph.dtypes import FEATURES
 from superworkflow.tasks.lib.graph.heterograph import SCALING_FILE, HeteroGraph, NodeSet
 from superworkflow.tasks.lib.graph.heterograph_writer import write_graph_file

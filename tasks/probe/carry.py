@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.feature_matrix.columns import values_of_columns
 from superworkflow.tasks.heterograph.feature_columns import CATEGORIES, NodeColumn, fill_missing
-from superworkflow.tasks.heterograph.scaling import STANDARD, fit
+from superworkflow.tasks.heterograph.scaling import fit
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.gnn.column_scaling import STANDARD
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
@@ -36,7 +37,7 @@ def features_of(
         single = np.array(values[:], np.float32)
         absent = np.isnan(single).sum(axis=0)
         warnings += fill_missing(single, absent, [column], f"schema, {node_set}")
-        found.append(single if column.kind == CATEGORIES else fit(single, STANDARD).apply(single))
+        found.append(single if column.kind == CATEGORIES else fit(single, STANDARD, [1]).apply(single))
     return found, warnings
 
 

@@ -14,6 +14,7 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.embeddings import batches, dimensions_of, open_embeddings, vectors_of
 from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.gnn.column_scaling import unscaled_columns
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
@@ -165,7 +166,7 @@ def _document(graph: HeteroGraph, shape: NetworkConfig) -> dict[str, Any]:
         "sets": {
             name: {
                 "number": shape.numbers()[name], "count": shape.nodes[name], "embeddings": keys.get(name, ""),
-                "columns": [list(each) for each in shape.columns.get(name, ())] or [["features", shape.widths[name]]],
+                "columns": _columns(shape, name),
                 "scaling": shape.scaling.get(name, {}),
             }
             for name in shape.levels()[0].senders
@@ -173,6 +174,12 @@ def _document(graph: HeteroGraph, shape: NetworkConfig) -> dict[str, Any]:
         "ends": [edges.source, edges.target] if edges is not None else [],
         "reverse": _reverse(graph, shape),
     }  # fmt: skip
+
+
+def _columns(shape: NetworkConfig, node_set: str) -> list[list[Any]]:
+    """Names and numbers of the columns of a request."""
+    found = unscaled_columns(shape.columns.get(node_set, ()), shape.scaling.get(node_set))
+    return [list(each) for each in found] or [["features", shape.widths[node_set]]]
 
 
 def _reverse(graph: HeteroGraph, shape: NetworkConfig) -> dict[str, int]:

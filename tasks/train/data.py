@@ -96,5 +96,6 @@ def relations_of(graph: HeteroGraph) -> tuple[Relation, ...]:
 def _edge_scaling(graph: HeteroGraph, name: str, columns: Columns, params: TrainParams) -> dict[str, Any]:
     """Scaling of the features of an edge set; of a reversed one that of the set that it reverses."""
     values = edge_features_of(graph, graph.edge_sets[name].reversed_of or name, columns, None)
-    found = fit(values, params.edge_scaling) if len(values) else fit(np.zeros((1, values.shape[1])), "none")
-    return {"kind": found.kind, "mean": found.mean.tolist(), "scale": found.scale.tolist()}
+    if not len(values):
+        return fit(np.zeros((1, values.shape[1])), NONE, []).document()
+    return fit(values, params.edge_scaling, [width for _, width in columns], widens=False).document()

@@ -82,7 +82,7 @@ class TrainParams(SplitParams):
         description="Features of edges that layers of gat, gatv2, gin and rgat read, with commas between them; none. "
         "auto: all numbers but single whole ones, `weight` and `time`. Other models do not read them.",
     )
-    edge_scaling: Literal["auto", "none", "row", "standard"] = Field(
+    edge_scaling: Literal["auto", "none", "row", "standard", "quantile"] = Field(
         default="auto", description="Scaling of the features of edges, as `heterograph.scaling` is of those of nodes."
     )
     hidden: Annotated[int, Field(ge=2, le=2048)] | Literal["auto"] = Field(

@@ -120,6 +120,27 @@ def test_sparse_features_are_not_standardised_and_threads_change_nothing(tmp_pat
     assert found[0] == found[1]
     assert found[0]["features_accuracy@test"] > 0.9
     assert found[0]["label_propagation_accuracy@test"] < 0.5
+    assert not any(name.startswith("forest") for name in found[0])
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_forest_finds_what_a_line_does_not(task: str, tmp_path: Path) -> None:
+    """The label is where two numbers have the same sign, in any scale; the same for any number of threads."""
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(900, 3)).astype(np.float32) * [1, 100, 1]
+    label = values[:, 0] * values[:, 1] > 0
+    names = [f"n{i:03}" for i in range(len(values))]
+    rows = sorted({(names[u], names[v]) for u, v in rng.integers(0, len(values), (1500, 2))})
+    labels = label.astype(np.int64) if task == "regression" else [f"k{each:d}" for each in label]
+    nodes = Nodes(names, {"label": labels, "x": values.astype(np.float32)})
+    graph = write_heterograph(tmp_path / "graph", {"node": nodes}, {"edge": Edges("node", "node", rows)})
+    params = {"label": "node.label", "task": task}
+    found = [_run(graph, tmp_path / f"with-{cpu}", params, cpu=cpu)[0].metrics for cpu in (1, 2)]
+    assert found[0] == found[1]
+    if task == "classification":
+        assert found[0]["forest_accuracy@test"] > 0.9 > 0.6 > found[0]["features_accuracy@test"]
+    else:
+        assert found[0]["forest_r2@test"] > 0.7 > 0.1 > found[0]["features_r2@test"]
 
 
 def test_several_labels(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_features_by_name(made):
     assert answer["error"][0] == "node 'x' lacks c; the model reads 12 numbers (a, b, c, d, e, …)"
 
 
-@pytest.mark.parametrize("scaling", ["standard", "row"])
+@pytest.mark.parametrize("scaling", ["standard", "quantile", "piecewise", "row"])
 def test_features_are_scaled_as_those_of_training(tmp_path, scaling):
     """A known node's row of the table, as it is there, gives the answer of the node."""
     from_files(tmp_path)

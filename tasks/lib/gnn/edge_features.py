@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn.column_scaling import scaled
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.dtypes import is_read
 from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
@@ -99,16 +100,6 @@ def joined_features(
                             f"{WHERE}")  # fmt: skip
     whole = np.concatenate(read, axis=1)
     return whole if scaling is None else scaled(whole, scaling)
-
-
-def scaled(values: NDArray[np.floating[Any]], scaling: Mapping[str, Any]) -> NDArray[np.floating[Any]]:
-    """Values of edges or nodes [items, values] as a scaling makes them; see `NetworkConfig.scaling`."""
-    if scaling["kind"] == "row":
-        sums = np.abs(values).sum(axis=1, keepdims=True)
-        return np.asarray(values / np.where(sums > 0, sums, 1), np.float32)
-    if scaling["kind"] == "standard":
-        return np.asarray((values - np.array(scaling["mean"])) / np.array(scaling["scale"]), np.float32)
-    return values
 
 
 def check_edge_columns(graph: HeteroGraph, columns: Mapping[str, Columns], where: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn.column_scaling import SCALING_PARTS
 from superworkflow.tasks.lib.gnn.model.config import check_scaling
 from superworkflow.tasks.lib.graph.dtypes import FEATURES, STRING, is_read
 from superworkflow.tasks.lib.graph.heterograph import COLUMNS_FILE, SCALING_FILE, Feature, HeteroGraph
@@ -56,7 +57,7 @@ def scaling_of(graph: HeteroGraph, node_set: str) -> dict[str, Any] | None:
         categories = {str(each["name"]): list(map(str, each["values"])) for each in found["columns"] if each["values"]}
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(graph.dataset, SCALING_FILE, str(error)) from None
-    return {name: found.get(name, []) for name in ("kind", "mean", "scale", "fill")} | {"categories": categories}
+    return {name: found.get(name, []) for name in SCALING_PARTS} | {"categories": categories}
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:

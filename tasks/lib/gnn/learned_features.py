@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.gnn.edge_features import scaled
+from superworkflow.tasks.lib.gnn.column_scaling import SCALING_PARTS, scaled, unscaled, unscaled_columns
 from superworkflow.tasks.lib.gnn.features import columns_of, scaling_of, width_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -94,19 +94,29 @@ def learned_features(
         values: the features as the graph has them, of all or some nodes.
     """
     own, learned = scaling_of(graph, node_set), shape.scaling.get(node_set)
-    places, parts = _places(graph, shape, node_set), ("kind", "mean", "scale")
-    same_scaling = own is None or learned is None or all(own[part] == learned[part] for part in parts)
+    places, parts = _places(graph, shape, node_set), [each for each in SCALING_PARTS if each != "fill"]
+    same_scaling = own is None or learned is None or all(own[part] == learned.get(part, []) for part in parts)
     if places is None and same_scaling:
         return values
-    width = values.shape[1] if places is None else len(places.values)
+    width = shape.widths[node_set]
     with tempfile.TemporaryFile() as file:
         found = np.memmap(file, np.float32, "w+", shape=(len(values), width)) if values.size else np.empty((0, width))
     for piece in rows_of_pieces(values):
-        wide = _unscaled(values[piece], own)
+        wide = values[piece].astype(np.float64) if own is None else unscaled(values[piece], own)
         if places is not None:
             wide = _placed(wide, places, learned)
         found[piece] = wide if learned is None else scaled(wide, learned)
     return found
+
+
+def _own_columns(graph: HeteroGraph, node_set: str) -> tuple[tuple[str, int], ...]:
+    """Names and numbers of the columns of a graph's table."""
+    return unscaled_columns(columns_of(graph, node_set), scaling_of(graph, node_set))
+
+
+def _learned_columns(shape: NetworkConfig, node_set: str) -> tuple[tuple[str, int], ...]:
+    """The same of a network's."""
+    return unscaled_columns(shape.columns.get(node_set, ()), shape.scaling.get(node_set))
 
 
 def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, where: str) -> None:
@@ -115,7 +125,7 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
     Raises:
         UserError: names those that are missing, and those of another width or kind.
     """
-    wanted, found = dict(shape.columns.get(node_set, ())), dict(columns_of(graph, node_set))
+    wanted, found = dict(_learned_columns(shape, node_set)), dict(_own_columns(graph, node_set))
     width, own, scaling = shape.widths[node_set], width_of(graph, node_set), scaling_of(graph, node_set)
     texts, of_network = _texts(scaling), _texts(shape.scaling.get(node_set))
     lacking = [name for name in wanted if name not in found]
@@ -141,7 +151,7 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
 
 def _places(graph: HeteroGraph, shape: NetworkConfig, node_set: str) -> _Places | None:
     """Places of the network's values among the graph's; None where they are the same."""
-    wanted, found = shape.columns.get(node_set, ()), columns_of(graph, node_set)
+    wanted, found = _learned_columns(shape, node_set), _own_columns(graph, node_set)
     texts, of_network = _texts(scaling_of(graph, node_set)), _texts(shape.scaling.get(node_set))
     same = all(texts[name] == of_network[name] for name in texts.keys() & of_network.keys())
     if not wanted or (wanted == found and same):
@@ -171,13 +181,6 @@ def _placed(wide: NDArray[np.float64], places: _Places, learned: Mapping[str, An
         lost = read[:, each.learned].sum(axis=1) < one * (1 - _ROUNDING)  # the category, or a share of a mean
         read[lost, each.learned] = means[each.learned] * one[lost, None]
     return read
-
-
-def _unscaled(values: NDArray[np.floating[Any]], own: dict[str, Any] | None) -> NDArray[np.float64]:
-    wide = values.astype(np.float64)
-    if own is not None and own["kind"] == "standard":
-        wide = wide * np.array(own["scale"]) + np.array(own["mean"])
-    return wide
 
 
 def _texts(scaling: Mapping[str, Any] | None) -> Mapping[str, list[str]]:

@@ -390,9 +390,21 @@ def _scaled(values: Floats, scaling: Mapping[str, Any]) -> Floats:
     wide = values.astype(np.float64)
     if scaling.get("kind") == "row":
         wide /= np.abs(wide).sum() or 1.0
-    elif scaling.get("kind") == "standard":
-        wide = (wide - np.array(scaling["mean"])) / np.array(scaling["scale"])
+    elif scaling.get("kind") in ("standard", "quantile", "piecewise"):
+        plain = (wide - np.array(scaling["mean"])) / np.array(scaling["scale"])
+        knots, scores = scaling.get("knots"), scaling.get("scores")
+        parts = [plain[[i]] if not knots or not knots[i] else _on_curve(wide[i], knots[i], scores[i] if scores else [])
+                 for i in range(len(wide))]  # fmt: skip
+        wide = np.concatenate(parts) - np.array(scaling.get("center") or [0.0])
     return wide.astype(np.float32)
+
+
+def _on_curve(value: float, knots: list[float], scores: list[float]) -> NDArray[np.float64]:
+    """Score of a value; without scores its place in each interval between knots, 0 to 1."""
+    if scores:
+        return np.array([np.interp(value, knots, scores)])
+    edges = np.array(knots)
+    return np.array(np.clip((value - edges[:-1]) / np.diff(edges), 0, 1))
 
 
 def _layout(about: Mapping[str, Any]) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.gnn.column_scaling import KINDS, PIECEWISE, QUANTILE, STANDARD, width_of
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 
 FORMAT = 2
@@ -128,9 +131,10 @@ class NetworkConfig:
         widths: widths of their features; a set of width 0 learns embeddings of width `hidden`.
         relations: all edge sets.
         weight: feature of edges that multiplies messages; empty for none.
-        scaling: by node set, how its features were scaled before training: `kind` row, standard or none; for standard
-            `mean` and `scale` of each value; `fill`, the mean of each value, which stands for a missing one; and
-            `categories`, the texts of columns of categories, by name.
+        scaling: by node set, how its features were scaled before training: `kind`, one of `column_scaling.KINDS`; for
+            all but none and row `mean` and `scale` of each number of the table, for quantile `knots` and `scores`, for
+            piecewise `knots`, and `center` of each value; `fill`, the mean of each number, which stands for a missing
+            one; and `categories`, the texts of columns of categories, by name.
         columns: names and widths of the values of each node set's features, in their order, where they are recorded.
         norm: one of `NORMS`, of the hidden layers' outputs, before the activation.
         residual: hidden layers add their input to their output.
@@ -230,12 +234,25 @@ def check_scaling(document: Mapping[str, Any], width: int) -> None:
         ValueError: it is none of features of this width.
     """
     kind, mean, scale = document["kind"], document["mean"], document["scale"]
-    if kind not in ("none", "row", "standard"):
+    if kind not in KINDS:
         raise ValueError("no such scaling")
-    sizes, fill = {len(mean), len(scale)}, document.get("fill", ())
-    finite = all(map(math.isfinite, (*mean, *scale, *fill)))
-    if sizes != {width if kind == "standard" else 0} or len(fill) not in (0, width) or not finite or 0 in scale:
+    knots, scores, center, fill = (document.get(name, ()) for name in ("knots", "scores", "center", "fill"))
+    columns = len(mean) if kind == PIECEWISE else width
+    by_column, curved = columns * (kind in (STANDARD, QUANTILE, PIECEWISE)), columns * (kind in (QUANTILE, PIECEWISE))
+    finite = all(map(math.isfinite, (*mean, *scale, *fill, *center)))
+    if {len(mean), len(scale)} != {by_column} or len(fill) not in (0, columns) or not finite or 0 in scale:
         raise ValueError("a scaling of other features")
+    if len(knots) != curved or len(scores) != columns * (kind == QUANTILE) or width_of(document, width) != width:
+        raise ValueError("a scaling of other features")
+    if len(center) != width * (kind == PIECEWISE) or any(map(_falls, (*knots, *scores))):
+        raise ValueError("a scaling of other features, or whose curves do not rise")
+    if any(len(each) != len(knot) for each, knot in zip(scores, knots, strict=False)) or 1 in map(len, knots):
+        raise ValueError("a scaling whose curves do not rise")
+
+
+def _falls(curve: Sequence[float]) -> bool:
+    """True where numbers do not all rise."""
+    return not np.isfinite(curve).all() or bool((np.diff(curve) <= 0).any())
 
 
 def read_shape(dataset: Dataset) -> NetworkConfig:

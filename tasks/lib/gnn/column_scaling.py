@@ -44,7 +44,7 @@ def unscaled(values: NDArray[np.floating[Any]], scaling: Mapping[str, Any]) -> N
     if scaling["kind"] == PIECEWISE:
         wide += np.array(scaling["center"])
         rounded = np.round(wide)
-        wide = np.where(np.abs(wide - rounded) < _ROUNDING, rounded, wide)  # an interval may be wide beside others
+        wide = np.where(np.abs(wide - rounded) < _ROUNDING, rounded, wide)  # exact in intervals much wider than others
         ends = np.cumsum([0, *_sizes(scaling["knots"])])
         singles = (
             (wide[:, begin:end], knots) for begin, end, knots in zip(ends, ends[1:], scaling["knots"], strict=False)
@@ -60,7 +60,7 @@ def unscaled(values: NDArray[np.floating[Any]], scaling: Mapping[str, Any]) -> N
 
 
 def width_of(scaling: Mapping[str, Any], columns: int) -> int:
-    """Number of values of an item that has so many columns."""
+    """Number of scaled values of an item, from its number of columns."""
     return sum(_sizes(scaling["knots"])) if scaling["kind"] == PIECEWISE else columns
 
 

@@ -14,7 +14,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.feature_matrix import FeatureMatrixParams
 from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns, values_of_columns
-from superworkflow.tasks.heterograph.bins import bins_of
+from superworkflow.tasks.heterograph.bins import may_widen
 from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
 from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
@@ -144,7 +144,7 @@ def _write_matrix(
         return learned or fit(filled, wanted, widths)
 
     learned_kind = "" if network is None else network.scaling.get(name, {}).get("kind")
-    may = bool(bins_of(shape[0], wanted, widths.count(1))) or learned_kind == PIECEWISE
+    may = may_widen(shape[0], wanted, widths.count(1)) or learned_kind == PIECEWISE
     written = write_scaled(job.output, file, shape, matrix.dtype == "half", fill, job.scratch, where, may)
     return *written, warnings
 

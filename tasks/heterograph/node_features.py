@@ -16,7 +16,7 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri, partition_values
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import NODE_SET, HeterographParams
-from superworkflow.tasks.heterograph.bins import bins_of
+from superworkflow.tasks.heterograph.bins import may_widen
 from superworkflow.tasks.heterograph.column_doubts import SAMPLE, ColumnDoubt, chosen_columns, doubt_of
 from superworkflow.tasks.heterograph.feature_columns import (
     NODE_COLUMNS,
@@ -182,7 +182,7 @@ class NodeFeatures:
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
         learned_kind = self._network_scaling().get("kind")
-        may = bool(bins_of(len(rank), wanted, widths.count(1))) or learned_kind == PIECEWISE
+        may = may_widen(len(rank), wanted, widths.count(1)) or learned_kind == PIECEWISE
         scaling, written = write_scaled(self.job.output, name, shape, half, fill, scratch, self.source.uri, may)
         self.job.progress.log(f"scaling of features: {scaling.kind}")
         self._written, self.width = (written, scaling.kind), written.shape[1]

@@ -15,7 +15,7 @@ apart. `quantile` makes normal scores of ranks (van der Waerden; the mean of the
 `_KNOTS` quantiles, linear in between), with mean 0 and deviation 1. `piecewise` makes several values of each number, by
 which a network learns a curve of it: its place in each interval between quantiles (Gorishniy et al., NeurIPS 2022; see
 `column_scaling.scaled`), one interval for `NODES_A_BIN` nodes, 16 to 32, or between all different values if these are
-fewer. Tables of more than `MOST_WIDENED` single numbers have `quantile` instead.
+fewer. Tables of more single numbers, or of more bytes of intervals, than `bins` has have `quantile` instead.
 
 Sums are in float64 in the order of nodes, so that they do not depend on threads.
 """
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from superworkflow.tasks.heterograph.bins import bins_of
+from superworkflow.tasks.heterograph.bins import bins_of, may_widen
 from superworkflow.tasks.lib.gnn.column_scaling import NONE, PIECEWISE, QUANTILE, ROW, STANDARD, scaled, shares_of
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 
@@ -37,7 +37,7 @@ AUTO = "auto"
 _MEAN, _LARGEST, _SMALLEST = 3.0, 3.0, 1 / 3
 _ZEROS, _COMMON, _NORMED, _CLOSE = 0.5, 0.9, 0.99, 0.01
 _MANY, _KNOTS = 1000, 256
-_SAMPLE, _MOST_CURVES = 1 << 17, 1024
+_SAMPLE, _MOST_CURVES = 1 << 17, 256
 """Nodes of which quantiles are taken, evenly over all of them; and columns that have curves, which networks record."""
 
 
@@ -128,11 +128,11 @@ def fit(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool =
         return found
     step = -(-nodes // _SAMPLE)
     ends = np.stack([low, high])[: 2 * (step > 1)]  # they may not be in the sample
-    sample = [
-        np.concatenate([values[::step, column], ends[:, column]]).astype(np.float64) if each else np.empty(0)
-        for column, each in enumerate(single)
-    ]
-    if widens and (bins := bins_of(nodes, wanted, list(widths).count(1))):
+    rows = np.concatenate([values[::step][:, single], ends[:, single]])
+    columns = iter(rows.T.astype(np.float64))
+    sample = [next(columns) if each else np.empty(0) for each in single]
+    bins = bins_of(nodes, wanted, int(single.sum())) if may_widen(nodes, wanted, list(widths).count(1)) else 0
+    if widens and bins:
         knots = [_edges(each, bins) for each in sample]
         both = zip(sample, knots, strict=True)
         center = [shares_of(column, each).mean(axis=0) if each else np.zeros(1) for column, each in both]

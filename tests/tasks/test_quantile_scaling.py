@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import norm, rankdata
 
-from superworkflow.tasks.heterograph.bins import bins_of
+from superworkflow.tasks.heterograph.bins import bins_of, may_widen
 from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.lib.gnn.column_scaling import scaled_widths, unscaled
 from superworkflow.tasks.lib.gnn.model.config import check_scaling
@@ -54,16 +54,29 @@ def test_single_numbers_become_places_between_quantiles():
         (999, "auto", [1, 1, 1, 2], "standard"), (1000, "auto", [1, 1, 1, 2], "quantile"),
         (999, "quantile", [1, 1, 1, 2], "quantile"), (7999, "auto", [1, 1, 1, 2], "quantile"),
         (8000, "auto", [1, 1, 1, 2], "piecewise"), (999, "piecewise", [1, 1, 1, 2], "piecewise"),
-        (8000, "auto", [5], "standard"), (8000, "auto", [1] * 65, "quantile"),
-        (8000, "piecewise", [1] * 65, "quantile"),
+        (8000, "auto", [5], "standard"), (8000, "auto", [1] * 65, "piecewise"),
+        (8000, "auto", [1] * 90, "quantile"), (8000, "piecewise", [1] * 90, "quantile"),
     ],
 )  # fmt: skip
 def test_what_nodes_and_columns_ask_for(nodes, wanted, widths, kind):
-    values = np.tile(np.concatenate([columns(), columns()]), 13)[:nodes, : sum(widths)]
+    values = np.tile(np.concatenate([columns(), columns()]), 18)[:nodes, : sum(widths)]
     found = fit(values, wanted, widths)
     assert found.kind == kind
-    assert bool(bins_of(nodes, wanted, widths.count(1))) == (kind == "piecewise")
+    assert may_widen(nodes, wanted, widths.count(1)) or kind != "piecewise"
     assert fit(values, "auto", widths, widens=False).kind in ("standard", "quantile")
+
+
+def test_intervals_have_enough_nodes_and_few_bytes():
+    singles = {
+        (8_000, 5): 16,
+        (10_000, 5): 20,
+        (20_000, 64): 32,
+        (1_000_000, 20): 26,
+        (5_000_000, 20): 0,
+        (7_999, 5): 0,
+    }
+    assert {(nodes, count): bins_of(nodes, "auto", count) for nodes, count in found} == found
+    assert not may_widen(10_000, "auto", 513)
 
 
 @pytest.mark.parametrize("wanted", ["auto", "quantile"])

@@ -67,7 +67,7 @@ def test_what_nodes_and_columns_ask_for(nodes, wanted, widths, kind):
 
 
 def test_intervals_have_enough_nodes_and_few_bytes():
-    singles = {
+    found = {
         (8_000, 5): 16,
         (10_000, 5): 20,
         (20_000, 64): 32,

@@ -30,7 +30,8 @@ def diagram(
     if (graph is None) == (edges is None):
         raise UserError("subgraphs needs exactly one graph", where="graph" if graph is None else "edges",
                         remedy="Give either --graph FILE or --edges FILE")  # fmt: skip
-    typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
+    own = {} if features is None else {"scaling": "none"}  # records have the numbers of the table
+    typed = flow.stage(heterograph.STAGE, defaults=own, graph=graph, edges=edges, features=features, labels=labels)
     if label := flow.parameter("probe.label"):
         imported("superworkflow.tasks.probe.labels:check_named")(label, graph, labels)
     subgraphs = flow.stage(sample.STAGE, graph=typed, spec=spec, seeds=seeds)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from superworkflow.tasks.baselines import MOST_FEATURE_PRODUCTS, MOST_ROWS
 from superworkflow.tasks.baselines.labelled_nodes import LabelledNodes, spread_out
-from superworkflow.tasks.lib.gnn.column_scaling import unscaled
+from superworkflow.tasks.lib.gnn.column_scaling import PIECEWISE, unscaled
 from superworkflow.tasks.lib.gnn.features import features_of, scaling_of
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
@@ -68,7 +68,7 @@ def feature_rows(
         seed: of the sample of nodes, where all are too many.
         width: number of the model's outputs.
         several: nodes have several labels.
-        own_scale: rows are the numbers of the table, not scaled values.
+        own_scale: rows are numbers of the table, not their places in intervals.
 
     Raises:
         UserError: a feature is not a finite number.
@@ -85,11 +85,15 @@ def feature_rows(
         return None, f"left out, since {features.shape[1]} are more than {MOST_COLUMNS} and nodes have several labels"
     chosen_by = spread_out(targets.nodes("validation"), seed, MOST_CHOSEN_BY)
     parts = [_rows(features, nodes, is_sparse) for nodes in (trained, chosen_by, judged)]
-    if own_scale and not is_sparse and (scaling := scaling_of(graph, targets.node_set)) is not None:
-        parts = [unscaled(part, scaling) for part in parts]
+    scaling = scaling_of(graph, targets.node_set)
+    if scaling is not None and scaling["kind"] == PIECEWISE and not is_sparse:
+        # Places in intervals have one scale; standardised, those of a few outliers would be far beyond all others.
+        rows = [unscaled(part, scaling) for part in parts] if own_scale else parts
+    else:
+        rows = _scaled(parts, is_sparse and not several)
     count = len(targets.nodes("train"))
     note = f"learned from {len(trained):,} training nodes of {count:,}" if len(trained) < count else ""
-    return FeatureRows(trained, chosen_by, _scaled(parts, is_sparse and not several), note), ""
+    return FeatureRows(trained, chosen_by, rows, note), ""
 
 
 def feature_scores(

@@ -61,12 +61,12 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
     fitted = min(trained, MOST_ROWS)
     rows = min(nodes, fitted + 2 * min(validated, MOST_JUDGED))
     fits = 400.0 * min(width * classes * fitted, MOST_FEATURE_PRODUCTS)
-    grown = TREES * min(32.0, 1 + width / 3) * (fitted + rows)
+    grown = TREES * min(32.0, 1 + width**0.5) * (fitted + rows)
     spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
     cells = min(nodes * classes, MOST_CELLS)
     return _PROCESS.estimate(
         memory_bytes=round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
-        cpu_s=fits / 1e10 + 4e-7 * grown + spread / 1e9 + 1e-6 * nodes,
+        cpu_s=fits / 1e10 + 2e-7 * grown + spread / 1e9 + 1e-6 * nodes,
         output_bytes=1 << 10,
     )
 

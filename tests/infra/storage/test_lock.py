@@ -55,8 +55,8 @@ def _free_at_once(location: Location) -> bool:
         return not waited
 
 
-def test_others_of_the_group_may_take_a_lock(store: Store) -> None:
-    location, before = store.location("count", DIGEST), os.umask(0o002)
+def test_others_of_the_group_may_take_a_lock(tmp_path: Path) -> None:
+    location, before = Location(str(tmp_path / "count" / DIGEST)), os.umask(0o002)
     try:
         with exclusive(location):
             (path,) = Path(location.uri).parent.glob(".*.lock")

@@ -69,7 +69,7 @@ def made(folder: Path, features: str, out: str, log: io.StringIO | None = None, 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder", "npz", "svm"])
 def test_the_same_files_as_of_a_dense_table(tmp_path, form):
-    for scaling in ("auto", "standard"):
+    for scaling in ("auto", "piecewise", "standard"):
         dense = made(tmp_path, write(tmp_path / "", "dense", counts()), f"dense-{scaling}", scaling=scaling)
         given = tmp_path / form
         found = made(tmp_path, write(given, form, counts()) if not given.exists() else str(next(given.glob("f*"))),

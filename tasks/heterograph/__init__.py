@@ -64,7 +64,7 @@ class FeatureParams(StageParams):
         "their sum, standard subtracts each column's mean and divides it by its standard deviation. Of single numbers, "
         "quantile makes normal scores of their ranks, and piecewise the place in each of 16 to 32 intervals between "
         "quantiles. auto takes row for sparse values that are not negative; where a column's mean is beyond 3 or its "
-        "deviation above 3 or below 1/3, piecewise from 8000 nodes on (quantile of more than 64 numbers, or 2 GiB), "
+        "deviation above 3 or below 1/3, piecewise from 4000 nodes on (quantile of more than 64 numbers, or 2 GiB), "
         "quantile from 1000 on, else standard; and none otherwise.",
     )
     take: str = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NODES_A_BIN, LEAST_BINS, MOST_BINS = 500, 16, 32
+NODES_A_BIN, LEAST_BINS, MOST_BINS = 250, 16, 32
 MOST_WIDENED, MOST_SINGLES, MOST_BYTES = 64, 512, 2 << 30
 """Single numbers of a table that become intervals, those of a table that may have some, and bytes of these, at most."""
 

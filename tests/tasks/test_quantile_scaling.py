@@ -14,7 +14,7 @@ from superworkflow.tasks.heterograph.scaling import Scaling, fit
 from superworkflow.tasks.lib.gnn.column_scaling import scaled_widths, unscaled
 from superworkflow.tasks.lib.gnn.model.config import check_scaling
 
-NODES = 5000
+NODES = 3000
 
 
 def normal_scores(column):
@@ -33,17 +33,17 @@ def test_single_numbers_become_places_between_quantiles():
     values = np.concatenate([columns(), columns()])
     scaling = fit(values, "auto", [1, 1, 1, 2])
     found = scaling.apply(values)
-    assert (scaling.kind, [len(each) for each in scaling.knots]) == ("piecewise", [21, 21, 0, 0, 0])
-    assert found.shape == (2 * NODES, 43)
-    np.testing.assert_allclose(found[:, :40].mean(axis=0), 0, atol=1e-5)
-    edges = np.quantile(values[:, 1].astype(float), np.linspace(0, 1, 21))
-    interval = np.clip(np.searchsorted(edges, values[:, 1], side="right") - 1, 0, 19)
+    assert (scaling.kind, [len(each) for each in scaling.knots]) == ("piecewise", [25, 25, 0, 0, 0])
+    assert found.shape == (2 * NODES, 51)
+    np.testing.assert_allclose(found[:, :48].mean(axis=0), 0, atol=1e-5)
+    edges = np.quantile(values[:, 1].astype(float), np.linspace(0, 1, 25))
+    interval = np.clip(np.searchsorted(edges, values[:, 1], side="right") - 1, 0, 23)
     shares = (values[:, 1] - edges[interval]) / np.diff(edges)[interval]
     wanted = np.where(
-        np.arange(20) < interval[:, None], 1, np.where(np.arange(20) == interval[:, None], shares[:, None], 0)
+        np.arange(24) < interval[:, None], 1, np.where(np.arange(24) == interval[:, None], shares[:, None], 0)
     )
-    np.testing.assert_allclose(found[:, 20:40] - found[:, 20:40].min(axis=0), wanted, atol=1e-5)
-    assert (found[:, 40] == values[:, 2]).all()
+    np.testing.assert_allclose(found[:, 24:48] - found[:, 24:48].min(axis=0), wanted, atol=1e-5)
+    assert (found[:, 48] == values[:, 2]).all()
     few = fit(values[:, :1] // 20, "piecewise", [1])
     assert few.knots == [[95.0, 96.0, 97.0, 98.0, 99.0]]
 
@@ -52,10 +52,10 @@ def test_single_numbers_become_places_between_quantiles():
     ("nodes", "wanted", "widths", "kind"),
     [
         (999, "auto", [1, 1, 1, 2], "standard"), (1000, "auto", [1, 1, 1, 2], "quantile"),
-        (999, "quantile", [1, 1, 1, 2], "quantile"), (7999, "auto", [1, 1, 1, 2], "quantile"),
-        (8000, "auto", [1, 1, 1, 2], "piecewise"), (999, "piecewise", [1, 1, 1, 2], "piecewise"),
-        (8000, "auto", [5], "standard"), (8000, "auto", [1] * 65, "piecewise"),
-        (8000, "auto", [1] * 90, "quantile"), (8000, "piecewise", [1] * 90, "quantile"),
+        (999, "quantile", [1, 1, 1, 2], "quantile"), (3999, "auto", [1, 1, 1, 2], "quantile"),
+        (4000, "auto", [1, 1, 1, 2], "piecewise"), (999, "piecewise", [1, 1, 1, 2], "piecewise"),
+        (4000, "auto", [5], "standard"), (4000, "auto", [1] * 65, "piecewise"),
+        (4000, "auto", [1] * 90, "quantile"), (4000, "piecewise", [1] * 90, "quantile"),
     ],
 )  # fmt: skip
 def test_what_nodes_and_columns_ask_for(nodes, wanted, widths, kind):
@@ -68,12 +68,12 @@ def test_what_nodes_and_columns_ask_for(nodes, wanted, widths, kind):
 
 def test_intervals_have_enough_nodes_and_few_bytes():
     found = {
-        (8_000, 5): 16,
-        (10_000, 5): 20,
+        (4_000, 5): 16,
+        (5_000, 5): 20,
         (20_000, 64): 32,
         (1_000_000, 20): 26,
         (5_000_000, 20): 0,
-        (7_999, 5): 0,
+        (3_999, 5): 0,
     }
     assert {(nodes, count): bins_of(nodes, "auto", count) for nodes, count in found} == found
     assert not may_widen(10_000, "auto", 513)

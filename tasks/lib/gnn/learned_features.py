@@ -144,7 +144,7 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
     order = ", ".join(f"{name} ({size} values)" if size > 1 else name for name, size in wanted.items())
     raise UserError(
         f"the network was trained on another graph, with other features of {node_set}: {'; '.join(words)}",
-        where=where, value=f"{own} values, not {width}",
+        where=where, value=f"{sum(found.values()) if wanted else own} values, not {sum(wanted.values()) or width}",
         remedy=f"Give these features: {order[:500]}" if wanted else f"Give {width} values for each node",
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ def feature_rows(
     scaling = scaling_of(graph, targets.node_set)
     if scaling is not None and scaling["kind"] == PIECEWISE and not is_sparse:
         # Places in intervals have one scale; standardised, those of a few outliers would be far beyond all others.
-        rows = [unscaled(part, scaling) for part in parts] if own_scale else parts
+        rows = [_unscaled(part, scaling) for part in parts] if own_scale else parts
     else:
         rows = _scaled(parts, is_sparse and not several)
     count = len(targets.nodes("train"))
@@ -155,6 +155,11 @@ def _rows(features: NDArray[Any], nodes: NDArray[np.int64], is_sparse: bool) -> 
         return np.asarray(features[nodes], np.float32)
     pieces = [sp.csr_matrix(np.asarray(features[nodes[i : i + 4096]], np.float32)) for i in range(0, len(nodes), 4096)]
     return sp.vstack(pieces, format="csr") if pieces else sp.csr_matrix((0, features.shape[1]), dtype=np.float32)
+
+
+def _unscaled(rows: NDArray[Any], scaling: dict[str, Any]) -> Rows:
+    pieces = (rows[first : first + 4096] for first in range(0, max(1, len(rows)), 4096))
+    return np.concatenate([unscaled(piece, scaling).astype(np.float32) for piece in pieces])
 
 
 def _scaled(parts: list[Rows], is_sparse: bool) -> list[Rows]:

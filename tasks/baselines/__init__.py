@@ -49,6 +49,8 @@ MOST_PROPAGATED = 4_000_000_000
 """Edges times classes times steps of label propagation, at most."""
 MOST_CELLS = 50_000_000
 """Nodes times classes of label propagation, at most."""
+_AROUND_BYTES = 1 << 16
+"""Bytes of a mapped file that the system reads around a row."""
 _PROCESS = Process(start_s=2.5, memory_bytes=230 << 20)
 
 
@@ -64,10 +66,12 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
     grown = TREES * min(32.0, 1 + width**0.5) * (fitted + rows)
     spread = min(50.0 * edges * classes, MOST_PROPAGATED) if nodes * classes <= MOST_CELLS else 0.0
     cells = min(nodes * classes, MOST_CELLS)
+    mapped = round(min(4 * nodes * width, _AROUND_BYTES * rows))
     return _PROCESS.estimate(
-        memory_bytes=round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
+        memory_bytes=mapped + round(8 * rows * width) + 12 * cells + 24 * min(edges, 50_000_000) + 30 * nodes,
         cpu_s=fits / 1e10 + 2e-7 * grown + spread / 1e9 + 1e-6 * nodes,
         output_bytes=1 << 10,
+        mapped_bytes=mapped,
     )
 
 

@@ -20,6 +20,7 @@ from superworkflow.tasks.lib.gnn.features import features_of, scaling_of
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
 from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
@@ -158,8 +159,10 @@ def _rows(features: NDArray[Any], nodes: NDArray[np.int64], is_sparse: bool) -> 
 
 
 def _unscaled(rows: NDArray[Any], scaling: dict[str, Any]) -> Rows:
-    pieces = (rows[first : first + 4096] for first in range(0, max(1, len(rows)), 4096))
-    return np.concatenate([unscaled(piece, scaling).astype(np.float32) for piece in pieces])
+    found = np.empty((len(rows), len(scaling["mean"])), np.float32)
+    for piece in rows_of_pieces(rows):
+        found[piece] = unscaled(rows[piece], scaling)
+    return found
 
 
 def _scaled(parts: list[Rows], is_sparse: bool) -> list[Rows]:

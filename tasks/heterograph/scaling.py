@@ -131,8 +131,8 @@ def fit(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool =
     rows = np.concatenate([values[::step][:, single], ends[:, single]])
     columns = iter(rows.T.astype(np.float64))
     sample = [next(columns) if each else np.empty(0) for each in single]
-    bins = bins_of(nodes, wanted, int(single.sum())) if may_widen(nodes, wanted, list(widths).count(1)) else 0
-    if widens and bins:
+    widens = widens and may_widen(nodes, wanted, widths.count(1))
+    if widens and (bins := bins_of(nodes, wanted, int(single.sum()))):
         knots = [_edges(each, bins) for each in sample]
         both = zip(sample, knots, strict=True)
         center = [shares_of(column, each).mean(axis=0) if each else np.zeros(1) for column, each in both]

@@ -45,13 +45,10 @@ def unscaled(values: NDArray[np.floating[Any]], scaling: Mapping[str, Any]) -> N
         wide += np.array(scaling["center"])
         rounded = np.round(wide)
         wide = np.where(np.abs(wide - rounded) < _ROUNDING, rounded, wide)  # exact in intervals much wider than others
-        ends = np.cumsum([0, *_sizes(scaling["knots"])])
-        singles = (
-            (wide[:, begin:end], knots) for begin, end, knots in zip(ends, ends[1:], scaling["knots"], strict=False)
-        )
-        raw = np.stack([part @ np.diff(knots) + knots[0] if knots else part[:, 0] for part, knots in singles], axis=1)
-        some = np.array([not knots for knots in scaling["knots"]])
-        return np.where(some, raw * np.array(scaling["scale"]) + np.array(scaling["mean"]), raw)
+        parts = np.split(wide, np.cumsum(_sizes(scaling["knots"]))[:-1], axis=1)
+        columns = zip(parts, *(scaling[name] for name in ("knots", "mean", "scale")), strict=True)
+        return np.stack([part @ np.diff(knots) + knots[0] if knots else part[:, 0] * scale + mean
+                         for part, knots, mean, scale in columns], axis=1)  # fmt: skip
     if scaling["kind"] in (STANDARD, QUANTILE):
         wide = wide * np.array(scaling["scale"]) + np.array(scaling["mean"])
         for column, (knots, scores) in _curves(scaling).items():

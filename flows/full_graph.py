@@ -17,6 +17,7 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import (
     aggregate,
     baselines,
+    correct,
     heterograph,
     infer,
     node_labels,
@@ -39,10 +40,14 @@ class FullGraphOptions(StageParams):
         description="Partition the graph, so that intervals of vertices, and with them graph servers, read few rows of "
         "each other. It changes the order in which numbers are added, and so the last bits of the network.",
     )
+    correct: bool = Field(
+        default=True,
+        description="Correct the predictions by the errors at labelled nodes nearby (Correct and Smooth).",
+    )
 
 
 def diagram(flow: Diagram, edges: Source, features: Source, labels: Source, split: Source | None) -> None:
-    """Heterograph, sums of features for GCN, parts, training, inference, scores, publication."""
+    """Heterograph, sums of features for GCN, parts, training, inference, correction, scores, publication."""
     graph = flow.stage(heterograph.STAGE, edges=edges, features=features)
     classes = flow.stage(node_labels.STAGE, graph=graph, labels=labels, split=split)
     sums = None
@@ -51,9 +56,15 @@ def diagram(flow: Diagram, edges: Source, features: Source, labels: Source, spli
     parts = flow.stage(partition.STAGE, graph=graph) if flow.option("partitioned") else None
     network = flow.stage(train_full.STAGE, graph=graph, labels=classes, sums=sums, parts=parts)
     predictions = flow.stage(infer.STAGE, graph=graph, labels=classes, network=network)
+    corrected = None
+    if flow.option("correct"):
+        corrected = flow.stage(correct.STAGE, predictions=predictions, network=network, graph=graph)
     simple = flow.stage(baselines.STAGE, graph=graph, labels=classes)
-    scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
-    flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=graph, scores=scores)
+    scores = flow.stage(score.STAGE, predictions=corrected or predictions, baselines=simple)
+    flow.stage(
+        publish_predictions.STAGE, predictions=predictions, corrected=corrected, network=network, graph=graph,
+        scores=scores,
+    )  # fmt: skip
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:
@@ -64,8 +75,15 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         infer.STAGE, name="champion-infer", graph=nodes["heterograph"], network=model["train_full"],
         splits=nodes["train_full"], labels=nodes["node_labels"],
     )  # fmt: skip
+    own = nodes["infer"]
+    if "correct" in nodes:
+        found = flow.stage(
+            correct.STAGE, name="champion-correct", predictions=found, network=model["train_full"],
+            graph=nodes["heterograph"],
+        )  # fmt: skip
+        own = nodes["correct"]
     champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
-    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=nodes["infer"], seen=model["infer"])
+    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=own, seen=model["infer"])
 
 
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
@@ -74,7 +92,7 @@ SUPERWORKFLOW = Superworkflow(
     name="full_graph",
     help="a graph neural network that predicts classes of nodes, trained on the whole graph without sampling",
     stages=(
-        heterograph.STAGE, node_labels.STAGE, SUMS, partition.STAGE, train_full.STAGE, infer.STAGE,
+        heterograph.STAGE, node_labels.STAGE, SUMS, partition.STAGE, train_full.STAGE, infer.STAGE, correct.STAGE,
         baselines.STAGE, score.STAGE, publish_predictions.STAGE,
     ),
     sources={
@@ -95,7 +113,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     outputs={
         "embeddings": ("infer", "embeddings.parquet"),
-        "predictions": ("infer", "predictions.parquet"),
+        "predictions": (("correct", "infer"), "predictions.parquet"),
         "network": ("train_full", "model.safetensors"),
         "timeline": ("train_full", "timeline.parquet"),
     },

@@ -19,6 +19,7 @@ from superworkflow.tasks import (
     aggregate,
     baselines,
     baselines_links,
+    correct,
     feature_matrix,
     heterograph,
     holdout_edges,
@@ -54,6 +55,10 @@ class GnnOptions(StageParams):
         description="Partition the graph for training on a worker group. The trained network is the same dataset "
         "either way.",
     )
+    correct: bool = Field(
+        default=True,
+        description="Correct the predictions of nodes by the errors at labelled nodes nearby (Correct and Smooth).",
+    )
 
 
 def diagram(
@@ -65,7 +70,7 @@ def diagram(
     links: Source | None,
     subgraphs: Dataset | None,
 ) -> None:
-    """Heterograph, train, infer, score, publish; links or labelled edges that are judged are held out first.
+    """Heterograph, train, infer, correct, score, publish; links or labelled edges that are judged are held out first.
 
     With a schema, the columns of nodes that are features become one matrix for all stages after it.
     Labels of an edge list are apart from the graph, so that other labels leave it and the means as they are.
@@ -101,13 +106,19 @@ def diagram(
     predictions = flow.stage(
         infer.STAGE, graph=learned, labels=classes, network=network, shards=shards, subgraphs=subgraphs
     )
+    corrected = None
     if is_links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
     else:
+        if flow.option("correct") and not of_edges:
+            corrected = flow.stage(correct.STAGE, predictions=predictions, network=network, graph=learned)
         simple = flow.stage(baselines.STAGE, graph=learned, labels=classes, subgraphs=subgraphs)
-        scores = flow.stage(score.STAGE, predictions=predictions, baselines=simple)
-    flow.stage(publish_predictions.STAGE, predictions=predictions, network=network, graph=learned, scores=scores)
+        scores = flow.stage(score.STAGE, predictions=corrected or predictions, baselines=simple)
+    flow.stage(
+        publish_predictions.STAGE, predictions=predictions, corrected=corrected, network=network, graph=learned,
+        scores=scores,
+    )  # fmt: skip
 
 
 def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:
@@ -122,8 +133,14 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         infer.STAGE, name="champion-infer", graph=graph,
         network=model["train"], splits=nodes["train"], shards=nodes.get("shard"), labels=nodes.get("node_labels"),
     )  # fmt: skip
+    own = nodes["infer"]
+    if "correct" in nodes:
+        found = flow.stage(
+            correct.STAGE, name="champion-correct", predictions=found, network=model["train"], graph=graph
+        )
+        own = nodes["correct"]
     champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
-    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=nodes["infer"], seen=model["infer"])
+    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=own, seen=model["infer"])
 
 
 def check_sources(
@@ -175,8 +192,8 @@ def check_edges(labels: Source | None, links: bool, label: str) -> None:
 
 STAGES = (
     heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, holdout_edges.STAGE,
-    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, baselines.STAGE, baselines_links.STAGE,
-    score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, correct.STAGE, baselines.STAGE,
+    baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 OF_LINKS: dict[str, bool | str] = {"auc@test": True, "mrr@test": "baselines_links.relation_frequency_mrr@test"}
@@ -216,7 +233,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     outputs={
         "embeddings": ("infer", "embeddings.parquet"),
-        "predictions": ("infer", "predictions.parquet"),
+        "predictions": (("correct", "infer"), "predictions.parquet"),
         "network": ("train", "model.safetensors"),
     },
     in_memory=IN_MEMORY,

@@ -148,7 +148,7 @@ class Run:
     @property
     def outputs(self) -> list[str]:
         """Names of what `run[name]` gives."""
-        return [name for name, (node, _) in self.superworkflow.outputs.items() if node in self._datasets]
+        return [name for name in self.superworkflow.outputs if self.superworkflow.output(name, self._datasets)]
 
     def __getitem__(self, name: str) -> Result:
         """One output: `run["output"].to_pandas()`.
@@ -156,10 +156,11 @@ class Run:
         Raises:
             UserError: the superworkflow has no such output, or this run has not made it.
         """
-        if name not in self.outputs:
+        found = self.superworkflow.output(name, self._datasets) if name in self.superworkflow.outputs else None
+        if found is None:
             raise UserError("is no output of this run", where=self.superworkflow.name, value=name,
                             remedy=nearest(name, self.outputs))  # fmt: skip
-        node, files = self.superworkflow.outputs[name]
+        node, files = found
         dataset = self._datasets[node]
         return Result(dataset, matching(dataset.files(), files))
 

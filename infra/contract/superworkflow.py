@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,8 @@ class Superworkflow:
         optional: names of sources that may be left out.
         datasets: names of sources that are datasets.
         flags: command-line flags of its own, by name.
-        outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset).
+        outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset); of
+            several node names the first that a run has.
         exports: formats that `--export` can write, by name.
         outcomes: metrics by which runs are judged, the preferred first, models to register, pictures and
             panels to draw.
@@ -107,7 +108,7 @@ class Superworkflow:
     optional: frozenset[str] = frozenset()
     datasets: frozenset[str] = frozenset()
     flags: Mapping[str, Flag] = field(default_factory=dict)
-    outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[str | tuple[str, ...], str]] = field(default_factory=dict)
     exports: Mapping[str, Export] = field(default_factory=dict)
     help: str = ""
     outcomes: tuple[Outcome, ...] = ()
@@ -139,6 +140,12 @@ class Superworkflow:
         own = {prefix: stage.params for prefix, stage in self.prefixes.items()}
         stages = {stage.name: stage.params for stage in self.stages if not stage.params_of}
         return stages | own | {self.name: self.options}
+
+    def output(self, title: str, nodes: Container[str]) -> tuple[str, str] | None:
+        """The node that makes an output, and its files; None if it is none of these nodes."""
+        made_by, files = self.outputs[title]
+        names = (made_by,) if isinstance(made_by, str) else made_by
+        return next(((name, files) for name in names if name in nodes), None)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -217,8 +224,9 @@ def check_declarations(
     """
     prefix = f"superworkflow {superworkflow.name}"
     declared = dict.fromkeys([*nodes, *(stage.name for stage in superworkflow.stages)])  # a diagram may do without some
-    for title, (node, _) in superworkflow.outputs.items():
-        _check_node(node, declared, f"{prefix}: output {title}")
+    for title, (made_by, _) in superworkflow.outputs.items():
+        for node in (made_by,) if isinstance(made_by, str) else made_by:
+            _check_node(node, declared, f"{prefix}: output {title}")
     for name, export in superworkflow.exports.items():
         _check_node(export.node, nodes, f"{prefix}: export {name}")
         check_import(export.function, f"{prefix}: export {name}")

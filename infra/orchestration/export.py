@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
@@ -33,38 +33,42 @@ def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
             raise UserError("no such export format", where="--export", value=name, remedy=nearest(name, valid))
 
 
-def check_output(superworkflow: Superworkflow, name: str) -> tuple[str, str]:
-    """Node and files of an output that is a table.
+def check_output(superworkflow: Superworkflow, name: str) -> None:
+    """Refuse what is no output, or no table.
 
     Raises:
-        UserError: there is none of this name, or it is no table.
+        UserError: names it.
     """
     if name not in superworkflow.outputs:
         raise UserError("no such output", where=superworkflow.name, value=name,
                         remedy=nearest(name, list(superworkflow.outputs)))  # fmt: skip
-    node, files = superworkflow.outputs[name]
-    if not files.endswith(".parquet"):
+    if not superworkflow.outputs[name][1].endswith(".parquet"):
         tables = [each for each, (_, listed) in superworkflow.outputs.items() if listed.endswith(".parquet")]
         raise UserError("is no table", where=superworkflow.name, value=name,
                         remedy=f"Tables are: {', '.join(tables) or 'none'}")  # fmt: skip
-    return node, files
 
 
-def write_output(superworkflow: Superworkflow, name: str, dataset: Dataset, address: str) -> int:
+def write_output(superworkflow: Superworkflow, name: str, made: Mapping[str, str], address: str) -> int:
     """Write an output to a table elsewhere (`infra.storage.warehouse.sinks`); the number of rows.
 
     Args:
         superworkflow: whose output.
         name: of the output.
-        dataset: of the output's node.
+        made: URIs of a run's datasets, by node.
         address: of the table.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: it is no table, the run has not made it, or it cannot be written.
     """
     import pyarrow as pa
 
-    files = matching(dataset.files(), check_output(superworkflow, name)[1])
+    check_output(superworkflow, name)
+    found = superworkflow.output(name, made)
+    if found is None:
+        raise UserError("this run has not made the output", where=superworkflow.name, value=name,
+                        remedy="Choose a run that is complete: `superworkflow runs` lists them")  # fmt: skip
+    dataset = Dataset.open(made[found[0]])
+    files = matching(dataset.files(), found[1])
     opened = (dataset.parquet(each) for each in files)
     try:
         return write_table((pa.Table.from_batches([rows]) for each in opened for rows in each.iter_batches()), address)
@@ -91,9 +95,7 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     """
     output, mark, address = name.partition("=")
     if mark:
-        node = check_output(superworkflow, output)[0]
-        (uri,) = (record.output for record in run.stages if record.name == node)
-        write_output(superworkflow, output, Dataset.open(uri), address)
+        write_output(superworkflow, output, {each.name: each.output for each in run.stages}, address)
         found = TableAddress.parse(address)
         return found.shown if found is not None else Location.of(address).uri
     definition = superworkflow.exports[name]

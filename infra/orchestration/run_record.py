@@ -55,8 +55,10 @@ def begin_record(
 def name_outputs(request: Request, run: RunRecord, warn: Callable[[str], None]) -> None:
     """Name the files that people look for; `warn` receives a sentence for each that a dataset lacks."""
     by_name = {record.name: record for record in run.stages}
-    for title, (node, name) in request.superworkflow.outputs.items():
-        if node in by_name:  # a trial of a sweep runs no more than its objective needs
+    for title in request.superworkflow.outputs:
+        # a trial of a sweep runs no more than its objective needs
+        if (made := request.superworkflow.output(title, by_name)) is not None:
+            node, name = made
             uri = output_uri(Dataset.open(by_name[node].output), name)
             if uri is None:
                 warn(f"the dataset of {node} has no {name}, which is to be its output")

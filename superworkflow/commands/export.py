@@ -10,7 +10,6 @@ from superworkflow.commands.runs import add_history_arguments
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.base.masking import masked
-from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 
 
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Write the table."""
     require_extra("flow")
-    from superworkflow.infra.orchestration.export import check_output, write_output
+    from superworkflow.infra.orchestration.export import write_output
     from superworkflow.infra.tracking.history import find_run
     from superworkflow.infra.tracking.run_reader import RunReader
     from superworkflow.infra.tracking.uris import default_tracking_uri
@@ -40,8 +39,7 @@ def run(options: argparse.Namespace) -> int:
     found = reader.run(find_run(uri, options.run).run_id)
     assert found is not None
     superworkflow = load_superworkflow(options.code or found.superworkflow)
-    node, _ = check_output(superworkflow, options.output)
-    made = Dataset.open(reader.made(found.run_id, node))
+    made = {stage.name: each.uri for stage in reader.stages(found) for each in stage.data if each.role == "output"}
     rows = write_output(superworkflow, options.output, made, options.address)
     if options.json:
         print(json.dumps({"run": found.run_id, "output": options.output, "rows": rows}))

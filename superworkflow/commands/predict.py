@@ -152,9 +152,9 @@ def _check_out(out: Path | None) -> None:
 
 def _copy(superworkflow: Superworkflow, record: RunRecord, out: Path) -> None:
     """Copy the first output of a run."""
-    node, name = next(iter(superworkflow.outputs.values()))
-    (stage,) = (each for each in record.stages if each.name == node)
-    dataset = Dataset.open(stage.output)
+    made = {stage.name: stage.output for stage in record.stages}
+    (node, name), *_ = filter(None, (superworkflow.output(title, made) for title in superworkflow.outputs))
+    dataset = Dataset.open(made[node])
     try:
         shutil.copyfile(dataset.local(name), out)
     finally:

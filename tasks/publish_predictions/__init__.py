@@ -37,7 +37,7 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
     given, network, graph = (inputs.get(name, {}) for name in ("predictions", "network", "graph"))
     nodes = int(given.get("nodes") or 0)
     classes = int(given.get("classes") or USUAL_CLASSES)
-    rows = 4 * nodes * classes if network else 0
+    rows = 4 * nodes * classes * (2 if "corrected" in inputs else 1) if network else 0
     if params.inductive and network:
         inner = int(network.get("hidden") or 256) * (int(network.get("layers") or 2) - 1)
         values = feature_values(graph) + int(graph.get("nodes") or nodes) * inner
@@ -55,6 +55,7 @@ STAGE = Stage(
     params=PublishPredictionsParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to publish"),
+        "corrected": Input("correct dataset: the same predictions, corrected", optional=True),
         "network": Input("train dataset: the network, for all classes and for new nodes", optional=True),
         "graph": Input("heterograph or holdout_links dataset: the graph, for new nodes", optional=True),
         "scores": Input("score dataset: what they are worth", optional=True),

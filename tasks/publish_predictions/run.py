@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.correct import CORRECTION, TERMS
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.model.config import REGRESSION, Head, read_shape
@@ -37,22 +38,29 @@ def run(job: StageRun[PublishPredictionsParams]) -> Output:
         return _publish_links(job)
     if "network" in job.inputs and (head := read_shape(job.inputs["network"]).head).of_pairs:
         return _publish_edges(job, head)
-    with predictions.parquet("predictions.parquet") as file:
+    with _final(job).parquet("predictions.parquet") as file:
         is_number = pa.types.is_floating(file.schema_arrow.field("predicted").type)
     return _publish_numbers(job) if is_number else _publish_classes(job)
 
 
+def _final(job: StageRun[PublishPredictionsParams]) -> Dataset:
+    """Predictions of nodes: the corrected ones, where they are given."""
+    return job.inputs.get("corrected", job.inputs["predictions"])
+
+
 def _publish_numbers(job: StageRun[PublishPredictionsParams]) -> Output:
     """Write predicted numbers: `nodes.npy` and `node_offsets.npy` as of classes, and `values.npy` float64 `[n]`."""
-    predictions, out = job.inputs["predictions"], job.output
-    nodes, values = _in_order(predictions, "predictions.parquet", ["predicted"])[0].columns
+    predictions, out = _final(job), job.output
+    table, order = _in_order(predictions, "predictions.parquet", ["predicted"])
+    nodes, values = table.columns
     write_names(out, nodes.combine_chunks())
     out.array("values.npy", values.to_numpy().astype(np.float64))
-    write_new_nodes(job, 0)
+    taken, corrected = _write_terms(job, order)
+    lacking = write_new_nodes(job, taken)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "task": REGRESSION, "nodes": len(nodes), "predictions": predictions.digest,
-        "metrics": scores.json("metrics.json") if scores else {},
+        "metrics": scores.json("metrics.json") if scores else {}, **corrected, **lacking,
     })  # fmt: skip
     return Output(rows=len(nodes), stats={"nodes": len(nodes)})
 
@@ -64,7 +72,7 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     `[n + 1]`; `classes.npy` int32 `[n]` and `probabilities.npy` float32 `[n]`; `bundle.json`. Where nodes have several
     classes, those of one lie behind each other, cut at `class_offsets.npy` int64 `[n + 1]`.
     """
-    predictions, out = job.inputs["predictions"], job.output
+    predictions, out = _final(job), job.output
     table, order = _in_order(predictions, "predictions.parquet", ["predicted", "probability"])
     nodes, predicted, likely = (column.combine_chunks() for column in table.columns)
     write_names(out, nodes)
@@ -81,21 +89,33 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     out.array("classes.npy", codes.to_numpy().astype(np.int32))
     out.array("probabilities.npy", likely.to_numpy().astype(np.float32))
     taken = _write_probabilities(job, order, len(classes)) if "network" in job.inputs else 0
-    lacking = write_new_nodes(job, taken)
+    more, corrected = _write_terms(job, order)
+    lacking = write_new_nodes(job, taken + more)
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": classes.to_pylist(), "several": several,
         "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
-        **lacking,
+        **corrected, **lacking,
     })  # fmt: skip
     return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(classes)})
+
+
+def _write_terms(job: StageRun[PublishPredictionsParams], order: pa.Int64Array) -> tuple[int, dict[str, float]]:
+    """Write `terms.npy` float32 [n, classes or 1], by which new nodes are corrected (see stage `correct`): its bytes,
+    and the fact `own_share`, of the network's own prediction; 0 and none without a correction."""
+    corrected = job.inputs.get("corrected")
+    if corrected is None or TERMS not in corrected or not job.params.inductive:
+        return 0, {}
+    terms = np.asarray(corrected.array(TERMS)[order.to_numpy()], np.float32)
+    job.output.array(TERMS, terms)
+    return terms.nbytes, {"own_share": 1 - float(corrected.json(CORRECTION)["beta"] or 0)}
 
 
 def _write_probabilities(
     job: StageRun[PublishPredictionsParams], order: pa.Int64Array, classes: int
 ) -> int:  # fmt: skip
     """Write `class_probabilities.npy` float32 [n, classes] if there is room for it: its bytes."""
-    predictions, size = job.inputs["predictions"], 4 * len(order) * classes
+    predictions, size = _final(job), 4 * len(order) * classes
     if PROBABILITIES not in predictions:
         return 0
     if size > job.params.most_bytes:

@@ -19,7 +19,7 @@ MISTAKES = 50
 
 
 def classes(datasets: Mapping[str, Dataset]) -> list[Part] | None:
-    """Parts of a score dataset, the first, and of the predictions that it judged."""
+    """Parts of a score dataset, the first, and of the predictions that it judged, those of the next that has some."""
     scores, *others = datasets.values()
     parts: list[Part] = []
     split = _last_split(scores)
@@ -34,9 +34,9 @@ def classes(datasets: Mapping[str, Dataset]) -> list[Part] | None:
     parts.append(table([name.replace("_", " ") for name in columns], values, title=f"Classes, {split}"))
     if "calibration.parquet" in scores:
         parts.append(_calibration(_of_split(scores, "calibration.parquet", split), split))
-    for dataset in others:
-        if "predictions.parquet" in dataset and (found := _mistakes(dataset, split)) is not None:
-            parts.append(found)
+    judged = next((each for each in others if "predictions.parquet" in each), None)
+    if judged is not None and (found := _mistakes(judged, split)) is not None:
+        parts.append(found)
     return parts
 
 

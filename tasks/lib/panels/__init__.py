@@ -8,7 +8,7 @@ GRAPH = Panel("index", _PROFILE, "graph", title="Graph")
 TYPED_GRAPH = Panel("heterograph", _PROFILE, "graph", title="Graph")
 LABELLED_GRAPH = Panel("heterograph", _PROFILE, "graph", title="Graph", others=("node_labels",))
 CLASSES = Panel(
-    "score", "superworkflow.tasks.score.panels:classes", "classes", title="Predictions", others=("infer",),
+    "score", "superworkflow.tasks.score.panels:classes", "classes", title="Predictions", others=("correct", "infer"),
     optional=True,
 )  # fmt: skip
 LINKS = Panel(

@@ -83,11 +83,13 @@ class Answered:
         rows: of each node, its row among those of its set that were there; -1 for none.
         made: of each node, what the network makes of it, where it is new.
         errors: of each node, why it has neither; empty where it has.
+        neighbors: of each new node, the rows of its neighbours that were there, of its own set.
     """
 
     rows: NDArray[np.int64]
     made: list[Floats | None]
     errors: list[str]
+    neighbors: list[list[int]]
 
 
 class NodeReader:
@@ -135,19 +137,28 @@ class NodeReader:
         self._connect(described, failed)
         outputs = self._computed(described)
         made: list[Floats | None] = [None] * len(queries)
+        neighbors: list[list[int]] = [[] for _ in queries]
         for place, (key, each) in enumerate(zip(keys, queries, strict=True)):
             if errors[place]:
                 continue
             if key in failed:
                 errors[place] = failed[key]
             elif key in outputs:
-                made[place] = outputs[key]
+                made[place], neighbors[place] = outputs[key], self._own_set(described[key])
             else:
                 try:
                     rows[place] = self._row(each)
                 except ValueError as error:
                     errors[place] = str(error)
-        return Answered(rows, made, errors)
+        return Answered(rows, made, errors, neighbors)
+
+    def _own_set(self, new: _New) -> list[int]:
+        """Rows of the neighbours that were there, of the node's own set."""
+        return [
+            place
+            for number, senders in new.senders.items() if self._relations[number][3] == new.query.node_set
+            for place, *_ in senders if place >= 0
+        ]  # fmt: skip
 
     def _row(self, query: NodeQuery) -> int:
         """Row of a node that is only named."""

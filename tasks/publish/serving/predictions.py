@@ -39,6 +39,7 @@ class NodeModel:
         network = network_of(folder)
         self._node_set = network.document["head"]["node_sets"][0] if network is not None else ""
         self._document = network.document if network is not None else None
+        self._terms = _if_there(folder, "terms")
         self._nodes = NodeReader(folder, {self._node_set: self.names}, network, facts.get("no_new_nodes", ""))
 
     def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
@@ -52,8 +53,8 @@ class NodeModel:
         answers = [
             (None,) * len(self.columns)
             if error or (row < 0 and (scores is None or not len(scores)))
-            else self._answer(int(row), scores)
-            for row, scores, error in zip(found.rows, found.made, found.errors, strict=True)
+            else self._answer(int(row), scores, near)
+            for row, scores, error, near in zip(found.rows, found.made, found.errors, found.neighbors, strict=True)
         ]
         return pd.DataFrame({
             "node": [each.name for each in queries],
@@ -64,9 +65,17 @@ class NodeModel:
             "error": found.errors,
         })  # fmt: skip
 
-    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, ...]:
-        """Values of the columns for a node of the bundle, by row, or a new one, by what the network makes of it."""
+    def _answer(self, row: int, scores: Floats | None, near: list[int]) -> tuple[Any, ...]:
+        """Values of the columns for a node of the bundle, by row, or a new one, by what the network makes of it and
+        the rows of its neighbours."""
         raise NotImplementedError
+
+    def _corrected(self, made: NDArray[np.float64], near: list[int]) -> NDArray[np.float64]:
+        """The network's prediction, corrected as those of the nodes of the bundle are; see stage `correct`."""
+        if self._terms is None or not near:
+            return made
+        found: NDArray[np.float64] = self.facts["own_share"] * made + self._terms[near].mean(axis=0, dtype=np.float64)
+        return found
 
 
 class NumberModel(NodeModel):
@@ -78,12 +87,12 @@ class NumberModel(NodeModel):
         super().__init__(folder, facts)
         self._values = mapped(folder, "values")
 
-    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, ...]:
+    def _answer(self, row: int, scores: Floats | None, near: list[int]) -> tuple[Any, ...]:
         if scores is None:
             return (float(self._values[row]),)
         assert self._document is not None
         head = self._document["head"]
-        return (float(scores[0]) * head["scale"] + head["mean"],)
+        return (float(self._corrected(scores.astype(np.float64) * head["scale"] + head["mean"], near)[0]),)
 
 
 class PredictionModel(NodeModel):
@@ -97,12 +106,13 @@ class PredictionModel(NodeModel):
         self._offsets = _if_there(folder, "class_offsets")
         self._all = _if_there(folder, "class_probabilities")
 
-    def _answer(self, row: int, scores: Floats | None) -> tuple[Any, Any, Any]:
+    def _answer(self, row: int, scores: Floats | None, near: list[int]) -> tuple[Any, Any, Any]:
         """Class, probability, and probabilities of all classes; lists of both where nodes have several classes."""
         classes = self.facts["classes"]
         likely: Any = None
         if scores is not None:
-            likely = _sigmoid(scores) if self.facts.get("several") else softmax(scores)
+            likely = _sigmoid(scores) if self.facts.get("several") else self._corrected(softmax(scores), near).clip(0)
+            likely /= 1.0 if self.facts.get("several") else likely.sum()
         elif self._all is not None:
             likely = self._all[row]
         every = dict(zip(classes, map(float, likely), strict=True)) if likely is not None else None

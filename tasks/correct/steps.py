@@ -1,0 +1,114 @@
+"""Correction of predictions by errors nearby, then smoothing by labels nearby, as the nodes to validate on ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.correct import SHARES, STEPS, WEIGHTS
+from superworkflow.tasks.correct.neighbor_means import Floats, NeighborMeans
+
+_MOST_SCALE, _CERTAIN = 2.0, 2.0
+"""Largest factor of an error, and standard errors by which a step has to lower the mean squared error."""
+
+
+class Rows(NamedTuple):
+    """Predictions of nodes and their labels.
+
+    Args:
+        given: predicted rows, [nodes, width].
+        truth: rows that the labels say, of the nodes below [nodes, width].
+        trained, validated: nodes to train, and to validate on, bool [nodes].
+    """
+
+    given: Floats
+    truth: Floats
+    trained: NDArray[np.bool_]
+    validated: NDArray[np.bool_]
+
+
+class Correction(NamedTuple):
+    """What was chosen, and what it makes; see `tasks.correct`.
+
+    Args:
+        alpha, scale, beta: of the two steps, None and 0 where one is left out.
+        before, after: mean squared errors of the nodes to validate on.
+        rows: corrected rows, [nodes, width], of all nodes but those to train.
+        terms: of a node that is not in the graph, the corrected row is 1 - β times its own, plus the mean of its
+            neighbours' terms [nodes, width].
+    """
+
+    alpha: float | None
+    scale: float
+    beta: float | None
+    before: float
+    after: float
+    rows: Floats
+    terms: Floats
+
+
+def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str], None]) -> Correction | None:
+    """Choose and apply both steps; None if neither lowers the error.
+
+    Args:
+        means: of the graph.
+        rows: of the nodes.
+        report: told the steps done, all steps, and their name.
+    """
+    given, truth, trained, validated = rows
+    wanted, total, done = truth[validated] - given[validated], STEPS * (len(SHARES) + len(WEIGHTS)), 0
+    errors = np.where(trained[:, None], truth - given, np.float32(0))
+    first = best = np.square(wanted).sum(axis=1, dtype=np.float64)
+    alpha, scale, beta, spread = None, 0.0, None, errors
+    for share in SHARES:
+        found = _spread(means, errors, trained, share, None)
+        done += STEPS
+        report(done, total, "steps")
+        at = found[validated].astype(np.float64)
+        size = float(np.square(at).sum())
+        factor = min(_MOST_SCALE, max(0.0, float((at * wanted).sum()) / size)) if size else 0.0
+        losses = np.square(wanted - factor * at).sum(axis=1)
+        if losses.mean() < best.mean():
+            alpha, scale, spread, best = share, factor, found, losses
+    if not _is_better(best, first):
+        alpha, scale, spread, best = None, 0.0, errors, first
+    moved = given if alpha is None else np.asarray(given + scale * spread, np.float32)
+    start, made, smooth = np.where(trained[:, None], truth, moved), moved, best
+    for weight in WEIGHTS:
+        found = _spread(means, start, trained, weight, moved)
+        done += STEPS
+        report(done, total, "steps")
+        losses = np.square(truth[validated] - found[validated], dtype=np.float64).sum(axis=1)
+        if losses.mean() < smooth.mean():
+            beta, made, smooth = weight, found, losses
+    if not _is_better(smooth, best):
+        beta, made, smooth = None, moved, best
+    if alpha is None and beta is None:
+        return None
+    terms = np.float32((1 - (beta or 0)) * scale * (alpha or 0)) * spread
+    if beta is not None:
+        terms += np.float32(beta) * made
+    return Correction(alpha, scale, beta, float(first.mean()), float(smooth.mean()), made, terms)
+
+
+def _spread(means: NeighborMeans, start: Floats, fixed: NDArray[np.bool_], share: float, base: Floats | None) -> Floats:
+    """Rows of the fixed nodes, spread over the edges, and at the other nodes drawn to a base where there is one."""
+    values = start
+    alone = means.degrees == 0
+    for _ in range(STEPS):
+        values = means.of(values)
+        values *= np.float32(share)
+        if base is not None:
+            values += np.float32(1 - share) * base
+            values[alone] = base[alone]
+        values[fixed] = start[fixed]
+    return values
+
+
+def _is_better(losses: NDArray[Any], than: NDArray[Any]) -> bool:
+    """True if losses of nodes are lower by `_CERTAIN` standard errors of their mean difference."""
+    gains = than - losses
+    return bool(gains.mean() > _CERTAIN * gains.std() / np.sqrt(len(gains)))

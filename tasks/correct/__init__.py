@@ -10,7 +10,8 @@ With Z the probabilities of the classes, or the number, of each node, Y what its
   `WEIGHTS`.
 
 Both are chosen by the mean squared error on the nodes to validate on (of classes the Brier score), and each is left out
-that does not lower it by two standard errors. The nodes to train keep the network's predictions, and the labels of the
+that does not lower it by two standard errors. No probability becomes less than `LEAST_SHARE` of the network's, so that
+rare classes keep their order. The nodes to train keep the network's predictions, and the labels of the
 others are never read for them. Edges are those within the node set or, where it has none, paths of two edges through
 another set; they all count the same.
 
@@ -33,6 +34,7 @@ from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
 
 SHARES, WEIGHTS, STEPS = (0.5, 0.8, 0.95, 1.0), (0.2, 0.5, 0.8), 20
 """What a node keeps of its neighbours' mean in a step, of errors and of labels; and the number of steps."""
+LEAST_SHARE = 0.2
 CORRECTION, TERMS = "correction.json", "terms.npy"
 MOST_CELLS = 400_000_000
 """Nodes times classes at most."""

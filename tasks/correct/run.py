@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.correct import CORRECTION, MOST_CELLS, TERMS
+from superworkflow.tasks.correct import CORRECTION, LEAST_SHARE, MOST_CELLS, TERMS
 from superworkflow.tasks.correct.neighbor_means import Floats, NeighborMeans
 from superworkflow.tasks.correct.steps import Correction, Rows, corrected
 from superworkflow.tasks.lib.formats.arrow import column
@@ -81,7 +81,7 @@ def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfi
     if found is None:
         return "errors and labels nearby do not lower the error of the nodes to validate on"
     if head.classes:
-        np.clip(found.rows, 0, None, out=found.rows)
+        np.maximum(found.rows, np.float32(LEAST_SHARE) * rows.given, out=found.rows)
         found.rows[:] /= found.rows.sum(axis=1, keepdims=True)
     found.rows[rows.trained] = rows.given[rows.trained]
     return found

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.correct import CORRECTION, TERMS
+from superworkflow.tasks.correct import CORRECTION, LEAST_SHARE, TERMS
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.model.config import REGRESSION, Head, read_shape
@@ -101,14 +101,18 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
 
 
 def _write_terms(job: StageRun[PublishPredictionsParams], order: pa.Int64Array) -> tuple[int, dict[str, float]]:
-    """Write `terms.npy` float32 [n, classes or 1], by which new nodes are corrected (see stage `correct`): its bytes,
-    and the fact `own_share`, of the network's own prediction; 0 and none without a correction."""
+    """Write `terms.npy` float32 [n, classes or 1], by which new nodes are corrected (see stage `correct`).
+
+    Returns:
+        Its bytes, and the shares of a network's prediction that count and that stay at least; 0 and none without terms.
+    """
     corrected = job.inputs.get("corrected")
     if corrected is None or TERMS not in corrected or not job.params.inductive:
         return 0, {}
     terms = np.asarray(corrected.array(TERMS)[order.to_numpy()], np.float32)
     job.output.array(TERMS, terms)
-    return terms.nbytes, {"own_share": 1 - float(corrected.json(CORRECTION)["beta"] or 0)}
+    own = 1 - float(corrected.json(CORRECTION)["beta"] or 0)
+    return terms.nbytes, {"own_share": own, "least_share": LEAST_SHARE}
 
 
 def _write_probabilities(

@@ -14,7 +14,8 @@ from tests.flows.command_line import run_document
 
 NODES = 120
 STAGES = [
-    "heterograph", "node_labels", "aggregate", "train_full", "infer", "baselines", "score", "publish_predictions"
+    "heterograph", "node_labels", "aggregate", "train_full", "infer", "correct", "baselines", "score",
+    "publish_predictions",
 ]  # fmt: skip
 
 

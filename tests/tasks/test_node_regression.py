@@ -137,12 +137,14 @@ def _trained(files: dict[str, str], folder: Path) -> Dataset:
     [
         ([str(i) for i in range(172)], 1000, False),
         ([str(i) for i in range(1900, 2100, 2)], 500, True),
-        ([str(i) for i in range(1900, 2100, 2)], 50_000, False),
+        ([f"{i}.0" for i in range(80, 101)], 9627, True),
+        ([str(i) for i in range(1, 11)], 500, False),
+        ([str(i) for i in range(80, 85)], 500, False),
         (["0.5", "1.0", "1.5"], 500, True),
         (["0.0", "1.0"], 500, False),
         (["0.5", "b"], 500, False),
     ],
-    ids=["codes", "years", "years_of_many", "ratings", "whole", "text"],
+    ids=["codes", "years", "points", "from_1", "few", "ratings", "whole", "text"],
 )
 def test_classes_that_may_be_numbers(names: list[str], nodes: int, doubted: bool) -> None:
     assert bool(class_doubts(names, nodes, "node.label")) is doubted

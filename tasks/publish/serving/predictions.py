@@ -111,8 +111,7 @@ class PredictionModel(NodeModel):
         classes = self.facts["classes"]
         likely: Any = None
         if scores is not None:
-            likely = _sigmoid(scores) if self.facts.get("several") else self._corrected(softmax(scores), near).clip(0)
-            likely /= 1.0 if self.facts.get("several") else likely.sum()
+            likely = _sigmoid(scores) if self.facts.get("several") else self._likely(softmax(scores), near)
         elif self._all is not None:
             likely = self._all[row]
         every = dict(zip(classes, map(float, likely), strict=True)) if likely is not None else None
@@ -129,6 +128,11 @@ class PredictionModel(NodeModel):
             best = int(likely.argmax())
             return classes[best], float(likely[best]), every
         return classes[self._classes[row]], float(self._probabilities[row]), every
+
+    def _likely(self, own: NDArray[np.float64], near: list[int]) -> NDArray[np.float64]:
+        """Corrected probabilities, of the network's own."""
+        found = np.maximum(self._corrected(own, near), self.facts.get("least_share", 0) * own)
+        return np.asarray(found / found.sum())
 
 
 def queries_of(

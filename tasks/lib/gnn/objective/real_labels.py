@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 
-MANY, FEW_NODES = 50, 20
-"""Kinds of labels above which numbers are doubted as classes, and nodes of a kind below which they are."""
+MANY, SOME = 50, 10
+"""Kinds of labels above which decimals, and from which whole numbers, are doubted as classes."""
 
 
 def number_of(text: str) -> float | None:
@@ -44,14 +44,14 @@ def check_classes(names: Sequence[str], nodes: int, where: str) -> None:
 
 
 def class_doubts(names: Sequence[str], nodes: int, where: str) -> list[InputWarning]:
-    """Warning of classes that may be numbers to predict: with decimals, or many whole ones of few nodes each, with
-    gaps; see `check_classes`."""
+    """Warning of classes that may be numbers to predict: with decimals, or `SOME` whole ones, such as ratings of 80 to
+    100, that are not all from 0 or 1 on; see `check_classes`."""
     numbers = [number_of(name) for name in names]
     values = [value for value in numbers if value is not None]
     if len(values) < len(names):
         return []
-    has_gaps = len(names) > MANY and nodes < FEW_NODES * len(names) and max(values) - min(values) >= len(names)
-    if not has_gaps and not any(value % 1 for value in values):
+    are_codes = min(values) in (0, 1) and max(values) - min(values) == len(values) - 1
+    if (len(values) < SOME or are_codes) and not any(value % 1 for value in values):
         return []
     return [InputWarning("labels are numbers, and taken for names of classes", where,
                          f"{len(names)} different ones of {nodes} nodes, such as {names[0]} and {names[-1]}",

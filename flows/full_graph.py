@@ -125,7 +125,7 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric(
                 "score", f"{name}@{split}", headline=name == "accuracy", promotes=(name, split) == ("accuracy", "test"),
-                baselines="baselines", optional=True,
+                baselines=("correct", "baselines"), optional=True,
             )
             for name in ("accuracy", "macro_f1", "micro_f1") for split in ("validation", "test")
         ),

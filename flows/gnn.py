@@ -242,7 +242,7 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric(
                 "score", f"{name}@{split}", headline=name == "accuracy", promotes=(name, split) == ("accuracy", "test"),
-                baselines="baselines", options=CLASSES, optional=True,
+                baselines=("correct", "baselines"), options=CLASSES, optional=True,
             )
             for name in ("accuracy", "macro_f1", "micro_f1") for split in ("validation", "test")
         ),
@@ -253,7 +253,7 @@ SUPERWORKFLOW = Superworkflow(
         *(
             Metric(
                 "score", f"{name}@{split}", "maximize" if name == "r2" else "minimize", headline=name == "rmse",
-                promotes=(name, split) == ("rmse", "test"), baselines="baselines", options=CLASSES,
+                promotes=(name, split) == ("rmse", "test"), baselines=("correct", "baselines"), options=CLASSES,
                 needs={"train.task": ("regression", "edge_regression")}, optional=True,
             )
             for name in NUMBER_FIGURES for split in ("validation", "test")

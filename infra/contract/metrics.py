@@ -40,8 +40,8 @@ class Metric:
         needs: values of stages' parameters, by dotted name, with which alone the node reports it, and no others; a
             tuple of values where any of them will do.
         optional: whether diagrams may do without the node.
-        baselines: name of a node that reports the same figure of simpler methods, as `<method>_<name>`; these are shown
-            with this one.
+        baselines: name of a node, or of several, that reports the same figure of simpler methods, as `<method>_<name>`;
+            these are shown with this one.
         promotes: models are compared by it before they are by other headlines, such as one that no choice within
             training was made by. A name: so they are, and before all others, where the run reports this figure too.
     """
@@ -55,7 +55,7 @@ class Metric:
     options: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, Any] = field(default_factory=dict)
     optional: bool = False
-    baselines: str = ""
+    baselines: str | tuple[str, ...] = ()
     promotes: bool | str = False
 
     def precedence(self, values: Mapping[str, float]) -> int | None:
@@ -125,12 +125,13 @@ def _baselines(values: Mapping[str, float], declared: Sequence[Metric]) -> dict[
     for name in values:
         for metric in declared:
             if metric.baselines and metric.covers(name):
-                begin, end = f"{metric.baselines}.", f"_{name.removeprefix(metric.node + '.')}"
+                nodes = (metric.baselines,) if isinstance(metric.baselines, str) else metric.baselines
+                end = f"_{name.removeprefix(metric.node + '.')}"
                 found[name] = {
-                    each[len(begin) : -len(end)]: each
-                    for each in values
-                    if each.startswith(begin) and each.endswith(end)
-                }
+                    each[len(node) + 1 : -len(end)]: each
+                    for node in nodes for each in values
+                    if each.startswith(f"{node}.") and each.endswith(end)
+                }  # fmt: skip
     return found
 
 
@@ -215,6 +216,10 @@ def metrics_text(declared: Sequence[Metric]) -> str:
     return json.dumps(named, separators=(",", ":"))
 
 
+def _node_names(given: object) -> str | tuple[str, ...]:
+    return tuple(map(str, given)) if isinstance(given, list) else str(given or "")
+
+
 def read_metrics(text: str) -> tuple[Metric, ...]:
     """The inverse of `metrics_text`; those that are whole if the text was cut off, and none where it is another."""
     if text.startswith("[{") and not text.endswith("]"):
@@ -223,7 +228,7 @@ def read_metrics(text: str) -> tuple[Metric, ...]:
         return tuple(
             Metric(
                 str(each["node"]), str(each["name"]), each["direction"], bool(each.get("headline")),
-                each.get("uncertainty", ""), baselines=str(each.get("baselines", "")),
+                each.get("uncertainty", ""), baselines=_node_names(each.get("baselines", ())),
             )
             for each in json.loads(text)
             if each["direction"] in DIRECTIONS and isinstance(each.get("uncertainty", ""), str)

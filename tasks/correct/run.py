@@ -19,6 +19,8 @@ from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig, read_s
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.f1 import class_scores
+from superworkflow.tasks.lib.metrics.number_errors import number_errors
 
 load_kernels_fast()
 PREDICTIONS, PROBABILITIES, CLASSES = "predictions.parquet", "probabilities.npy", "classes.json"
@@ -33,13 +35,14 @@ def run(job: StageRun[StageParams]) -> Output:
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     predictions, shape = job.inputs["predictions"], read_shape(job.inputs["network"])
     table, head, out = predictions.table(PREDICTIONS), shape.head, job.output
-    found = _correction(job, table, shape)
+    found, own = _correction(job, table, shape), dict[str, float]()
     if isinstance(found, str):
         job.progress.log(f"predictions stay as they are: {found}")
         for name in {PREDICTIONS, PROBABILITIES, CLASSES} & set(predictions.files()):
             with out.file(name) as path:
                 shutil.copyfile(predictions.local(name), path)
     else:
+        own = _figures(table, head)
         for name, values in _columns(table, found.rows, head).items():
             table = table.set_column(table.column_names.index(name), name, values)
         out.table(PREDICTIONS, table)
@@ -56,7 +59,9 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(f"{kind} of the nodes to validate on: {errors['before']:.4g}, "
                          f"corrected {errors['after']:.4g} ({steps})")  # fmt: skip
     stats = {"rows": len(table), "nodes": len(table)}
-    return Output(rows=len(table), stats=stats | ({"classes": len(head.classes)} if head.classes else {}))
+    if head.classes:
+        stats["classes"] = len(head.classes)
+    return Output(rows=len(table), stats=stats, metrics=own)
 
 
 def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfig) -> Correction | str:
@@ -74,7 +79,7 @@ def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfi
     rows = _rows(job.inputs["predictions"], table, head)
     if not rows.trained.any() or not rows.validated.any():
         return "no node to train and to validate on has a label"
-    means = NeighborMeans(graph, node_set)
+    means = NeighborMeans(graph, node_set, np.flatnonzero(~rows.trained))
     if not means.degrees.any():
         return f"no edges between nodes of {node_set}, nor paths through another set"
     found = corrected(means, rows, job.progress.update)
@@ -107,6 +112,24 @@ def _rows(predictions: Dataset, table: pa.Table, head: Head) -> Rows:
         has_label & pc.equal(table["split"], name).fill_null(False).to_numpy() for name in ("train", "validation")
     )
     return Rows(given, truth, trained, validated)
+
+
+def _figures(table: pa.Table, head: Head) -> dict[str, float]:
+    """Figures of the network alone, as stage score has them."""
+    found: dict[str, float] = {}
+    for split in ("validation", "test"):
+        part = table.filter(pc.and_(pc.equal(table["split"], split), table["label"].is_valid()))
+        if not len(part):
+            continue
+        columns = [part[name].combine_chunks() for name in ("label", "predicted")]
+        if head.classes:
+            codes = pa.concat_arrays(columns).dictionary_encode().indices.to_numpy().astype(np.int64)
+            accuracy, macro = class_scores(*np.split(codes, 2))
+            figures = {"accuracy": accuracy, "micro_f1": accuracy, "macro_f1": macro}
+        else:
+            figures = number_errors(*(each.to_numpy() for each in columns))
+        found |= {f"network_{name}@{split}": value for name, value in figures.items()}
+    return found
 
 
 def _in_labels_unit(found: Correction, head: Head) -> Floats:

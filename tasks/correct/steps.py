@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.correct import SHARES, STEPS, WEIGHTS
+from superworkflow.tasks.correct import SHARES, STEPS, STILL, WEIGHTS
 from superworkflow.tasks.correct.neighbor_means import Floats, NeighborMeans
 
 _MOST_SCALE, _CERTAIN = 2.0, 2.0
@@ -54,19 +54,19 @@ def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str]
     """Choose and apply both steps; None if neither lowers the error.
 
     Args:
-        means: of the graph.
+        means: of the neighbours of the nodes that are not trained on.
         rows: of the nodes.
-        report: told the steps done, all steps, and their name.
+        report: takes the number of settings tried, that of all, and their name.
     """
     given, truth, trained, validated = rows
-    wanted, total, done = truth[validated] - given[validated], STEPS * (len(SHARES) + len(WEIGHTS)), 0
+    wanted, settings, tried = truth[validated] - given[validated], len(SHARES) + len(WEIGHTS), 0
     errors = np.where(trained[:, None], truth - given, np.float32(0))
     first = best = np.square(wanted).sum(axis=1, dtype=np.float64)
     alpha, scale, beta, spread = None, 0.0, None, errors
     for share in SHARES:
-        found = _spread(means, errors, trained, share, None)
-        done += STEPS
-        report(done, total, "steps")
+        found = _spread(means, errors, share, None)
+        tried += 1
+        report(tried, settings, "settings")
         at = found[validated].astype(np.float64)
         size = float(np.square(at).sum())
         factor = min(_MOST_SCALE, max(0.0, float((at * wanted).sum()) / size)) if size else 0.0
@@ -78,9 +78,9 @@ def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str]
     moved = given if alpha is None else np.asarray(given + scale * spread, np.float32)
     start, made, smooth = np.where(trained[:, None], truth, moved), moved, best
     for weight in WEIGHTS:
-        found = _spread(means, start, trained, weight, moved)
-        done += STEPS
-        report(done, total, "steps")
+        found = _spread(means, start, weight, moved)
+        tried += 1
+        report(tried, settings, "settings")
         losses = np.square(truth[validated] - found[validated], dtype=np.float64).sum(axis=1)
         if losses.mean() < smooth.mean():
             beta, made, smooth = weight, found, losses
@@ -94,18 +94,27 @@ def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str]
     return Correction(alpha, scale, beta, float(first.mean()), float(smooth.mean()), made, terms)
 
 
-def _spread(means: NeighborMeans, start: Floats, fixed: NDArray[np.bool_], share: float, base: Floats | None) -> Floats:
-    """Rows of the fixed nodes, spread over the edges, and at the other nodes drawn to a base where there is one."""
-    values = start
+def _spread(means: NeighborMeans, start: Floats, share: float, base: Floats | None) -> Floats:
+    """Rows of the nodes to train, spread over the edges; other nodes' are drawn to a base where there is one."""
+    values, nodes = start.copy(), means.nodes
+    drawn = None if base is None else np.float32(1 - share) * base[nodes]
     alone = means.degrees == 0
     for _ in range(STEPS):
-        values = means.of(values)
-        values *= np.float32(share)
-        if base is not None:
-            values += np.float32(1 - share) * base
-            values[alone] = base[alone]
-        values[fixed] = start[fixed]
+        made, before = means.of(values), values[nodes]
+        made *= np.float32(share)
+        if drawn is not None:
+            made += drawn
+            made[alone] = before[alone]
+        values[nodes] = made
+        made -= before
+        if _squared(made) <= STILL**2 * _squared(before):
+            break
     return values
+
+
+def _squared(rows: Floats) -> float:
+    """Squared norm, by no library whose sums depend on its threads."""
+    return float(np.square(rows).sum(dtype=np.float64))
 
 
 def _is_better(losses: NDArray[Any], than: NDArray[Any]) -> bool:

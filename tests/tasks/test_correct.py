@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import correct, heterograph, infer, publish_predictions, score, train
-from superworkflow.tasks.correct import LEAST_SHARE, SHARES, STEPS, WEIGHTS
+from superworkflow.tasks.correct import LEAST_SHARE, SHARES, STEPS, STILL, WEIGHTS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.publish.serving import load
 from tests.tasks.index_helpers import run_stage
@@ -75,12 +75,15 @@ def _by_hand(given: dict[str, str]) -> tuple[NDArray[Any], NDArray[Any]]:
     trained, judged = (table["split"].to_numpy() == name for name in ("train", "validation"))
 
     def spread(start: NDArray[Any], share: float, base: NDArray[Any] | None) -> NDArray[Any]:
-        values = start
+        values = before = start
         for _ in range(STEPS):
             values = share * near @ values + (0 if base is None else (1 - share) * base)
             if base is not None:
                 values[alone] = base[alone]
             values[trained] = start[trained]
+            changed, before = values - before, values
+            if np.linalg.norm(changed[~trained]) <= STILL * np.linalg.norm((before - changed)[~trained]):
+                break
         return values
 
     def loss(found: NDArray[Any]) -> float:
@@ -131,6 +134,8 @@ def test_it_raises_the_figures_of_nodes_to_test(given: dict[str, str], tmp_path:
         run_stage(score.STAGE, {}, {"predictions": each}, tmp_path / str(number)).json("metrics.json")
         for number, each in enumerate([given["predictions"], made.uri])
     ]
+    for name in ("r2@test", "accuracy@test", "macro_f1@validation"):
+        assert made.stats.get(f"metrics.network_{name}") == pytest.approx(figures[0].get(name))
     name, least = ("r2@test", 0.2) if "r2@test" in figures[0] else ("accuracy@test", 0.05)
     assert figures[1][name] > figures[0][name] + least
 

@@ -13,7 +13,7 @@ from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.correct import CORRECTION, LEAST_SHARE, MOST_CELLS, TERMS
 from superworkflow.tasks.correct.neighbor_means import Floats, NeighborMeans
-from superworkflow.tasks.correct.steps import Correction, Rows, corrected
+from superworkflow.tasks.correct.steps import Correction, PredictedRows, corrected
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -92,7 +92,7 @@ def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfi
     return found
 
 
-def _rows(predictions: Dataset, table: pa.Table, head: Head) -> Rows:
+def _rows(predictions: Dataset, table: pa.Table, head: Head) -> PredictedRows:
     """Predicted rows and labels: probabilities of classes, or the number as the network makes it."""
     has_label = table["label"].is_valid().to_numpy()
     if head.classes:
@@ -111,7 +111,7 @@ def _rows(predictions: Dataset, table: pa.Table, head: Head) -> Rows:
     trained, validated = (
         has_label & pc.equal(table["split"], name).fill_null(False).to_numpy() for name in ("train", "validation")
     )
-    return Rows(given, truth, trained, validated)
+    return PredictedRows(given, truth, trained, validated)
 
 
 def _figures(table: pa.Table, head: Head) -> dict[str, float]:

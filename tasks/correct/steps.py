@@ -15,7 +15,7 @@ _MOST_SCALE, _CERTAIN = 2.0, 2.0
 """Largest factor of an error, and standard errors by which a step has to lower the mean squared error."""
 
 
-class Rows(NamedTuple):
+class PredictedRows(NamedTuple):
     """Predictions of nodes and their labels.
 
     Args:
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """What was chosen, and what it makes; see `tasks.correct`.
+    """The chosen settings, and the rows that they make; see `tasks.correct`.
 
     Args:
         alpha, scale, beta: of the two steps, None and 0 where one is left out.
@@ -50,7 +50,7 @@ class Correction(NamedTuple):
     terms: Floats
 
 
-def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str], None]) -> Correction | None:
+def corrected(means: NeighborMeans, rows: PredictedRows, report: Callable[[int, int, str], None]) -> Correction | None:
     """Choose and apply both steps; None if neither lowers the error.
 
     Args:
@@ -67,10 +67,10 @@ def corrected(means: NeighborMeans, rows: Rows, report: Callable[[int, int, str]
         found = _spread(means, errors, share, None)
         tried += 1
         report(tried, settings, "settings")
-        at = found[validated].astype(np.float64)
-        size = float(np.square(at).sum())
-        factor = min(_MOST_SCALE, max(0.0, float((at * wanted).sum()) / size)) if size else 0.0
-        losses = np.square(wanted - factor * at).sum(axis=1)
+        near = found[validated].astype(np.float64)
+        size = float(np.square(near).sum())
+        factor = min(_MOST_SCALE, max(0.0, float((near * wanted).sum()) / size)) if size else 0.0
+        losses = np.square(wanted - factor * near).sum(axis=1)
         if losses.mean() < best.mean():
             alpha, scale, spread, best = share, factor, found, losses
     if not _is_better(best, first):

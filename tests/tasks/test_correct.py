@@ -219,10 +219,10 @@ def test_a_served_model_corrects_new_nodes(given: dict[str, str], tmp_path: Path
         wanted /= wanted.sum()
         classes = shares["classes"]
         found = np.array([[each[name] for name in classes] for each in answers["probabilities"]])
-        known = np.array([before["probabilities"][2][name] for name in classes])
+        alone = np.array([before["probabilities"][2][name] for name in classes])
     else:
-        found, known = answers["predicted"].to_numpy()[:, None], before["predicted"][2]
+        found, alone = answers["predicted"].to_numpy()[:, None], before["predicted"][2]
     assert found[0] == pytest.approx(corrected[place], rel=1e-4)
     assert found[1] == pytest.approx(wanted, rel=1e-3)
     assert found[1] == pytest.approx(corrected[place], rel=0.05, abs=0.02), "as of a node of the graph"
-    assert found[2] == pytest.approx(known), "no neighbours to learn from"
+    assert found[2] == pytest.approx(alone), "no neighbours to learn from"

@@ -65,6 +65,11 @@ class Metric:
         return (1 if self.promotes is True else 2) if self.headline else None
 
     @property
+    def baseline_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that report baselines."""
+        return (self.baselines,) if isinstance(self.baselines, str) else self.baselines
+
+    @property
     def full_name(self) -> str:
         """`node.name`, as it is recorded."""
         return f"{self.node}.{self.name}"
@@ -125,11 +130,10 @@ def _baselines(values: Mapping[str, float], declared: Sequence[Metric]) -> dict[
     for name in values:
         for metric in declared:
             if metric.baselines and metric.covers(name):
-                nodes = (metric.baselines,) if isinstance(metric.baselines, str) else metric.baselines
                 end = f"_{name.removeprefix(metric.node + '.')}"
                 found[name] = {
                     each[len(node) + 1 : -len(end)]: each
-                    for node in nodes for each in values
+                    for node in metric.baseline_nodes for each in values
                     if each.startswith(f"{node}.") and each.endswith(end)
                 }  # fmt: skip
     return found

@@ -229,7 +229,12 @@ class _Contest:
     def _figures(self, node: Node, judge: str) -> dict[str, float]:
         """Run an added node; its figures under the names that they have at the node `judge`."""
         record = run_added(self.run, node, self.run_nodes)
-        declared = [replace(each, node=node.name, headline=False) for each in self.run.declared if each.node == judge]
+        judged = {each.stage.name: each.name for each in node.inputs.values() if isinstance(each, Node)}
+        declared = [
+            replace(each, node=node.name, headline=False,
+                    baselines=tuple(judged.get(name, name) for name in each.baseline_nodes))
+            for each in self.run.declared if each.node == judge
+        ]  # fmt: skip
         self.run.declared += tuple(each for each in declared if each not in self.run.declared)
         return {f"{judge}.{name}": value for name, value in record.metrics.items()}
 

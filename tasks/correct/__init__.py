@@ -4,8 +4,8 @@ A network reads the features around a node, and not the labels; where the errors
 nodes that it was trained on show those of the others (Huang et al., ICLR 2021; Jia and Benson, KDD 2020, of numbers).
 With Z the probabilities of the classes, or the number, of each node, Y what its label says, and A the edges:
 
-- correct: E is Y - Z at the nodes to train; at the others E ← α D^-1 A E, from 0 on. Z' = Z + s E. α is in `SHARES`, and
-  s is of least squares, 0 to 2.
+- correct: E is Y - Z at the nodes to train; at the others E ← α D^-1 A E, from 0 on. Z' = Z + s E. α is in `SHARES`, s
+  of least squares, 0 to 2.
 - smooth: G is Y at the nodes to train; at the others G ← β D^-1 A G + (1 - β) Z', from Z' on. β is in `WEIGHTS`.
 
 Each takes `STEPS` steps, or fewer once the rows change by `STILL` of their norm or less. Both are chosen by the mean

@@ -221,7 +221,7 @@ def metrics_text(declared: Sequence[Metric]) -> str:
 
 
 def _node_names(given: object) -> str | tuple[str, ...]:
-    return tuple(map(str, given)) if isinstance(given, list) else str(given or "")
+    return tuple(map(str, given)) if isinstance(given, list | tuple) else str(given)
 
 
 def read_metrics(text: str) -> tuple[Metric, ...]:

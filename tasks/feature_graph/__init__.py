@@ -84,7 +84,7 @@ def estimate(params: SamplesParams, inputs: Mapping[str, Stats], resources: Reso
 
 STAGE = Stage(
     name="feature_graph",
-    version="4",
+    version="5",
     params=SamplesParams,
     inputs={
         "samples": Input(

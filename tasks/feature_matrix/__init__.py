@@ -58,7 +58,7 @@ def estimate(params: FeatureMatrixParams, inputs: Mapping[str, Stats], resources
 
 STAGE = Stage(
     name="feature_matrix",
-    version="4",
+    version="5",
     params=FeatureMatrixParams,
     params_of=("heterograph", "train"),
     inputs={

@@ -252,7 +252,7 @@ _ENGINES = ("spark", "dask")
 
 STAGE = Stage(
     name="heterograph",
-    version="13",
+    version="14",
     params=HeterographParams,
     inputs={
         "graph": Input(

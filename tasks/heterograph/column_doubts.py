@@ -7,7 +7,8 @@ A column of one value a node is doubted where it has
 - times: dates, texts of ISO 8601, Unix times from 1990 to 2099, or numbers called `time`, `timestamp`, `date`,
   `datetime` or `year`.
 
-Other whole numbers that are all different, such as populations, are features, with a warning.
+Other whole numbers that are all different, such as populations, are features, with a warning, and so are years from
+1000 to 2999 in a column called `year`, each of which two rows have on average.
 
 A sample is looked at first, and all rows where different values decide.
 """
@@ -33,6 +34,7 @@ SAMPLE = 1000
 """Rows by which a column is doubted."""
 _LEAST_DIFFERENT, _LEAST_DENSE = 20, 10
 _ID_NAME = re.compile(r"(?i:(^|[_\s.-])(id|uuid|guid)$)|[a-z](Id|ID)$")
+_YEARS = range(1000, 3000)
 _TIME_NAMES = ("time", "timestamp", "date", "datetime", "year")
 ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?\s?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})?)?$"
 _ZONE = r"(:[0-9.]+)\s?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})$"
@@ -64,7 +66,8 @@ class ColumnDoubt(NamedTuple):
         """The warning, whether the column is a feature or not, which names a parameter of a stage."""
         outcome, other, choice = "is left out of the features", "have it read as a feature", "take"
         if self.is_read:
-            outcome, other, choice = "is read as a feature", "have it left out if they are ids", "leave_out"
+            outcome, other, choice = "is read as a feature", "leave it out", "leave_out"
+            other += " if they are ids" * self.by_difference
         return InputWarning(f"a column of {self.what} {outcome}", f"{where}, column {name}", self.found,
                             f"Set {stage}.{choice}={name} to {other}")  # fmt: skip
 
@@ -100,6 +103,8 @@ def _doubt_of_numbers(name: str, values: NDArray[Any]) -> ColumnDoubt | None:
     found = f"{low} to {high}"
     if len(values) > 1 and (days := unix_time([str(low), str(high)])):
         return ColumnDoubt("Unix times", days)
+    if name.lower() == "year" and low in _YEARS and high in _YEARS and 2 * len(np.unique(values)) <= len(values):
+        return ColumnDoubt("years", found, is_read=True)
     if name.lower() in _TIME_NAMES and high > 1:
         return ColumnDoubt("times", found)
     if _ID_NAME.search(name):

@@ -30,7 +30,8 @@ def schema_columns() -> dict:
         "words": rng.integers(0, 3, (NODES, 3)), "kind": np.arange(NODES) % 3, "split": np.arange(NODES) % 3,
         "account": rng.permutation(NODES) + 7000, "region_id": np.arange(NODES) % 4,
         "town": rng.permutation(NODES) * 999,
-        "joined": 1_600_000_000 + rng.integers(0, 10**7, NODES), "year": 1990 + np.arange(NODES) % 20,
+        "joined": 1_600_000_000 + rng.integers(0, 10**7, NODES), "time": np.arange(NODES) % 20,
+        "year": 1990 + np.arange(NODES) % 20,
         "uuid": [f"n{i}" for i in range(NODES)], "train_mask": np.arange(NODES) % 2 == 0,
     }  # fmt: skip
 
@@ -51,11 +52,11 @@ def made(graph: Dataset, folder: Path, params: dict | None = None, **more: str) 
 def test_single_numbers_are_features_and_labels_ids_and_times_are_not(tmp_path):
     columns = schema_columns()
     graph = made(graph_of(tmp_path / "graph", columns), tmp_path / "made", {"scaling": "none"})
-    read = ["active", "age", "size", "town", "words"]
+    read = ["active", "age", "size", "town", "words", "year"]
     assert columns_of(graph, "user") == tuple((name, 3 if name == "words" else 1) for name in read)
     assert np.array_equal(features_of(graph, "user"), np.column_stack([columns[name] for name in read]).astype("f4"))
     assert features_of(graph, "town") is None
-    assert graph.dataset.stats["values.nodes.user"] == 7
+    assert graph.dataset.stats["values.nodes.user"] == 8
     assert graph.node_feature("user", "kind").tolist() == columns["kind"].tolist()
     assert graph.node_feature("user", "uuid").to_pylist() == [name.encode() for name in columns["uuid"]]
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
@@ -63,7 +64,8 @@ def test_single_numbers_are_features_and_labels_ids_and_times_are_not(tmp_path):
         "column user.account: a column of whole numbers that are all different", "got 7000 to 7039",
         "Set heterograph.take=user.account", "column user.region_id: a column of ids", "got 0 to 3",
         "different, as ids are, is read as a feature (got 0 to 38961). Set heterograph.leave_out=user.town",
-        "column user.joined: a column of Unix times", "got 2020-09-", "column user.year: a column of times",
+        "column user.joined: a column of Unix times", "got 2020-09-", "column user.time: a column of times",
+        "to leave it out if they are ids", "column user.year: a column of years is read as a feature (got 1990",
         "column user.uuid: a column of ids",
     ):  # fmt: skip
         assert words in warned
@@ -110,9 +112,9 @@ def test_whole_numbers_of_text_may_have_a_plus() -> None:
 
 def test_parameters_take_columns_and_leave_them_out(tmp_path):
     given = graph_of(tmp_path / "graph", schema_columns())
-    params = {"take": "user.year, user.region_id", "leave_out": "user.words", "label": "user.active"}
+    params = {"take": "user.time, user.region_id", "leave_out": "user.words, user.year", "label": "user.active"}
     graph = made(given, tmp_path / "made", params)
-    assert [name for name, _ in columns_of(graph, "user")] == ["age", "kind", "region_id", "size", "town", "year"]
+    assert [name for name, _ in columns_of(graph, "user")] == ["age", "kind", "region_id", "size", "time", "town"]
     with pytest.raises(UserError, match=r"heterograph.take.*'user.nme'") as refused:
         made(given, tmp_path / "other", {"take": "user.nme"})
     assert "user.age" in str(refused.value)

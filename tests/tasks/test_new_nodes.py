@@ -172,6 +172,9 @@ def test_features_by_name(made):
     answer = model.predict(table, {})
     pd.testing.assert_frame_equal(listed, answer[:1])
     assert answer["error"][1] == ""
+    means = made[2].json("network.json")["sets"]["node"]["scaling"]["fill"]
+    table = pd.DataFrame([row | backwards | {"c": means[2]}, row | backwards | {"c": None}])
+    pd.testing.assert_frame_equal(*(model.predict(table[i : i + 1].reset_index(), {}) for i in range(2)))
     answer = model.predict(table.drop(columns="c"), {})
     assert answer["error"][0] == "node 'x' lacks c; the model reads 12 numbers (a, b, c, d, e, …)"
 
@@ -215,7 +218,7 @@ def test_what_is_wrong_with_a_row_does_not_hinder_others(made):
         {"node": "e", "features": [1.0] * 12, "neighbors": "n001"},
         {"node": "f", "features": {"a": 1.0, "q": 1.0}, "neighbors": []},
         {"node": "n004", "features": [1.0] * 12},
-        {"node": "g", "features": [1.0] * 11 + [float("nan")], "neighbors": ["n001"]},
+        {"node": "g", "features": [1.0] * 11 + [float("inf")], "neighbors": ["n001"]},
         {"node": "h", "features": [1.0] * 12, "neighbors": []},
         {"features": [1.0] * 12, "neighbors": ["n001"]},
         {"node": "i", "features": [1.0] * 12, "neighbors": ["n001"]},

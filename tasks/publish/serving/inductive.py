@@ -361,7 +361,7 @@ def _once(edges: list[Edge], own: str | None) -> list[Edge]:
 
 
 def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
-    """Features of a node in the order of the network's inputs."""
+    """Features of a node in the order of the network's inputs; a missing value is the mean of those of training."""
     columns: list[list[Any]] = about["columns"]
     width = sum(size for _, size in columns)
     if about["embeddings"]:
@@ -374,7 +374,10 @@ def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
             more = f"has {', '.join(map(str, strange[:_SHOWN]))}, which the model does not read" if strange else ""
             raise ValueError(f"{who} {' and '.join(filter(None, (lack, more)))}; the model reads {_layout(about)}")
         categories = about.get("scaling", {}).get("categories", {})
-        given = [value for name in names for value in _values(given[name], categories.get(name), f"{name} of {who}")]
+        given = [
+            value for name, size in columns
+            for value in _values(given[name], size, categories.get(name), f"{name} of {who}")
+        ]  # fmt: skip
     values = _listed(given, f"features of {who}")
     if len(values) != width:
         raise ValueError(f"{who} has {len(values)} features, and the model reads {_layout(about)}")
@@ -382,13 +385,17 @@ def _vector(given: Any, about: Mapping[str, Any], who: str) -> Floats:
         found = np.array(values, np.float32)
     except (TypeError, ValueError):
         found = np.full(width, np.nan, np.float32)
+    if means := about.get("scaling", {}).get("fill"):
+        found = np.where(np.isnan(found), np.array(means, np.float32), found) if found.shape == (width,) else found
     if found.shape != (width,) or not np.isfinite(found).all():
         raise ValueError(f"a feature of {who} is not a finite number")
     return _scaled(found, about.get("scaling", {}))
 
 
-def _values(given: Any, categories: Sequence[str] | None, what: str) -> list[Any]:
-    """Numbers of one feature; a text becomes a 1 in the place of its category."""
+def _values(given: Any, size: int, categories: Sequence[str] | None, what: str) -> list[Any]:
+    """Numbers of one feature; a text becomes a 1 in the place of its category; NaN for a missing one."""
+    if is_missing(given):
+        return [np.nan] * size
     if categories is None or not isinstance(given, str):
         return list(np.ravel(np.asarray(given, object)).tolist())
     if given not in categories:

@@ -172,13 +172,14 @@ def queries_of(
 
 
 def _from_columns(table: pd.DataFrame, column: str, columns: list[list[Any]]) -> dict[str, list[Any]]:
-    """Features from columns of their own, named as those of the network; a row without any value has none."""
+    """Features from columns of their own, named as those of the network; a row without any value has none, and values
+    that others lack are missing."""
     names = [name for name, _ in columns if name in table and name not in (column, *_DESCRIBING)]
     if not names:
         return {}
     rows = zip(*(table[name] for name in names), strict=True)
-    given = [{name: value for name, value in zip(names, row, strict=True) if not is_missing(value)} for row in rows]
-    return {"features": [each or None for each in given]}
+    given = [None if all(map(is_missing, row)) else dict(zip(names, row, strict=True)) for row in rows]
+    return {"features": given}
 
 
 def network_of(folder: Path) -> StoredNetwork | None:

@@ -13,8 +13,10 @@ from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import correct, heterograph, infer, publish_predictions, score, train
 from superworkflow.tasks.correct import LEAST_SHARE, SHARES, STEPS, STILL, WEIGHTS
+from superworkflow.tasks.correct.neighbor_means import NeighborMeans
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.publish.serving import load
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
 NODES = 300
@@ -226,3 +228,25 @@ def test_a_served_model_corrects_new_nodes(given: dict[str, str], tmp_path: Path
     assert found[1] == pytest.approx(wanted, rel=1e-3)
     assert found[1] == pytest.approx(corrected[place], rel=0.05, abs=0.02), "as of a node of the graph"
     assert found[2] == pytest.approx(alone), "no neighbours to learn from"
+
+
+def test_means_over_paths_through_another_set(tmp_path: Path) -> None:
+    """Users have no edges among each other: those count who share an item; a set without its reverse does not."""
+    users, items = [f"u{i}" for i in range(6)], [f"i{i}" for i in range(4)]
+    rows = [("u0", "i0"), ("u1", "i0"), ("u1", "i1"), ("u2", "i1"), ("u3", "i1"), ("u4", "i2")]
+    graph = HeteroGraph.open(write_heterograph(
+        tmp_path / "graph", {"user": Nodes(users), "item": Nodes(items)},
+        {"has": Edges("user", "item", rows), "of": Edges("item", "user", reversed_of="has"),
+         "seen": Edges("user", "item", [("u5", "i3")])},
+    ))  # fmt: skip
+    matrix = np.zeros((6, 4))
+    for user, item in rows:
+        matrix[int(user[1]), int(item[1])] = 1
+    values = np.random.default_rng(2).normal(size=(6, 3)).astype(np.float32)
+    across = matrix.T @ values / np.maximum(matrix.sum(axis=0), 1)[:, None]
+    wanted = matrix @ across / np.maximum(matrix.sum(axis=1), 1)[:, None]
+    nodes = np.array([1, 3, 4, 5])
+    means = NeighborMeans(graph, "user", nodes)
+    assert means.of(values) == pytest.approx(wanted[nodes], abs=1e-6)
+    assert means.degrees.tolist() == [2, 1, 1, 0]
+    assert not NeighborMeans(graph, "item", np.arange(4)).of(np.ones((4, 1), np.float32))[3].any()

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, split_sizes
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
-from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
+from superworkflow.tasks.lib.metrics import LABEL_FIGURES, NUMBER_FIGURES
 
 METHODS = ("majority", "features", "forest", "label_propagation", "end_classes")
 NUMBER_METHODS = ("mean", "features", "forest", "neighbor_mean", "end_means")
@@ -90,7 +90,7 @@ STAGE = Stage(
     help="simpler methods on the nodes that a network is judged by",
     metrics=tuple(
         f"{method}_{figure}"
-        for methods, figures in ((METHODS, ("accuracy", "micro_f1", "macro_f1")), (NUMBER_METHODS, NUMBER_FIGURES))
+        for methods, figures in ((METHODS, LABEL_FIGURES), (NUMBER_METHODS, NUMBER_FIGURES))
         for method in methods
         for figure in figures
     ),

@@ -2,7 +2,7 @@
 
 A network reads the features around a node, and not the labels; where the errors of neighbours are alike, those of the
 nodes that it was trained on show those of the others (Huang et al., ICLR 2021; Jia and Benson, KDD 2020, of numbers).
-With Z the probabilities of the classes, or the number, of each node, Y what its label says, and A the edges:
+With Z the probabilities of the classes, or the number, of each node, Y what its labels say, and A the edges:
 
 - correct: E is Y - Z at the nodes to train; at the others E ← α D^-1 A E, from 0 on. Z' = Z + s E. α is in `SHARES`, s
   of least squares, 0 to 2.
@@ -10,12 +10,13 @@ With Z the probabilities of the classes, or the number, of each node, Y what its
 
 Each takes `STEPS` steps, or fewer once the rows change by `STILL` of their norm or less. Both are chosen by the mean
 squared error on the nodes to validate on (of classes the Brier score), and each is left out that does not lower it by
-two standard errors. No probability becomes less than `LEAST_SHARE` of the network's, so that rare classes keep their
-order. The nodes to train keep the network's predictions, and labels of others are read to choose by alone. Edges are
-those within the node set or, where it has none, paths of two edges through another set; they all count the same.
+two standard errors. No probability becomes less than `LEAST_SHARE` of the network's (of several labels, nor as much
+nearer to 1), so that rare classes keep their order. The nodes to train keep the network's predictions, and labels of
+others are read to choose by alone. Edges are those within the node set or, where it has none, paths of two edges
+through another set; they all count the same.
 
-Predictions stay as they are, and the log says why: where nodes have several labels, or are judged as of some time,
-whose neighbours may have later ones; where no labels of nodes to train and to validate on are there; and of more than
+Predictions stay as they are, and the log says why: where nodes are judged as of some time, whose neighbours may have
+later labels; where no labels of nodes to train and to validate on are there; and of more than
 `MOST_CELLS` probabilities.
 
 Files: `predictions.parquet`, of classes `probabilities.npy` and `classes.json`, as of stage infer; `correction.json`,
@@ -31,7 +32,7 @@ from collections.abc import Mapping
 
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
-from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
+from superworkflow.tasks.lib.metrics import LABEL_FIGURES, NUMBER_FIGURES
 
 SHARES, WEIGHTS = (0.5, 0.8, 1.0), (0.2, 0.5, 0.8)
 """What a node keeps of its neighbours' mean in a step, of errors and of labels."""
@@ -71,5 +72,5 @@ STAGE = Stage(
     run="superworkflow.tasks.correct.run:run",
     estimate=estimate,
     help="predictions of nodes, corrected by the errors at labelled nodes nearby",
-    metrics=tuple(f"network_{name}" for name in ("accuracy", "micro_f1", "macro_f1", *NUMBER_FIGURES)),
+    metrics=tuple(f"network_{name}" for name in (*LABEL_FIGURES, *NUMBER_FIGURES)),
 )

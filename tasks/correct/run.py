@@ -8,6 +8,7 @@ import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
@@ -15,12 +16,14 @@ from superworkflow.tasks.correct import CORRECTION, LEAST_SHARE, MOST_CELLS, TER
 from superworkflow.tasks.correct.neighbor_means import Floats, NeighborMeans
 from superworkflow.tasks.correct.steps import Correction, PredictedRows, corrected
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.label_columns import PIECE, label_columns
 from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig, read_shape
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.f1 import class_scores
+from superworkflow.tasks.lib.metrics import LABEL_FIGURES
 from superworkflow.tasks.lib.metrics.number_errors import number_errors
+from superworkflow.tasks.score.class_table import all_names, coded, label_scores
 
 load_kernels_fast()
 PREDICTIONS, PROBABILITIES, CLASSES = "predictions.parquet", "probabilities.npy", "classes.json"
@@ -67,8 +70,6 @@ def run(job: StageRun[StageParams]) -> Output:
 def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfig) -> Correction | str:
     """The correction; or why there is none."""
     head, graph = shape.head, HeteroGraph.open(job.inputs["graph"])
-    if head.several:
-        return "nodes have several labels"
     if shape.times is not None:
         return "neighbours may have later labels than a node's time"
     if len(table) * head.width > MOST_CELLS:
@@ -85,8 +86,12 @@ def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfi
     found = corrected(means, rows, job.progress.update)
     if found is None:
         return "errors and labels nearby do not lower the error of the nodes to validate on"
+    least = np.float32(LEAST_SHARE)
     if head.classes:
-        np.maximum(found.rows, np.float32(LEAST_SHARE) * rows.given, out=found.rows)
+        np.maximum(found.rows, least * rows.given, out=found.rows)
+    if head.several:
+        np.minimum(found.rows, 1 - least * (1 - rows.given), out=found.rows)
+    elif head.classes:
         found.rows[:] /= found.rows.sum(axis=1, keepdims=True)
     found.rows[rows.trained] = rows.given[rows.trained]
     return found
@@ -94,15 +99,16 @@ def _correction(job: StageRun[StageParams], table: pa.Table, shape: NetworkConfi
 
 def _rows(predictions: Dataset, table: pa.Table, head: Head) -> PredictedRows:
     """Predicted rows and labels: probabilities of classes, or the number as the network makes it."""
-    has_label = table["label"].is_valid().to_numpy()
+    has_label = _labelled(table)
     if head.classes:
         given = predictions.array(PROBABILITIES)
         if given.shape != (len(table), head.width):
             raise damaged(predictions, PROBABILITIES, f"{len(table)} rows of {head.width} probabilities")
-        codes = pc.index_in(table["label"], pa.array(head.classes, table.schema.field("label").type))
-        has_label &= codes.is_valid().to_numpy()
+        owners, codes = coded(table.filter(pa.array(has_label))["label"], all_names(head.classes, table["label"]))
+        owners, is_class = np.flatnonzero(has_label)[owners], codes < head.width
         truth = np.zeros(given.shape, np.float32)
-        truth[has_label, codes.filter(pa.array(has_label)).to_numpy()] = 1
+        truth[owners[is_class], codes[is_class]] = 1
+        has_label &= truth.any(axis=1)
     else:
         given, truth = (
             ((table[name].to_numpy()[:, None] - head.mean) / head.scale).astype(np.float32)
@@ -118,18 +124,23 @@ def _figures(table: pa.Table, head: Head) -> dict[str, float]:
     """Figures of the network alone, as stage score has them."""
     found: dict[str, float] = {}
     for split in ("validation", "test"):
-        part = table.filter(pc.and_(pc.equal(table["split"], split), table["label"].is_valid()))
+        part = table.filter(pa.array(_labelled(table) & pc.equal(table["split"], split).fill_null(False).to_numpy()))
         if not len(part):
             continue
-        columns = [part[name].combine_chunks() for name in ("label", "predicted")]
         if head.classes:
-            codes = pa.concat_arrays(columns).dictionary_encode().indices.to_numpy().astype(np.int64)
-            accuracy, macro = class_scores(*np.split(codes, 2))
-            figures = {"accuracy": accuracy, "micro_f1": accuracy, "macro_f1": macro}
+            figures = dict(zip(LABEL_FIGURES, label_scores(part, all_names(head.classes, table["label"])), strict=True))
         else:
-            figures = number_errors(*(each.to_numpy() for each in columns))
+            figures = number_errors(part["label"].to_numpy(), part["predicted"].to_numpy())
         found |= {f"network_{name}@{split}": value for name, value in figures.items()}
     return found
+
+
+def _labelled(table: pa.Table) -> NDArray[np.bool_]:
+    """True for nodes with a label."""
+    labels = table["label"]
+    if pa.types.is_list(labels.type):
+        return np.asarray(pc.list_value_length(labels).fill_null(0).to_numpy() > 0)
+    return np.asarray(labels.is_valid().to_numpy())
 
 
 def _in_labels_unit(found: Correction, head: Head) -> Floats:
@@ -142,6 +153,10 @@ def _columns(table: pa.Table, rows: Floats, head: Head) -> dict[str, pa.Array]:
     """Columns of predictions that differ."""
     if not head.classes:
         return {"predicted": column(rows[:, 0].astype(np.float64) * head.scale + head.mean)}
+    if head.several:
+        counts = pc.list_value_length(table["label"]).fill_null(0).to_numpy().astype(np.int64)
+        pieces = (rows[first : first + PIECE] for first in range(0, len(rows), PIECE))
+        return label_columns(head.classes, ((each, each) for each in pieces), counts)
     best = rows.argmax(axis=1)
     classes = pa.array(head.classes, table.schema.field("predicted").type)
     return {"predicted": classes.take(column(best)), "probability": column(rows[np.arange(len(rows)), best])}

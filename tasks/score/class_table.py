@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.f1 import class_scores
 
 
 class LabelCodes(NamedTuple):
@@ -44,6 +45,16 @@ def coded(given: pa.ChunkedArray, names: Sequence[str]) -> LabelCodes:
     if pa.types.is_list(whole.type):
         owners, whole = np.repeat(owners, pc.list_value_length(whole).to_numpy()), whole.flatten()
     return LabelCodes(owners, pc.index_in(whole, value_set=pa.array(names, pa.string())).to_numpy().astype(np.int64))
+
+
+def label_scores(part: pa.Table, names: Sequence[str]) -> tuple[float, float, float]:
+    """Accuracy, Micro- and Macro-F1 of the rows of a split, with one or several labels; see `tasks.score`."""
+    several = pa.types.is_list(part.schema.field("label").type)
+    wanted, given = (coded(part[name], names) for name in ("label", "ranked" if several else "predicted"))
+    if several:
+        return several_scores(wanted, given, len(part), len(names))
+    accuracy, macro = class_scores(wanted.values, given.values)
+    return accuracy, accuracy, macro
 
 
 def several_scores(wanted: LabelCodes, found: LabelCodes, nodes: int, labels: int) -> tuple[float, float, float]:

@@ -11,10 +11,10 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.integrity import damaged
+from superworkflow.tasks.lib.metrics import LABEL_FIGURES
 from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibration_error
-from superworkflow.tasks.lib.metrics.f1 import class_scores
 from superworkflow.tasks.score import MOST_RANKED
-from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, several_scores
+from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, label_scores
 from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, keys_of, nothing_to_judge, trained_by
 
 
@@ -48,12 +48,8 @@ def run(job: StageRun[StageParams]) -> Output:
             continue
         counts[split] = len(part)
         wanted, given = (coded(part[name], names) for name in ("label", "ranked" if several else "predicted"))
-        if several:
-            found = several_scores(wanted, given, len(part), len(names))
-        else:
-            accuracy, macro = class_scores(wanted.values, given.values)
-            found = accuracy, accuracy, macro
-        metrics |= dict(zip([f"{name}@{split}" for name in ("accuracy", "micro_f1", "macro_f1")], found, strict=True))
+        found = label_scores(part, names)
+        metrics |= dict(zip([f"{name}@{split}" for name in LABEL_FIGURES], found, strict=True))
         rows = np.arange(0, len(part), -(-len(part) * len(classes) // MOST_RANKED))
         judged = np.asarray(likely[part["row"].to_numpy()[rows]])
         table_of, means = class_table(names, wanted, given, judged, rows)

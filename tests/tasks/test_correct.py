@@ -26,7 +26,8 @@ STEP = (1, 2)
 def _made(folder: Path, kind: str, test_labels: str = "") -> dict[str, str]:
     """Graph, network and predictions of nodes on a ring, one of which is alone.
 
-    Labels are a feature plus a curve along the ring that no feature shows; of classes its sign.
+    Labels are a feature plus a curve along the ring that no feature shows; of classes its sign, of several labels also
+    the curve's crests.
     """
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(7)
@@ -41,16 +42,26 @@ def _made(folder: Path, kind: str, test_labels: str = "") -> dict[str, str]:
         test_labels if test_labels and split == "test" else each for each, split in zip(labels, splits, strict=True)
     ]
     rows = [f"n{i:03},{each},{split}\n" for i, (each, split) in enumerate(zip(labels, splits, strict=True))]
+    if kind == "several":
+        rows += [f"n{i:03},crest,{split}\n" for i, split in enumerate(splits) if curve[i] > 1]
     (folder / "labels.csv").write_text("node,label,split\n" + "".join(rows))
     files = {name: str(folder / f"{name}.csv") for name in ("edges", "features", "labels")}
     graph = run_stage(heterograph.STAGE, {}, files, folder / "graph").uri
-    params = {"task": kind, "hidden": 8, "epochs": 30, "dropout": 0.0, "seed": 1, "layers": 1, "fanouts": "all"}
+    params = {
+        "task": "regression" if kind == "regression" else "auto",
+        "hidden": 8,
+        "epochs": 30,
+        "dropout": 0.0,
+        "seed": 1,
+        "layers": 1,
+        "fanouts": "all",
+    }
     network = run_stage(train.STAGE, params, {"graph": graph}, folder / "train").uri
     predictions = run_stage(infer.STAGE, {}, {"graph": graph, "network": network}, folder / "infer").uri
     return {"graph": graph, "network": network, "predictions": predictions}
 
 
-@pytest.fixture(scope="module", params=["regression", "classification"])
+@pytest.fixture(scope="module", params=["regression", "classification", "several"])
 def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return _made(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -61,7 +72,8 @@ def _rows(predictions: Dataset) -> tuple[NDArray[Any], NDArray[Any], pd.DataFram
     if "probabilities.npy" not in predictions.files():
         return table["predicted"].to_numpy()[:, None], table["label"].to_numpy()[:, None], table
     classes = predictions.json("classes.json")
-    truth = (table["label"].to_numpy()[:, None] == np.array(classes)).astype(float)
+    lists = [np.atleast_1d(each) for each in table["label"]]
+    truth = np.array([np.isin(classes, each) for each in lists], float)
     return predictions.array("probabilities.npy").astype(float), truth, table
 
 
@@ -88,8 +100,14 @@ def _by_hand(given: dict[str, str]) -> tuple[NDArray[Any], NDArray[Any]]:
                 break
         return values
 
-    def loss(found: NDArray[Any]) -> float:
-        return float(np.square((found - truth)[judged]).sum())
+    def losses(found: NDArray[Any]) -> NDArray[Any]:
+        return np.square((found - truth)[judged]).sum(axis=1)
+
+    def best(tried: list[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The rows with the least error, unless those of the first are within two standard errors."""
+        found = min(tried, key=lambda each: losses(each[0]).mean())
+        gains = losses(tried[0][0]) - losses(found[0])
+        return found if gains.mean() > 2 * gains.std() / np.sqrt(len(gains)) else tried[0]
 
     errors = np.where(trained[:, None], truth - own, 0)
     corrections = [(own, 0 * own)]
@@ -97,17 +115,24 @@ def _by_hand(given: dict[str, str]) -> tuple[NDArray[Any], NDArray[Any]]:
         found = spread(errors, share, None)
         factor = float(np.clip((found * (truth - own))[judged].sum() / np.square(found[judged]).sum(), 0, 2))
         corrections.append((own + factor * found, factor * share * found))
-    moved, of_errors = min(corrections, key=lambda each: loss(each[0]))
+    moved, of_errors = best(corrections)
     start = np.where(trained[:, None], truth, moved)
     smoothed = [(moved, of_errors)]
     for weight in WEIGHTS:
         found = spread(start, weight, moved)
         smoothed.append((found, (1 - weight) * of_errors + weight * found))
-    rows_made, terms = min(smoothed, key=lambda each: loss(each[0]))
+    rows_made, terms = best(smoothed)
     if own.shape[1] > 1:
-        rows_made = np.maximum(rows_made, LEAST_SHARE * own)
-        rows_made = rows_made / rows_made.sum(axis=1, keepdims=True)
+        rows_made = _bounded(rows_made, own)
     return np.where(trained[:, None], own, rows_made), terms
+
+
+def _bounded(rows: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
+    """Probabilities that are near enough to the network's; they sum to 1 where its do."""
+    rows = np.maximum(rows, LEAST_SHARE * own)
+    if np.allclose(own.sum(axis=-1), 1):
+        return rows / rows.sum(axis=-1, keepdims=True)
+    return np.minimum(rows, 1 - LEAST_SHARE * (1 - own))
 
 
 def test_it_is_what_the_formulas_say(given: dict[str, str], tmp_path: Path) -> None:
@@ -160,9 +185,8 @@ def test_labels_of_nodes_to_test_are_not_read(tmp_path: Path) -> None:
             "do not lower",
         ),
         ({}, lambda i: f"n{i:03},{'ab'[i % 2]},{'train' if i % 3 else 'test'}", "no node to train and to validate"),
-        ({}, lambda i: f"n{i:03},b,{_split(i)}" + f"\nn{i:03},a,{_split(i)}" * (i % 2), "several"),
     ],
-    ids=["noise", "no_validation", "several"],
+    ids=["noise", "no_validation"],
 )
 def test_predictions_that_stay_as_they_are(params: dict[str, str], labels: Any, why: str, tmp_path: Path) -> None:
     _made(tmp_path, "regression")
@@ -217,8 +241,7 @@ def test_a_served_model_corrects_new_nodes(given: dict[str, str], tmp_path: Path
     shares = bundle.json("bundle.json")
     wanted = shares["own_share"] * own[place] + made.array("terms.npy")[near].mean(axis=0)
     if "probability" in answers:
-        wanted = np.maximum(wanted, LEAST_SHARE * own[place])
-        wanted /= wanted.sum()
+        wanted = _bounded(wanted, own[place])
         classes = shares["classes"]
         found = np.array([[each[name] for name in classes] for each in answers["probabilities"]])
         alone = np.array([before["probabilities"][2][name] for name in classes])

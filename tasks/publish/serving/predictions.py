@@ -111,7 +111,7 @@ class PredictionModel(NodeModel):
         classes = self.facts["classes"]
         likely: Any = None
         if scores is not None:
-            likely = _sigmoid(scores) if self.facts.get("several") else self._likely(softmax(scores), near)
+            likely = self._likely(_sigmoid(scores) if self.facts.get("several") else softmax(scores), near)
         elif self._all is not None:
             likely = self._all[row]
         every = dict(zip(classes, map(float, likely), strict=True)) if likely is not None else None
@@ -131,8 +131,10 @@ class PredictionModel(NodeModel):
 
     def _likely(self, own: NDArray[np.float64], near: list[int]) -> NDArray[np.float64]:
         """Corrected probabilities, of the network's own."""
-        found = np.maximum(self._corrected(own, near), self.facts.get("least_share", 0) * own)
-        return np.asarray(found / found.sum())
+        least = self.facts.get("least_share", 0)
+        found = np.maximum(self._corrected(own, near), least * own)
+        several = self.facts.get("several")
+        return np.asarray(np.minimum(found, 1 - least * (1 - own)) if several else found / found.sum())
 
 
 def queries_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import threading
@@ -13,7 +14,7 @@ from typing import IO, Protocol
 
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
 from superworkflow.infra.config.usage import held_while_scaled
-from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.contract.progress import output_events
 from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.endpoint_calls import EndpointCalls
@@ -68,8 +69,7 @@ class ProcessLauncher(Launcher):
         calls = EndpointCalls(call.placement.resources.endpoints or {})
         assert child.stdout is not None
         try:
-            for line in child.stdout:
-                event = parse_event(line) or {"event": "log", "stage": call.stage, "message": line.rstrip("\n")}
+            for event in itertools.chain.from_iterable(output_events(line, call.stage) for line in child.stdout):
                 if event["event"] in ("done", "error"):
                     final = event
                     continue

@@ -20,6 +20,7 @@ from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, 
 from superworkflow.infra.launch.endpoint_calls import EndpointCalls
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.process.exit_status import Reason, diagnose_exit
+from superworkflow.infra.process.shutdown import RELEASE_SECONDS, SAVE_SECONDS
 from superworkflow.infra.storage.manifest import Measurement
 
 LOG_TAIL = 20
@@ -102,6 +103,15 @@ class ProcessLauncher(Launcher):
         for child in running:
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
+        # Compiled code that holds the GIL lets no thread of its process read the signal.
+        killer = threading.Timer(SAVE_SECONDS + 2 * RELEASE_SECONDS, self._kill, [running])
+        killer.daemon = True
+        killer.start()
+
+    def _kill(self, children: Sequence[Child]) -> None:
+        with self._guard:
+            for child in self._running.intersection(children):
+                child.kill()
 
     def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources

@@ -79,7 +79,7 @@ def _pairs(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T
 
 def print_runs(runs: Sequence[RecordedRun]) -> None:
     """The list, newest first."""
-    out = Console(highlight=False, width=None if Console().is_terminal else 150)
+    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 150)
     if not runs:
         out.print("no recorded runs here; `superworkflow run` makes one")
         return
@@ -108,7 +108,7 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
 
 def print_comparison(comparison: Comparison) -> None:
     """Side by side: parameters that differ, quality, runtime and cost for each stage."""
-    out = Console(highlight=False, width=None if Console().is_terminal else 120)
+    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 120)
     table = Table()
     table.add_column("", overflow="fold")  # not cut: metrics differ in their last letters
     table.add_column(comparison.first, justify="right", overflow="fold")

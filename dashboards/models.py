@@ -19,7 +19,7 @@ def print_models(models: Mapping[str, Sequence[Version]], holds: Mapping[str, Mo
         models: versions by registered name.
         holds: by registered name.
     """
-    out = Console(highlight=False, width=None if Console().is_terminal else 180)
+    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 180)
     if not models:
         out.print("no registered models here; `superworkflow run --register NAME` makes one, and every deployment does")
         return

@@ -63,7 +63,7 @@ def print_best(report: Mapping[str, Any], *, result: bool = False) -> None:
 def _out(result: bool) -> Console:
     if not result:
         return console()
-    return Console(highlight=False, width=None if Console().is_terminal else 160)
+    return Console(highlight=False, emoji=False, width=None if Console().is_terminal else 160)
 
 
 def _print(out: Console, report: Mapping[str, Any], rows: list[Mapping[str, Any]], title: str) -> None:

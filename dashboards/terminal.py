@@ -31,8 +31,8 @@ SECONDS_BETWEEN, SECONDS_IN_FILES = 2.0, 60.0
 
 def console() -> Console:
     """Standard error, wide enough for the tables if it is not a terminal."""
-    found = Console(stderr=True, highlight=False)
-    return found if found.is_terminal else Console(stderr=True, highlight=False, width=140)
+    found = Console(stderr=True, highlight=False, emoji=False)
+    return found if found.is_terminal else Console(stderr=True, highlight=False, emoji=False, width=140)
 
 
 def program(name: str) -> str:
@@ -211,7 +211,7 @@ def _print_quality(out: Console, run: RunRecord) -> None:
 
 def print_plan(stages: Sequence[PlannedStage]) -> None:
     """Print the plan on standard output: it is the command's result."""
-    out = Console(highlight=False, width=None if Console().is_terminal else 140)
+    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 140)
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)
@@ -290,7 +290,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
 
 def print_explanations(explanations: Sequence[Explanation]) -> None:
     """Print one line for each stage on standard output."""
-    out = Console(highlight=False)
+    out = Console(highlight=False, emoji=False)
     width = max((len(explanation.name) for explanation in explanations), default=0)
     for explanation in explanations:
         colour = "cyan" if explanation.cached else "yellow"

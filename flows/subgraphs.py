@@ -25,7 +25,7 @@ def diagram(
     """Heterograph, sample, records; with a label also probe, which scores the sampled subgraphs.
 
     Raises:
-        UserError: there is no graph, or there are two; or nodes have no such label.
+        UserError: there is no graph, or there are two; or nodes have no such label; or the spec does not fit.
     """
     if (graph is None) == (edges is None):
         raise UserError("subgraphs needs exactly one graph", where="graph" if graph is None else "edges",
@@ -38,6 +38,7 @@ def diagram(
     flow.stage(records.STAGE, graph=typed, subgraphs=subgraphs)
     if label:
         flow.stage(probe.STAGE, graph=typed, subgraphs=subgraphs)
+    imported("superworkflow.tasks.sample.spec:check_spec")(spec, graph, flow.parameter("sample.sizes"))
 
 
 def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:

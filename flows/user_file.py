@@ -8,6 +8,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import check_import
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.code_file import INPUT, CodeFile, imported_names, run_code
+from superworkflow.infra.contract.params import StageParams, parse_params
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.safe_names import is_word
@@ -43,6 +44,7 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
     """
     own = {stage.name: stage for stage in _stages_of(superworkflow_in(code)) if not _is_installed(stage, code.uri)}
     for stage in own.values():
+        _check_params(stage, f"{code.uri}: stage {stage.name}")
         # A vertex program is the same object on all engines, and its workers get the file's text.
         if any(run != stage.run_path for run in stage.engines.values()):
             raise UserError("a stage in a file runs in process: other engines would not find its functions",
@@ -137,6 +139,17 @@ def _is_installed(stage: Stage[Any], where: str) -> bool:
         raise UserError(f"no input of a stage in a file can be called {INPUT}, as the file itself is",
                         where=f"{where}: stage {stage.name}", remedy="Give it another name")  # fmt: skip
     return False
+
+
+def _check_params(stage: Stage[Any], where: str) -> None:
+    """Refuse parameters that are no model, or whose defaults their own fields would refuse."""
+    if not (isinstance(stage.params, type) and issubclass(stage.params, StageParams)):
+        raise UserError("the parameters are no StageParams", where=where, value=stage.params,
+                        remedy="Write class Params(StageParams), and give params=Params")  # fmt: skip
+    fields = stage.params.model_fields
+    if not any(each.is_required() for each in fields.values()):
+        defaults = {name: each.get_default(call_default_factory=True) for name, each in fields.items()}
+        parse_params(stage.params, defaults, f"{where}, defaults: {stage.name}")
 
 
 def _taken(stage: Stage[Any], where: str) -> UserError:

@@ -163,6 +163,17 @@ def parse_event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
+def output_events(line: str, stage: str) -> list[dict[str, Any]]:
+    """Events of a line of a stage's output: its text as a `log`, and an event that came before the line ended."""
+    line = line.rstrip("\n")
+    if (event := parse_event(line)) is not None:
+        return [event]
+    text, mark, rest = line.partition(EVENT_PREFIX)
+    event = parse_event(mark + rest)
+    log = {"event": "log", "stage": stage, "message": line if event is None else text}
+    return [log] if event is None else [log, event]
+
+
 def _short(value: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)

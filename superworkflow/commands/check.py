@@ -87,5 +87,5 @@ def _cluster(options: argparse.Namespace) -> int:
 
 
 def _print(table: Table) -> None:
-    out = Console(highlight=False)
-    (out if out.is_terminal else Console(highlight=False, width=200)).print(table)
+    out = Console(highlight=False, emoji=False)
+    (out if out.is_terminal else Console(highlight=False, emoji=False, width=200)).print(table)

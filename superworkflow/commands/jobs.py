@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(job) for job in jobs], indent=1))
         return 0
-    out = Console(highlight=False, width=None if Console().is_terminal else 140)
+    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 140)
     if not jobs:
         out.print("no Jobs")
         return 0

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.deploy:
         return _deploy(options, store)
     pruner = Pruner(store, default_tracking_uri(Location.of(store.uri)), keep, profile)
-    out = Console(highlight=False, quiet=options.json)
+    out = Console(highlight=False, emoji=False, quiet=options.json)
     if options.dry_run:
         found = pruner.look()
         _show(out, found, store.uri)

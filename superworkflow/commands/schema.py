@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--ogb", type=Path, metavar="FOLDER", help="a raw folder of OGB; its tables are written anew")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER",
-        help="where schema.pbtxt is written; names of tables are relative to it",
+        help="where schema.pbtxt is written; paths of tables are absolute, or relative to it",
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not options.edges:
         raise UserError("a graph needs edges", where="--edges", remedy="Give --edges SOURCE,NAME,TARGET=TABLE")
-    nodes = dict(_pair(text, "--nodes SET=TABLE") for text in options.nodes)
+    nodes = _pairs(options.nodes, "--nodes SET=TABLE")
     tables = []
     for text in options.edges:
         names, file = _pair(text, "--edges SET,SET,SET=TABLE")
@@ -54,10 +54,9 @@ def run(options: argparse.Namespace) -> int:
             raise UserError("three names are needed", where="--edges", value=text,
                             remedy="Write SOURCE,NAME,TARGET=TABLE")  # fmt: skip
         tables.append(EdgeTable(ends[0], ends[1], ends[2], file))
-    schema = plain_schema(
-        options.out, nodes, tables, dict(_pair(text, "--reverse NAME=SET") for text in options.reverse), _warn
-    )
+    schema = plain_schema(options.out, nodes, tables, _pairs(options.reverse, "--reverse NAME=SET"), _warn)
     file = options.out / SCHEMA_FILE
+    options.out.mkdir(parents=True, exist_ok=True)
     file.write_text(schema_text(schema))
     print(file)
     return 0
@@ -65,6 +64,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _warn(warning: InputWarning) -> None:
     print(f"warning: {warning}", file=sys.stderr)
+
+
+def _pairs(texts: Sequence[str], form: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in (_pair(text, form) for text in texts):
+        if name in found:
+            raise UserError("two sets of one name", where=form.partition(" ")[0], value=name, remedy="Rename one")
+        found[name] = value
+    return found
 
 
 def _pair(text: str, form: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ def estimate(params: SplitParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="baselines",
-    version="2",
+    version="3",
     params=SplitParams,
     params_of=("train",),
     inputs={

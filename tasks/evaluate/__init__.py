@@ -130,7 +130,7 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
 
 STAGE = Stage(
     name="evaluate",
-    version="4",
+    version="5",
     params=EvaluateParams,
     inputs={
         "graph": Input("index dataset: the graph that the embeddings are of"),

@@ -90,7 +90,7 @@ def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="probe",
-    version="3",
+    version="4",
     params=ProbeParams,
     inputs={
         "graph": Input("heterograph dataset: the graph that was sampled"),

@@ -40,12 +40,11 @@ class ExpectedSizes(NamedTuple):
 
 def spec_stats(source: Source, look_bytes: int) -> dict[str, Stat]:
     """The spec itself, for `estimate`; nothing of one that is longer than may be looked at."""
-    from superworkflow.tasks.sample.spec import parse_spec
+    from superworkflow.tasks.sample.spec import read_spec
 
     if source.total_bytes > look_bytes:
         return {}
-    spec = parse_spec(source.location.read_text(), source.location.name)
-    return {"spec": json.dumps(spec.canonical())}
+    return {"spec": json.dumps(read_spec(source).canonical())}
 
 
 def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

@@ -15,7 +15,7 @@ from superworkflow.infra.contract.stage import Output, Resources, StageRun, Stat
 from superworkflow.infra.engines import engine
 from superworkflow.tasks.sample.expected import estimate
 from superworkflow.tasks.sample.params import SampleParams
-from superworkflow.tasks.sample.run import read_spec
+from superworkflow.tasks.sample.spec import read_spec
 
 Mode = Literal["replicated", "partitioned"]
 _MODULES: dict[Mode, str] = {

@@ -21,7 +21,6 @@ from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.run import (
     SampleShard,
     description,
-    read_spec,
     sample_output,
     shards_of,
     table_of_seeds,
@@ -30,7 +29,7 @@ from superworkflow.tasks.sample.run import (
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import SamplingSpec
+from superworkflow.tasks.sample.spec import SamplingSpec, read_spec
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def run(job: StageRun[SampleParams]) -> Output:
         job.output.adopt(entries)
         sizes.merge(more)
     job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
-    return sample_output(graph, sampler.spec, sizes, seeds)
+    return sample_output(job.progress, graph, sampler.spec, sizes, seeds)
 
 
 def _make(task: ShardTask) -> tuple[tuple[FileEntry, ...], Sizes]:

@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, Progress, StageRun
 from superworkflow.infra.storage.part_files import differ, part_files, part_uri
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.subgraphs.blocks import (
@@ -32,9 +32,7 @@ from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds, read_table
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import SamplingSpec, parse_spec
-
-MOST_SPEC_BYTES = 16 << 20
+from superworkflow.tasks.sample.spec import SamplingSpec, read_spec
 
 
 class SampleShard(NamedTuple):
@@ -98,7 +96,7 @@ def run(job: StageRun[SampleParams]) -> Output:
                 edges_per_s=(sizes.edges - already[1]) / seconds,
             )  # fmt: skip
     job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
-    return sample_output(graph, sampler.spec, sizes, seeds)
+    return sample_output(job.progress, graph, sampler.spec, sizes, seeds)
 
 
 class Sampled(Protocol):
@@ -108,21 +106,6 @@ class Sampled(Protocol):
     def spec(self) -> SamplingSpec: ...
     @property
     def layout(self) -> SubgraphLayout: ...
-
-
-def read_spec(source: Source, scratch: Path) -> SamplingSpec:
-    """The spec in a source.
-
-    Raises:
-        UserError: it is none.
-    """
-    path, where = source.local(scratch), source.location.name
-    try:
-        if path.stat().st_size > MOST_SPEC_BYTES:
-            raise UserError("the file is too large for a sampling spec", where=where, value=path.stat().st_size)
-        return parse_spec(path.read_text(), where)
-    except UnicodeDecodeError:
-        raise UserError("the sampling spec is not UTF-8", where=where, remedy="Save it as UTF-8") from None
 
 
 def table_of_seeds(sources: Mapping[str, Source], scratch: Path) -> tuple[pa.Table | None, str]:
@@ -186,9 +169,10 @@ def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seed
     }  # fmt: skip
 
 
-def sample_output(graph: HeteroGraph, spec: SamplingSpec, sizes: Sizes, seeds: SeedTable) -> Output:
+def sample_output(progress: Progress, graph: HeteroGraph, spec: SamplingSpec, sizes: Sizes, seeds: SeedTable) -> Output:
     """Output of the stage, on every engine."""
+    log_warnings(progress, seeds.doubts)
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
-    stats |= {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}
+    stats |= warning_stats(seeds.doubts) | {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}
     graph_stats = stats_of(list(graph.node_sets.values()), list(graph.edge_sets.values()))
     return Output(rows=sizes.subgraphs, stats=stats | {"path_values": path_values(graph_stats, spec.canonical())})

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import open_unpacked
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.formats.text_header import separator_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.random import mix
@@ -40,6 +41,9 @@ class SeedTable:
         times: int64 [n].
         splits: int8 [n], places in `SPLITS`; `NO_SPLIT` for those that are left out.
         repeats: subgraphs of each.
+
+    Attributes:
+        doubts: warnings about the table.
     """
 
     def __init__(
@@ -47,7 +51,23 @@ class SeedTable:
     ):
         self._ids, self._numbers, self._times, self._repeats = ids, numbers, times, repeats
         self._earlier = _earlier(numbers)
+        self.doubts: list[InputWarning] = []
         self._rows = {name: np.flatnonzero(splits == number) for number, name in enumerate(SPLITS)}
+
+    def in_several(self, where: str) -> list[InputWarning]:
+        """A warning if seeds are in more than one split."""
+        if not self._earlier.any():
+            return []
+        nodes, splits = np.unique(
+            np.concatenate([np.unique(self._numbers[rows], axis=0) for rows in self._rows.values()]),
+            axis=0, return_counts=True,
+        )  # fmt: skip
+        found = nodes[splits > 1]
+        if not len(found):
+            return []
+        first = "/".join(self._ids.take(pa.array(found[0])).cast(pa.string()).to_pylist())
+        what = f"{len(found)} seeds are in more than one split, so that a model is judged on what it has learned"
+        return [InputWarning(what, f"{where}, column {SPLIT}", first, "Give each seed one split")]
 
     def count(self, split: str) -> int:
         """Subgraphs of a split."""
@@ -111,7 +131,13 @@ def find_seeds(
         splits = _splits(graph.node_feature(spec.node_set, SPLIT), owner)[numbers[:, 0]]
     else:
         splits = _by_hash(ids, numbers, params.fractions)
-    return SeedTable(ids, numbers, times, splits, params.repeats)
+    if table is not None and not (splits != NO_SPLIT).any():
+        raise UserError("the table of seeds has no seed in a split", where=where, value=f"{len(splits)} rows",
+                        remedy="Give at least one, or no table of seeds for all nodes of the set")  # fmt: skip
+    seeds = SeedTable(ids, numbers, times, splits, params.repeats)
+    if not needs_time:
+        seeds.doubts = seeds.in_several(where)
+    return seeds
 
 
 def _joined(left: pa.Array, right: pa.Array, mark: str) -> pa.Array:

@@ -17,17 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.lib.formats.text_format import message_class, parse
+from superworkflow.tasks.lib.graph.schema import read_schema
+from superworkflow.tasks.lib.importers.dgl_chunked import is_chunked
 
 STRATEGIES = ("TOP_K", "RANDOM_UNIFORM", "RANDOM_WEIGHTED", "LATEST_K")
 """By their numbers, of which the last one is not TF-GNN's."""
 READOUT = "_readout"
 MOST_OPS = 1000
 MOST_SIZE = 2**31 - 1
+MOST_BYTES = 16 << 20
 _SEED_OPS = ("seed_op", "symmetric_link_seed_op")
 _MESSAGES = {
     "SamplingSpec": "seed_op: seed_op, symmetric_link_seed_op: symmetric_link_seed_op, sampling_ops: SamplingOp*",
@@ -151,6 +157,42 @@ class SamplingSpec:
 
     def _fault(self, op: str, what: str, value: str, valid: list[str]) -> UserError:
         return UserError(what, where=f"{self.where}, op {op}", value=value, remedy=nearest(value, valid))
+
+
+def check_spec(source: Source, graph: Source | None, sizes: Mapping[str, int]) -> None:
+    """Refuse a spec that is none, or that does not fit its graph, before the graph is made.
+
+    Args:
+        source: the spec.
+        graph: description of a typed graph; sets of an edge list, and of DGL's format, are not looked at.
+        sizes: of some ops, by name.
+
+    Raises:
+        UserError: names the line or the op that is wrong.
+    """
+    spec = read_spec(source).sized(1.0, sizes)
+    if graph is not None and not is_chunked(text := graph.location.read_text()):
+        schema = read_schema(text, graph.uri)
+        spec.fitted(schema.node_sets, schema.edge_sets)
+
+
+def read_spec(source: Source, scratch: Path | None = None) -> SamplingSpec:
+    """The spec in a source.
+
+    Args:
+        source: the spec.
+        scratch: folder for a copy whose sum is checked; without one the source is read where it is.
+
+    Raises:
+        UserError: it is none.
+    """
+    where = source.location.name
+    if source.total_bytes > MOST_BYTES:
+        raise UserError("the file is too large for a sampling spec", where=where, value=source.total_bytes)
+    try:
+        return parse_spec((Location.of(source.local(scratch)) if scratch else source.location).read_text(), where)
+    except UnicodeDecodeError:
+        raise UserError("the sampling spec is not UTF-8", where=where, remedy="Save it as UTF-8") from None
 
 
 def parse_spec(text: str, where: str) -> SamplingSpec:

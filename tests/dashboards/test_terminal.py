@@ -78,6 +78,14 @@ def test_progress_in_a_file_is_a_line_a_minute_with_the_time_left(
     assert lines[1].endswith("3 m 00 s left"), lines
 
 
+def test_log_lines_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ids with colons were shown as pictures: `noun:dog:` of coem."""
+    diagram, superworkflow = SimpleNamespace(nodes={"coem": None}), SimpleNamespace(name="coem")
+    display = RunDisplay(SimpleNamespace(diagram=diagram, store=SimpleNamespace(uri="s"), superworkflow=superworkflow))
+    display("coem", {"event": "log", "message": "noun:dog:1 [red]x[/red]"})
+    assert capsys.readouterr().err.splitlines()[-1].endswith(" noun:dog:1 [red]x[/red]")
+
+
 def test_mlflow_prints_none_of_its_own() -> None:
     """It would print two lines for each stage, into the JSON of `run --json`, with the password of a server's URL."""
     from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT

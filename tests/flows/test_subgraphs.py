@@ -70,6 +70,34 @@ def test_a_label_that_is_no_feature_is_refused_before_anything_runs(
     assert "Give --labels FILE and --label node.label" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('edge_set_name: "writes"', 'edge_set_name: "write"', "no such edge set (got 'write'). Did you mean writes?"),
+        ('node_set_name: "paper"', 'node_set_name: "author"', "input op 'seed' does not lead there"),
+        ("seed_op {", "seed {", "a SamplingSpec has no such field (got 'seed')"),
+    ],
+)
+def test_a_spec_that_does_not_fit_is_refused_before_anything_runs(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, message: str
+) -> None:
+    text = (graph / "spec.pbtxt").read_text()
+    assert right in text
+    (tmp_path / "spec.pbtxt").write_text(text.replace(right, wrong))
+    given = [
+        "subgraphs",
+        "--graph",
+        str(graph),
+        "--spec",
+        str(tmp_path / "spec.pbtxt"),
+        "--store",
+        str(tmp_path / "store"),
+    ]
+    assert [main([command, *given]) for command in ("plan", "run")] == [2, 2]
+    assert capsys.readouterr().err.count(message) == 2
+    assert not (tmp_path / "store").exists()
+
+
 def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
     chosen = load_superworkflow("subgraphs")
     assert node_names(chosen) == {*STAGES, "set_drift"}

@@ -146,6 +146,8 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (("import numpy", "import helper\nimport numpy"), r"mine\.py:3: imports a module .*'helper'"),
         (("    kept =", "    from helper import x\n    kept ="), r"mine\.py:\d+: imports a module"),
         (("import numpy", "from . import helper\nimport numpy"), r"mine\.py:3: imports a module from its own folder"),
+        (("(StageParams)", ""), r"stage degrees: the parameters are no StageParams"),
+        (("int = Field(default=0", "int = Field(default=-1"), r"defaults: degrees\.minimum: input .*got -1"),
         (("SUPERWORKFLOW =", "OTHER ="), r"mine\.py: defines no superworkflow\. Write SUPERWORKFLOW ="),
         (('name="hubs"', 'name="node2vec"'), r"another superworkflow of this name is defined by superworkflow itself"),
         (('name="hubs"', 'name="my hubs"'), r"mine\.py: superworkflow: not a name .got 'my hubs'"),

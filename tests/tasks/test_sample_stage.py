@@ -13,6 +13,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Progress, Resources
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.subgraphs import shard_layout
 from superworkflow.tasks.lib.subgraphs.blocks import (
@@ -183,6 +184,17 @@ def test_table_of_seeds(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path)
         assert same(plain(block, plain_graph, number), oracle.subgraph([5], repeat, time * 2**55))
 
 
+def test_a_seed_in_two_splits(graph: Dataset, tmp_path: Path) -> None:
+    """A model that learns and is judged on it looks better than it is, unless the subgraphs are of two times."""
+    table = tmp_path / "seeds.csv"
+    table.write_text("id,split,timestamp\nb0001,train,1\nb0002,train,1\nb0001,test,2\nb0002,train,2\nb0003,test,2\n")
+    stats = make(graph, tmp_path / "made", {}, SPEC, table).stats
+    said = "seeds.csv, column split: 1 seeds are in more than one split"
+    assert [str(value).startswith(said) for name, value in stats.items() if name.startswith(WARNING_PREFIX)] == [True]
+    assert "(got b0001)" in str(stats[f"{WARNING_PREFIX}1"])
+    assert f"{WARNING_PREFIX}1" not in make(graph, tmp_path / "times", {}, LATEST, table).stats
+
+
 def test_splits_of_a_feature(plain_graph: PlainGraph, tmp_path: Path) -> None:
     words = [("train", "val", "test", "")[n % 4] for n in range(50)]
     splits = PlainGraph(
@@ -235,6 +247,7 @@ def test_links(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path) -> None:
         ("id,timestamp\nb0001,5\nb0002,\n", LATEST, "no timestamp"),
         ("id,timestamp\nb0001,now\n", LATEST, "no timestamp, or one that is no integer"),
         ("\0\1\n", SPEC, "cannot be read"),
+        ("id,split\nb0001,\n", SPEC, r"no seed in a split \(got '1 rows'\)"),
     ],
 )
 def test_refused_seeds(graph: Dataset, tmp_path: Path, text: str, spec: str, message: str) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.contract.progress import output_events
 from superworkflow.infra.launch.kubernetes.api import Json
 from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition
 from superworkflow.infra.launch.kubernetes.quantities import quantity
@@ -208,8 +208,8 @@ def _exit(ended: Json, pod: Json) -> Diagnosis:
 def _error_event(text: str) -> Json | None:
     """The stage's own words among the last lines of its output, which Kubernetes keeps with a failed container."""
     for line in reversed(text.splitlines()):
-        event = parse_event(line)
-        if event is not None and event["event"] == "error":
+        event = output_events(line, "")[-1]
+        if event["event"] == "error":
             return event
     return None
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.usage import Holding
-from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.contract.progress import output_events
 from superworkflow.infra.contract.resources import Endpoint, Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
@@ -227,10 +227,10 @@ class JobFollower:
         self._on_event({"event": "log", "stage": self._stage, "message": message})
 
     def _line(self, line: str) -> None:
-        event = parse_event(line) or {"event": "log", "stage": self._stage, "message": line}
-        if event["event"] in ("done", "error"):
-            self._final = event
-        else:
+        for event in output_events(line, self._stage):
+            if event["event"] in ("done", "error"):
+                self._final = event
+                continue
             for members in self._members:
                 if members.hear(event):
                     self.wake.set()
@@ -291,8 +291,8 @@ class JobFollower:
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""
         for line in reversed(str(self._pod.terminated.get("message") or "").splitlines()):
-            event = parse_event(line)
-            if event is not None and event["event"] in ("done", "error"):
+            event = output_events(line, self._stage)[-1]
+            if event["event"] in ("done", "error"):
                 return event
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import threading
@@ -13,12 +14,13 @@ from typing import IO, Protocol
 
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
 from superworkflow.infra.config.usage import held_while_scaled
-from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.contract.progress import output_events
 from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.endpoint_calls import EndpointCalls
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.process.exit_status import Reason, diagnose_exit
+from superworkflow.infra.process.shutdown import RELEASE_SECONDS, SAVE_SECONDS
 from superworkflow.infra.storage.manifest import Measurement
 
 LOG_TAIL = 20
@@ -68,8 +70,7 @@ class ProcessLauncher(Launcher):
         calls = EndpointCalls(call.placement.resources.endpoints or {})
         assert child.stdout is not None
         try:
-            for line in child.stdout:
-                event = parse_event(line) or {"event": "log", "stage": call.stage, "message": line.rstrip("\n")}
+            for event in itertools.chain.from_iterable(output_events(line, call.stage) for line in child.stdout):
                 if event["event"] in ("done", "error"):
                     final = event
                     continue
@@ -102,6 +103,15 @@ class ProcessLauncher(Launcher):
         for child in running:
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
+        # Compiled code that holds the GIL lets no thread of its process read the signal.
+        killer = threading.Timer(SAVE_SECONDS + 2 * RELEASE_SECONDS, self._kill, [running])
+        killer.daemon = True
+        killer.start()
+
+    def _kill(self, children: Sequence[Child]) -> None:
+        with self._guard:
+            for child in self._running.intersection(children):
+                child.kill()
 
     def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources

@@ -82,14 +82,14 @@ def decision_function(features: NDArray[np.floating[Any]], weights: Floats) -> F
 def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
     n, labels = targets.shape
     A32 = A.astype(np.float32)
-    gram = transposed_product(A32, A32).astype(np.float64)
+    gram = transposed_product(A, A)
     columns, columns32 = np.ascontiguousarray(A.T), np.ascontiguousarray(A32.T)
     signs = np.where(targets, 1.0, -1.0)
     W, Z = np.zeros((A.shape[1], labels)), np.zeros((n, labels))
     first = np.zeros(labels)
     share = np.minimum(targets.sum(axis=0), n - targets.sum(axis=0)) / n
     active = np.arange(labels)
-    near, inverted_mean = np.empty((0, 0), np.float32), 0.0
+    near, inverted_mean = np.empty((0, 0)), 0.0
     for step in range(MAX_NEWTON_STEPS):
         S, w, z = signs[:, active], W[:, active], Z[:, active]
         miss = _sigmoid(-S * z)
@@ -109,7 +109,7 @@ def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -
         curved = curvature.astype(np.float32)
         mean = float(column_dots(curvature, np.ones_like(curvature)).sum()) / curvature.size
         if not inverted_mean / 2 <= mean <= inverted_mean * 2:
-            near, inverted_mean = inverse(np.eye(len(gram)) + mean * gram).astype(np.float32), mean
+            near, inverted_mean = inverse(np.eye(len(gram)) + mean * gram), mean
         scaled = _solve(
             A32, columns32, curved, near,
             (-gradient / norms).astype(np.float32), forcing.astype(np.float32),
@@ -122,14 +122,15 @@ def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -
     return W
 
 
-def _solve(A: Singles, columns: Singles, curvature: Singles, near: Singles, right: Singles, goal: Singles) -> Singles:
+def _solve(A: Singles, columns: Singles, curvature: Singles, near: Floats, right: Singles, goal: Singles) -> Singles:
     """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residual norms are below `goal`.
 
-    ``columns`` is Aᵀ, and ``near`` the inverse of a matrix near all of these.
+    ``columns`` is Aᵀ, and ``near`` the inverse of a matrix near all of these, in float64: of columns of which some
+    are sums of others, with a weak penalty, the eigenvalues span more than float32 has digits.
     """
     tiny = np.finfo(np.float32).tiny
     x, residual = np.zeros_like(right), right.copy()
-    search = product(near, residual)
+    search = product(near, residual.astype(np.float64)).astype(np.float32)
     rho = column_dots(residual, search)
     for _ in range(MAX_INNER_STEPS):
         weighted = product(columns, search)
@@ -141,7 +142,7 @@ def _solve(A: Singles, columns: Singles, curvature: Singles, near: Singles, righ
         residual -= alpha * image
         if (np.sqrt(column_dots(residual, residual)) <= goal).all():
             break
-        scaled = product(near, residual)
+        scaled = product(near, residual.astype(np.float64)).astype(np.float32)
         following = column_dots(residual, scaled)
         search = scaled + (following / np.maximum(rho, tiny)) * search
         rho = following

@@ -84,9 +84,10 @@ def _field(program: VertexProgram, name: str, kind: FieldKind, sizes: Mapping[st
         made = np.dtype(dtype)
     except TypeError:
         made = np.dtype(object)
-    if made.kind not in _KINDS or length < 0:
+    vector = isinstance(kind, tuple)
+    if made.kind not in _KINDS or not isinstance(length, int | np.integer) or (vector and length < 1):
         raise UserError("no type of a field", where=where, value=kind,
-                        remedy="Give a NumPy type such as float32, or a pair of type and length")  # fmt: skip
+                        remedy="Give a NumPy type such as float32, or a pair of type and length > 0")  # fmt: skip
     return name, made.name, int(length)
 
 
@@ -195,8 +196,13 @@ def explained(error: Exception, program: VertexProgram) -> UserError:
     if lacking := re.search(r"Unknown attribute '(\w+)' of type Settings", words):
         return UserError("params has no number of this name, and updates read no others", where=where, value=lacking[1],
                          remedy="Name a parameter of the program that is a number or a truth value")  # fmt: skip
-    said = [line.strip() for line in words.splitlines() if line.strip()]
+    if re.search(r">>> _note\(.*OptionalType", words):
+        return UserError("the update returns a residual on one way and nothing on another", where=where,
+                         remedy="Return a number on every way, 0.0 for no change")  # fmt: skip
+    said = [line for each in words.splitlines() if (line := each.strip()) and not line.startswith("Failed in nopython")]
     first = next((line for line in said if re.search(_REASON, line)), said[0] if said else "")
+    if first.endswith("signature:"):
+        first += next((line.removeprefix(">>>") for line in said if line.startswith(">>>")), "")
     return UserError(f"the program cannot be compiled: {first[:300]}", where=where,
                      remedy="Use Python that Numba compiles: https://numba.readthedocs.io")  # fmt: skip
 

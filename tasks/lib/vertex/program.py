@@ -14,7 +14,8 @@ as attributes, to read and to write, and besides
     scope.out_degree, scope.in_degree     of a directed graph; else both are `degree`
     scope.in_neighbour(i), scope.in_weight(i)    the other ends of in-edges
     scope.edge(i), scope.in_edge(i)       the edge to neighbour i, and to in-neighbour i, of a program with edge fields
-    scope.signal(neighbour, priority)     have a neighbour, or the scope itself, updated in a later step
+    scope.signal(neighbour, priority)     have a neighbour, or the scope itself, updated in a later step; a priority
+                                          that is not above 0 signals nothing
     scope.random(k)                       number in [0, 1) that depends on seed, step, vertex and k alone
     scope.<name of a sync>                its value at the beginning of the step
 

@@ -249,6 +249,9 @@ class ChromaticEngine:
         now.trace.append({"step": step, "updates": found.updates, "arcs": found.arcs, "residual": residual, **values})
         if not np.isfinite(residual):
             raise self._not_finite(step)
+        if residual < 0:
+            raise UserError("the residual is negative", where=f"program {self._program.name}, step {step}",
+                            value=residual, remedy="Return how much has changed, such as abs(change)")  # fmt: skip
         return residual
 
     def _prepare(self) -> None:

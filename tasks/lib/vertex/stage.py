@@ -14,6 +14,7 @@ from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.estimate import Process
 from superworkflow.infra.contract.stage import IN_PROCESS, Estimate, Input, Output, Resources, Stage, StageRun, Stats
 from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, warning_stats
 from superworkflow.tasks.lib.vertex.program import (
     CLASSES,
     DISTANCES,
@@ -396,12 +397,31 @@ def write_outcome(
         "steps": "as many as max_steps" if sweeps else "warning: max_steps is reached, and vertices are still active",
     }
     log(f"{len(outcome.trace)} steps, {updates} updates; {how[outcome.ended]}")
+    doubts = doubts_of(program, params, outcome)
+    for doubt in doubts:
+        log(f"warning: {doubt}")
     stats: dict[str, Stat] = {
+        **warning_stats(doubts),
         "vertices": vertices, "fields": ",".join(fields), "steps": len(outcome.trace), "updates": updates, "arcs": arcs,
         "ended": outcome.ended, "saved_share": 1 - updates / max(1, vertices * len(outcome.trace)),
         **{f"global.{name}": value for name, value in values.items() if isinstance(value, float)},
     }  # fmt: skip
     return Output(rows=vertices, stats=stats)
+
+
+def doubts_of(program: VertexProgram, params: ProgramParams, outcome: ProgramOutcome) -> list[InputWarning]:
+    """Warnings of values that are no numbers, and of a run that ended before anything was propagated."""
+    where, doubts = f"program {program.name}", list[InputWarning]()
+    for name, values in outcome.fields.items():
+        if values.dtype.kind == "f" and (lacking := np.isnan(values).reshape(len(values), -1).any(1).sum()):
+            doubts.append(InputWarning("a field is not a number", f"{where}, field {name}", f"{lacking} vertices",
+                                       "Look for 0 / 0 and roots or logarithms of negative numbers"))  # fmt: skip
+    left = outcome.trace[0]["residual"] if outcome.ended == "empty" and len(outcome.trace) == 1 else 0.0
+    if left > params.tolerance > 0:
+        what = "no update signalled a vertex, and the residual is above the tolerance"
+        settle = f"Call scope.signal, or set {program.name}.scheduler=sweep"
+        doubts.append(InputWarning(what, where, f"{left:.3g}", settle))
+    return doubts
 
 
 def whole_field(graph: Dataset, values: Dataset, name: str) -> NDArray[Any]:

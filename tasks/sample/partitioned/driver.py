@@ -34,10 +34,10 @@ from superworkflow.tasks.sample.partitioned.plan import EdgePlan, Routes, Sample
 from superworkflow.tasks.sample.partitioned.requester import ShardSeeds, count_requests, draw_requests, store_draws
 from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.partitioned.rows import check_range
-from superworkflow.tasks.sample.run import SampleShard, description, read_spec, sample_output, shards_of, table_of_seeds
+from superworkflow.tasks.sample.run import SampleShard, description, sample_output, shards_of, table_of_seeds
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import SamplingSpec
+from superworkflow.tasks.sample.spec import SamplingSpec, read_spec
 
 TASKS_PER_CORE = 2
 SHARDS_PER_CORE = 8
@@ -97,7 +97,7 @@ def make(job: StageRun[SampleParams], session: TaskSession, ranges: int | None =
         job.progress.log(f"{sizes.subgraphs} subgraphs, {sizes.edges} edges")
     job.progress.log(work.summary(sizes.edges))
     job.output.json(DESCRIPTION, description(graph, _Sampled(spec, plan.layout), params, seeds))
-    return sample_output(graph, spec, sizes, seeds)
+    return sample_output(job.progress, graph, spec, sizes, seeds)
 
 
 def _with_seeds(number: int, shard: SampleShard, seeds: Any) -> ShardSeeds:

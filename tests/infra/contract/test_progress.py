@@ -9,6 +9,7 @@ from superworkflow.infra.contract.progress import (
     MOST_POINTS,
     Course,
     Progress,
+    output_events,
     parse_event,
     progress_text,
 )
@@ -42,6 +43,19 @@ def test_events_come_back_as_they_were_told() -> None:
         {"event": "progress", "stage": "walk", "done": 3, "total": 10, "unit": "walks", "facts": {"loss": 0.5}},
         {"event": "log", "stage": "walk", "message": "Grüße,\nzwei Zeilen"},
         {"event": "done", "stage": "walk", "reused": False, "measured": {"rows": 3}},
+    ]
+
+
+def test_an_event_after_a_text_without_an_end_of_line() -> None:
+    """As progress bars and `print(…, end="")` leave it: the event `done` was lost, and the run failed."""
+    stream = io.StringIO()
+    stream.write("40%")
+    Progress("walk", events=True, stream=stream).emit("done", reused=False)
+    log, done = output_events(stream.getvalue(), "walk")
+    assert log == {"event": "log", "stage": "walk", "message": "40%"}
+    assert done == {"event": "done", "stage": "walk", "reused": False}
+    assert output_events("see @superworkflow {\n", "walk") == [
+        {"event": "log", "stage": "walk", "message": "see @superworkflow {"}
     ]
 
 

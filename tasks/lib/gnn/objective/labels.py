@@ -61,7 +61,7 @@ class Targets(NodeTargets):
 def targets_of(
     graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int, certain: bool = True
 ) -> Targets:  # fmt: skip
-    """Targets of a graph.
+    """Targets of a graph; classes of nodes outside of all splits alone are none.
 
     Args:
         graph: the graph.
@@ -79,15 +79,20 @@ def targets_of(
     names = sorted(found, key=by_number)
     if not certain:
         check_classes(names, int((codes >= 0).sum()), where)
-    if len(names) < 2:
-        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
-                        remedy="Give labels of at least two kinds")  # fmt: skip
     number, has = {name: code for code, name in enumerate(names)}, codes >= 0
     classes = np.array([*(number[name] for name in found), NONE], np.int64)[codes]
     splits = given_splits(graph, node_set)
     if splits is None:
         splits = divided(classes, len(names), shares, seed)
     splits[~has] = NONE
+    used = np.unique(classes[splits != NONE])
+    if len(used) < len(names):
+        place = np.full(len(names) + 1, NONE)
+        place[used] = np.arange(len(used))
+        names, classes = [names[code] for code in used], place[classes]
+    if len(names) < 2:
+        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
+                        remedy="Give labels of at least two kinds")  # fmt: skip
     trained = np.bincount(classes[splits == 0], minlength=len(names))
     if not trained.all():
         raise without_training(names, trained, where)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.errors import StageFailed, UserError
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.launch.local.launcher import ProcessLauncher
@@ -19,6 +19,7 @@ from tests.launcher_cases import (
     WITH_TOYS,
     Ground,
     LauncherCases,
+    at_work,
     caller_arguments,
     calling,
     complete,
@@ -72,6 +73,23 @@ def ground(tmp_path: Path, prepared: tuple[str, ...]) -> Processes:
 
 class TestPromises(LauncherCases):
     """The tests of every launcher, in processes of this machine."""
+
+    def test_cancelled_while_no_thread_reads_signals(
+        self, ground: Processes, gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in compiled code that holds the GIL: it is killed, where Ctrl-C waited for it for ever."""
+        monkeypatch.setattr("superworkflow.infra.launch.local.launcher.SAVE_SECONDS", 0.1)
+        monkeypatch.setattr("superworkflow.infra.launch.local.launcher.RELEASE_SECONDS", 0.1)
+        launcher, call = ground.launcher(), ground.call(gate)
+
+        def stop() -> None:
+            for process in stage_processes(call):
+                process.suspend()
+            launcher.cancel()
+
+        with pytest.raises(StageFailed):
+            launcher.launch(call, at_work(stop))
+        assert not stage_processes(call)
 
 
 FORKED = pytest.mark.parametrize("prepared", ["forked"], indirect=True)

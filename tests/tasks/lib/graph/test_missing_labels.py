@@ -86,6 +86,21 @@ def test_typed_graphs_and_the_probe(tmp_path: Path, values: object, texts: list[
     assert shown == [text for text in texts if text is not None]
 
 
+def test_a_class_of_nodes_outside_all_splits_is_none(tmp_path: Path) -> None:
+    """As where subgraphs of some seeds are trained on: other nodes' classes are neither learned nor judged."""
+    given = {"venue": list("cabca"), "split": ["train", "", "train", "test", "validation"]}
+    nodes = {"paper": Nodes(list("vwxyz"), given)}
+    graph = HeteroGraph(write_heterograph(tmp_path / "graph", nodes, {"cites": Edges("paper", "paper", [("v", "w")])}))
+    with pytest.raises(UserError, match=r"a class has no node to train on.*\(got 'a'\)"):
+        targets_of(graph, "paper.venue", (0.6, 0.2), 0)
+    graph.splits["paper"] = np.array([0, -1, 0, 2, -1], np.int8)
+    targets = targets_of(graph, "paper.venue", (0.6, 0.2), 0)
+    assert (targets.names, targets.classes.tolist()) == (("b", "c"), [1, -1, 0, 1, -1])
+    graph.splits["paper"] = np.array([0, -1, -1, 2, -1], np.int8)
+    with pytest.raises(UserError, match=r"labels of two kinds \(got 'c'\)"):
+        targets_of(graph, "paper.venue", (0.6, 0.2), 0)
+
+
 @pytest.mark.parametrize(
     "values",
     [

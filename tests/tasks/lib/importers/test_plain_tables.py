@@ -80,6 +80,18 @@ def test_refusals(tmp_path, nodes, edges, reverse, message):
         plain_schema(tmp_path, nodes, edges, reverse)
 
 
+def test_tables_elsewhere_and_a_name_given_twice(tmp_path, capsys):
+    """The folder of the schema is made; of two tables of one name the first was not read."""
+    (tmp_path / "nodes.csv").write_text("id,x\na,1\nb,2\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    given = ["schema", "--nodes", f"n={tmp_path}/nodes.csv", "--edges", f"n,e,n={tmp_path}/edges.csv"]
+    out = ["--out", str(tmp_path / "new" / "graph")]
+    assert main([*given, "--nodes", "n=other.csv", *out]) == 2
+    assert "--nodes: two sets of one name (got 'n')" in capsys.readouterr().err
+    assert main([*given, *out]) == 0
+    assert f'filename: "{tmp_path}/nodes.csv"' in (tmp_path / "new" / "graph" / "schema.pbtxt").read_text()
+
+
 def test_missing_values_and_other_types_are_named_and_read(tmp_path, capsys):
     """Decimals may be missing, whole numbers and truth values then become text; dates of Parquet are left out."""
     csv = 'id,price,stock,sold,empty,note\na,1.5,3,true,,NA\nb,NA,,false,,"x, y"\nc,nan,5,null,,\n'

@@ -45,6 +45,19 @@ def test_gradient_vanishes_on_separable_and_rare_labels():
     assert np.abs(gradient).max() < 1e-7 * scale
 
 
+def test_a_weak_penalty_on_columns_that_are_sums_of_others():
+    """As of one-hot columns: in float32 the preconditioner had negative eigenvalues, and all weights were NaN."""
+    rng = np.random.default_rng(4)
+    kinds = np.eye(6)[rng.integers(0, 6, 2400)] * 40
+    features = np.hstack([kinds, kinds[:, :3] + kinds[:, 3:], rng.normal(size=(2400, 4)) * 8])
+    targets = rng.random((2400, 3)) < 1 / (1 + np.exp(-features @ rng.normal(size=(13, 3)) / 20))
+    weights = fit_one_vs_rest(features, targets, C=700.0)
+    extended, signs = np.hstack([features, np.ones((2400, 1))]), np.where(targets, 1.0, -1.0)
+    misses = 1 / (1 + np.exp(signs * (extended @ weights)))
+    gradient = weights - 700.0 * extended.T @ (signs * misses)
+    assert np.linalg.norm(gradient, axis=0).max() < 1e-6 * 700 * np.linalg.norm(extended.T @ signs / 2, axis=0).min()
+
+
 def test_labels_solved_together_or_alone_are_the_same():
     features, targets = problem(labels=90, n=150, d=6, seed=1)
     together = fit_one_vs_rest(features, targets)

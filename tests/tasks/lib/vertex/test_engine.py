@@ -15,6 +15,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.vertex import run
 from superworkflow.tasks.lib.vertex.program import DISTANCES, ProgramParams, Sync, VertexProgram
 from superworkflow.tasks.lib.vertex.run import ChromaticEngine, Coloured
+from superworkflow.tasks.lib.vertex.stage import doubts_of
 from superworkflow.tasks.pagerank.program import PROGRAM as PAGERANK
 from tests.tasks.lib.vertex.graphs import coloured, graph_of
 
@@ -256,6 +257,28 @@ def imports(scope: Any, params: Any) -> None:
     scope.ratio = math.pi
 
 
+def writes_a_text(scope: Any, params: Any) -> None:
+    scope.ratio = "x"
+
+
+def stores_in_a_number(scope: Any, params: Any) -> None:
+    scope.value[0] = 1
+
+
+def returns_less_than_nothing(scope: Any, params: Any) -> float:
+    return -1.0
+
+
+def returns_now_and_then(scope: Any, params: Any) -> Any:
+    if scope.step > 3:
+        return 1.0
+    return None
+
+
+def roots(scope: Any, params: Any) -> None:
+    scope.ratio = (scope.vertex - 1.0) ** 0.5
+
+
 def divides_by_nothing(scope: Any, params: Any) -> float:
     scope.ratio = np.float64(0.0) / (scope.vertex * 0.0)
     return scope.ratio
@@ -271,15 +294,32 @@ def divides_by_nothing(scope: Any, params: Any) -> float:
         (writes_what_is_not_there, "edge", r"a scope has no field of this name .got 'nothing'.*: value, ratio"),
         (reads_no_parameter, "edge", r"params has no number of this name, .* .got 'dampin'"),
         (imports, "edge", r"test_engine\.py:\d+: the program cannot be compiled.*IMPORT_NAME"),
+        (writes_a_text, "edge", r"test_engine\.py:\d+: the program .* compiled: Cannot cast Literal\[str\]\(x\)"),
+        (stores_in_a_number, "edge", r"for signature: setitem\(int64, Literal"),
+        (returns_less_than_nothing, "edge", r"step 1: the residual is negative .got -3\.0"),
+        (returns_now_and_then, "edge", r"returns a residual on one way and nothing on another"),
         (divides_by_nothing, "edge", r"field ratio, step 1: a field is not a number .got 'vertex 0'"),
     ],
-    ids=["writes", "reads", "unknown", "python", "unknown field", "parameter", "import", "nan"],
+    ids=str.split("writes reads unknown python unknown-field parameter import text item negative residual nan"),
 )
 def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
     fields = {"value": "int64", "ratio": "float64"}
     with pytest.raises(UserError, match=words):
         ChromaticEngine(VertexProgram("bad", fields, update, consistency=consistency), ProgramParams(), graph).run()
+
+
+def test_doubts_of_what_a_run_left() -> None:
+    """A field without a number is named, and so is a run that no update prolonged though it had not converged."""
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
+    program = VertexProgram("bad", {"ratio": "float64"}, roots)
+    (doubt,) = doubts_of(program, ProgramParams(), ChromaticEngine(program, ProgramParams(), graph).run())
+    assert str(doubt).startswith("program bad, field ratio: a field is not a number (got 1 vertices)")
+    program = VertexProgram("bad", {"ratio": "float64"}, lambda scope, params: 0.5)
+    for tolerance, said in ((0.1, ["1.5"]), (2.0, []), (0.0, [])):
+        params = ProgramParams(tolerance=tolerance)
+        outcome = ChromaticEngine(program, params, graph).run()
+        assert [doubt.value for doubt in doubts_of(program, params, outcome)] == said
 
 
 def test_a_tolerance_needs_residuals() -> None:
@@ -319,6 +359,9 @@ def test_a_type_that_is_none_is_refused() -> None:
     graph = coloured(graph_of([(0, 1)], 2), 1)
     with pytest.raises(UserError, match=r"field name: no type of a field .got 'text'"):
         ChromaticEngine(VertexProgram("bad", {"name": "text"}, alone), ProgramParams(), graph)
+    for length in (0, 2.5):
+        with pytest.raises(UserError, match=r"field name: no type of a field .*length > 0"):
+            ChromaticEngine(VertexProgram("bad", {"name": ("int8", length)}, alone), ProgramParams(), graph)  # type: ignore[dict-item]
 
 
 def raises(scope: Any, params: Any) -> None:

@@ -21,6 +21,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.pruning import NotRemoved
 from superworkflow.infra.tracking.database_checks import check_experiment
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
+from superworkflow.infra.tracking.entities import all_pages
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import CURRENT, Version
 from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
@@ -203,16 +204,10 @@ class RecordPruner:
     def _search(self, which: str) -> list[Run]:
         """All runs that pass a filter, newest first."""
         assert self._client is not None
-        found: list[Run] = []
-        token: str | None = None
-        while True:
-            part = self._client.search_runs(
-                [self._experiment], which, ViewType.ACTIVE_ONLY, _PAGE, ["attributes.start_time DESC"], token
-            )
-            found += part
-            token = part.token
-            if not token:
-                return found
+        search, order = self._client.search_runs, ["attributes.start_time DESC"]
+        return list(all_pages(
+            lambda token: search([self._experiment], which, ViewType.ACTIVE_ONLY, _PAGE, order, token)
+        ))  # fmt: skip
 
     def run_bytes(self, run: Run) -> int:
         """Bytes of a run's artifacts."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Bytes
+from superworkflow.infra.storage.table_access import is_below
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
@@ -149,7 +150,7 @@ class KubernetesSettings(BaseModel):
 
     def covers(self, path: str) -> bool:
         """True if pods see this absolute path through one of the volumes."""
-        return any(path == v.mount_path or path.startswith(v.mount_path.rstrip("/") + "/") for v in self.volumes)
+        return any(is_below(path, volume.mount_path) for volume in self.volumes)
 
 
 def no_image(node: str, kind: str) -> UserError:

@@ -281,12 +281,12 @@ class FileWriter(ABC):
         with self.file(name) as path, path.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
 
-    def table(self, name: str, table: pa.Table) -> None:
-        """Write one table as Parquet."""
+    def table(self, name: str, table: pa.Table, row_group_size: int | None = None) -> None:
+        """Write one table as Parquet, in groups of so many rows; of Arrow's choice by default."""
         import pyarrow.parquet as pq
 
         with self.file(name) as path:
-            pq.write_table(table, path, compression="zstd")
+            pq.write_table(table, path, compression="zstd", row_group_size=row_group_size)
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from superworkflow.infra.storage.digest import Algorithm, canonical_json, dataset_digest, file_sum
+from superworkflow.infra.storage.digest import Algorithm, dataset_digest, file_sum, json_sha256
 from superworkflow.infra.storage.safe_names import Digest, FileName, InputDigest, StageName, Sum
 
 MANIFEST_NAME = "manifest.json"
@@ -186,7 +185,7 @@ class Manifest(BaseModel):
         number = document.get("format")
         if isinstance(number, int) and number > FORMAT:
             raise NewerFormat(f"format {number}; this version reads up to {FORMAT}")
-        if (number != 1 or written is not None) and written != _sum(document):
+        if (number != 1 or written is not None) and written != json_sha256(document):
             raise ValueError("it was altered: its SHA-256 is not that of its content")
         manifest = cls.model_validate(document)
         inputs = {name: entry.digest for name, entry in manifest.inputs.items()}
@@ -197,7 +196,7 @@ class Manifest(BaseModel):
     def text(self) -> str:
         """Text that `parse` reads."""
         document = json.loads(self.model_dump_json())
-        return json.dumps({**document, "sha256": _sum(document)}, indent=1, ensure_ascii=False)
+        return json.dumps({**document, "sha256": json_sha256(document)}, indent=1, ensure_ascii=False)
 
     @property
     def rows(self) -> int:
@@ -216,7 +215,3 @@ def format_of(files: Iterable[FileEntry]) -> int:
 def is_reserved(name: str) -> bool:
     """True if a file of this name in a dataset's folder is the platform's own."""
     return name in (MANIFEST_NAME, ATTEMPT_NAME) or name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
-
-
-def _sum(document: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(document).encode()).hexdigest()

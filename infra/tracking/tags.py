@@ -96,7 +96,7 @@ NOTE_TAG = "superworkflow.note"
 """Tag of a run: a person's note."""
 
 
-def read_mapping(text: str) -> dict[str, Any]:
+def read_mapping(text: str | bytes) -> dict[str, Any]:
     """The JSON object in a tag, which anyone may have written; empty where it holds none."""
     found = _parsed(text)
     return found if isinstance(found, dict) else {}
@@ -119,7 +119,7 @@ def read_names(text: str) -> list[str] | None:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else None
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -256,7 +256,8 @@ class RecordPruner:
         if ModelRegistry(self.uri).version(version.name, version.version).aliases:
             return
         logged = self._logged(version)
-        shared = logged is not None and len(_versions_of(self._client, logged.model_id)) > 1
+        others = f"source_path = 'models:/{logged.model_id}'" if logged is not None else ""
+        shared = logged is not None and len(self._client.search_model_versions(others)) > 1
         self._client.delete_model_version(version.name, str(version.version))
         if logged is None or shared:
             return
@@ -288,10 +289,6 @@ def _removing(what: str) -> Iterator[None]:
             raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
     except OSError as error:  # of files, and of requests
         raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
-
-
-def _versions_of(client: MlflowClient, model_id: str) -> Collection[Any]:
-    return list(client.search_model_versions(f"source_path = 'models:/{model_id}'"))
 
 
 def _of_deployment(run: Run) -> tuple[str, bool] | None:

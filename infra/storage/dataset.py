@@ -282,7 +282,7 @@ class FileWriter(ABC):
             np.save(stream, values, allow_pickle=False)
 
     def table(self, name: str, table: pa.Table, row_group_size: int | None = None) -> None:
-        """Write one table as Parquet, in groups of so many rows; of Arrow's choice by default."""
+        """Write one table as Parquet, in groups of `row_group_size` rows; of Arrow's choice by default."""
         import pyarrow.parquet as pq
 
         with self.file(name) as path:

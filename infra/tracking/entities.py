@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mlflow.entities import Dataset as MlflowDataset
 from mlflow.entities import DatasetInput, InputTag, Metric
@@ -12,16 +11,6 @@ from mlflow.entities import DatasetInput, InputTag, Metric
 from superworkflow.infra.tracking.records import Used
 from superworkflow.infra.tracking.run_tracker import Figure, dataset_columns
 from superworkflow.infra.tracking.tags import ROLE_TAG
-
-
-def all_pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
-    """Entities of all pages that a search has; `page` gives the one of a token, the first of None."""
-    token = None
-    while True:
-        part = page(token)
-        yield from part
-        if not (token := part.token):
-            return
 
 
 def as_inputs(given: Sequence[tuple[Used, str]]) -> list[DatasetInput]:

@@ -114,8 +114,8 @@ def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Recorded
     from mlflow.entities import ViewType
 
     from superworkflow.infra.tracking.dead_runs import close_dead_runs
-    from superworkflow.infra.tracking.entities import all_pages
     from superworkflow.infra.tracking.mlflow_tracker import open_client
+    from superworkflow.infra.tracking.search_pages import all_pages
 
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)

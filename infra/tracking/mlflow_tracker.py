@@ -57,7 +57,8 @@ from superworkflow.infra.tracking.artifacts import read_artifact
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.database_checks import check_database, check_experiment, older_schema
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
-from superworkflow.infra.tracking.entities import all_pages, as_inputs, as_metrics
+from superworkflow.infra.tracking.entities import as_inputs, as_metrics
+from superworkflow.infra.tracking.search_pages import all_pages
 
 # The creation of a new database's tables is not worth a line; errors of a database are raised as well as logged.
 logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -28,9 +28,9 @@ from superworkflow.infra.contract.registration import MODEL_NAME
 from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
-from superworkflow.infra.tracking.entities import all_pages
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
 from superworkflow.infra.tracking.model_versions import CHALLENGER, CURRENT, Move, Version
+from superworkflow.infra.tracking.search_pages import all_pages
 from superworkflow.infra.tracking.tags import (
     DATA_TAG,
     DATASETS_TAG,

@@ -21,12 +21,12 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.pruning import NotRemoved
 from superworkflow.infra.tracking.database_checks import check_experiment
 from superworkflow.infra.tracking.dead_runs import close_dead_runs
-from superworkflow.infra.tracking.entities import all_pages
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import CURRENT, Version
 from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
 from superworkflow.infra.tracking.run_tracker import error_line
+from superworkflow.infra.tracking.search_pages import all_pages
 from superworkflow.infra.tracking.sweeps import SWEEP_TAG
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from superworkflow.dashboards.whole_table import TableColumn, print_whole
+from superworkflow.dashboards.whole_table import TableColumn, console, print_whole
 from superworkflow.infra.contract.metrics import headlines, uncertainties
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.history import RecordedRun
@@ -79,7 +78,7 @@ def _pairs(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T
 
 def print_runs(runs: Sequence[RecordedRun]) -> None:
     """The list, newest first."""
-    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 150)
+    out = console(150, result=True)
     if not runs:
         out.print("no recorded runs here; `superworkflow run` makes one")
         return
@@ -108,7 +107,7 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
 
 def print_comparison(comparison: Comparison) -> None:
     """Side by side: parameters that differ, quality, runtime and cost for each stage."""
-    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 120)
+    out = console(120, result=True)
     table = Table()
     table.add_column("", overflow="fold")  # not cut: metrics differ in their last letters
     table.add_column(comparison.first, justify="right", overflow="fold")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from superworkflow.dashboards.whole_table import console
 from superworkflow.infra.tracking.model_versions import Move, Version
 
 
@@ -19,7 +19,7 @@ def print_models(models: Mapping[str, Sequence[Version]], holds: Mapping[str, Mo
         models: versions by registered name.
         holds: by registered name.
     """
-    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 180)
+    out = console(180, result=True)
     if not models:
         out.print("no registered models here; `superworkflow run --register NAME` makes one, and every deployment does")
         return

@@ -17,7 +17,7 @@ from superworkflow.infra.contract.panel import FORMAT, Panel, Part, panel_docume
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
-from superworkflow.infra.tracking.tags import PANELS
+from superworkflow.infra.tracking.tags import PANELS, read_mapping
 
 _log = logging.getLogger(__name__)
 
@@ -90,11 +90,8 @@ def _key(drawing: Drawing, stages: Mapping[str, StageRecord]) -> str:
 
 def _read(text: bytes | None) -> dict[str, Any] | None:
     """The document of a panel in a file that anyone may have written; None where there is none."""
-    try:
-        found = json.loads(text or b"")
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("parts"), list) else None
+    found = read_mapping(text or b"")
+    return found if isinstance(found.get("parts"), list) else None
 
 
 def _draw(picture: Picture, stages: Mapping[str, StageRecord], path: Path) -> None:

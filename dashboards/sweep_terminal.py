@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from superworkflow.dashboards.terminal import console
-from superworkflow.dashboards.whole_table import TableColumn, print_whole
+from superworkflow.dashboards.whole_table import TableColumn, console, print_whole
 from superworkflow.infra.contract.resources import format_seconds, format_usd
 
 LAST = 15
@@ -61,9 +60,7 @@ def print_best(report: Mapping[str, Any], *, result: bool = False) -> None:
 
 
 def _out(result: bool) -> Console:
-    if not result:
-        return console()
-    return Console(highlight=False, emoji=False, width=None if Console().is_terminal else 160)
+    return console(160, result=True) if result else console()
 
 
 def _print(out: Console, report: Mapping[str, Any], rows: list[Mapping[str, Any]], title: str) -> None:

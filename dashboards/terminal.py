@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from superworkflow.dashboards.whole_table import console
 from superworkflow.infra.base.masking import has_password
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.contract.metrics import figures
@@ -27,12 +28,6 @@ from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
 SECONDS_BETWEEN, SECONDS_IN_FILES = 2.0, 60.0
 """Least seconds between progress lines of one stage, on a terminal and elsewhere."""
-
-
-def console() -> Console:
-    """Standard error, wide enough for the tables if it is not a terminal."""
-    found = Console(stderr=True, highlight=False, emoji=False)
-    return found if found.is_terminal else Console(stderr=True, highlight=False, emoji=False, width=140)
 
 
 def program(name: str) -> str:
@@ -211,7 +206,7 @@ def _print_quality(out: Console, run: RunRecord) -> None:
 
 def print_plan(stages: Sequence[PlannedStage]) -> None:
     """Print the plan on standard output: it is the command's result."""
-    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 140)
+    out = console(140, result=True)
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)

@@ -11,6 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+
+def console(width: int = 140, *, result: bool = False) -> Console:
+    """Standard error; standard output for the result of a command. Where it is no terminal it has this width."""
+    found = Console(stderr=not result, highlight=False, emoji=False)
+    return found if found.is_terminal else Console(stderr=not result, highlight=False, emoji=False, width=width)
+
+
 _FOLDED = 8
 """Width to which titles are folded."""
 

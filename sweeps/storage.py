@@ -29,6 +29,7 @@ from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
 from superworkflow.infra.storage.sqlite import sqlite_url
+from superworkflow.infra.tracking.tables import advisory_lock
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -110,10 +111,8 @@ class StudyStorage:
             with exclusive(Location.of(self.local.with_name(f"{self.local.name}-{zlib.crc32(name.encode()):08x}"))):
                 yield
             return
-        key = zlib.crc32(f"superworkflow/{name}".encode())
-        with self._engine.connect() as connection:
-            connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-            yield  # the end of the transaction releases it
+        with advisory_lock(self._engine, name):
+            yield
 
     def trial(self, study: str, number: int) -> FrozenTrial:
         """A trial as it is now."""

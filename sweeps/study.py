@@ -10,7 +10,6 @@ Trials change state under the study's lock:
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.process.identity import ProcessIdentity
-from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.digest import canonical_json, json_sha256
 from superworkflow.sweeps.objective import SweepObjective
 from superworkflow.sweeps.owner import Watch
 from superworkflow.sweeps.sampling import STEPS, make_pruner, make_sampler, trial_seed
@@ -89,8 +88,7 @@ class StudySpec:
 
     def name(self) -> str:
         """Name of the study when the user gives none: the same command finds it again."""
-        digest = hashlib.sha256(canonical_json(self.identity()).encode()).hexdigest()[:8]
-        return f"{self.superworkflow}-{digest}"
+        return f"{self.superworkflow}-{json_sha256(self.identity())[:8]}"
 
     def parsed_objectives(self) -> list[SweepObjective]:
         return [SweepObjective(str(name), bool(maximize)) for name, maximize in self.objectives]

@@ -268,8 +268,8 @@ def _filter() -> RunFilter:
 def models() -> str:
     """Registered models: versions, moves of the alias, gates, drift."""
     reader, by_id = _sources().runs, {each.run_id: each for each in _runs()}
-    found = reader.models()
-    holds = {name: hold for name in found if (hold := reader.hold(name)) is not None}
+    found = reader.registry.listed()
+    holds = {name: hold for name in found if (hold := reader.registry.hold(name)) is not None}
     for version in (each for versions in found.values() for each in versions):
         if version.run_id not in by_id and (older := reader.run(version.run_id)) is not None:
             by_id[version.run_id] = older

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.resources import Bytes
+from superworkflow.infra.storage.table_access import is_below
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
-class Volume(BaseModel):
+class Volume(BaseModel, frozen=True, extra="forbid"):
     """A folder that every pod sees, such as a store on shared storage: of the node, or a volume claim."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mount_path: str = Field(pattern="^/.+", description="Where pods see it.")
     host_path: str | None = Field(
@@ -33,10 +32,8 @@ class Volume(BaseModel):
         return self
 
 
-class Toleration(BaseModel):
+class Toleration(BaseModel, frozen=True, extra="forbid"):
     """A taint that the pods tolerate, as in Kubernetes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str | None = Field(default=None, description="Key of the taint; all taints when not given.")
     operator: Literal["Equal", "Exists"] = Field(default="Exists", description="How `value` is compared.")
@@ -49,10 +46,8 @@ class Toleration(BaseModel):
         return self.model_dump(exclude_none=True)
 
 
-class KubernetesSettings(BaseModel):
+class KubernetesSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of Jobs and of the launcher's timeouts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     namespace: Name | None = Field(
         default=None, description="Namespace of the Jobs; by default the one of the credentials."
@@ -149,7 +144,7 @@ class KubernetesSettings(BaseModel):
 
     def covers(self, path: str) -> bool:
         """True if pods see this absolute path through one of the volumes."""
-        return any(path == v.mount_path or path.startswith(v.mount_path.rstrip("/") + "/") for v in self.volumes)
+        return any(is_below(path, volume.mount_path) for volume in self.volumes)
 
 
 def no_image(node: str, kind: str) -> UserError:

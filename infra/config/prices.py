@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -19,10 +19,8 @@ FOLDER = Path(__file__).parent.parent / "prices"
 GIB = 1 << 30
 
 
-class FunctionPrices(BaseModel):
+class FunctionPrices(BaseModel, frozen=True, extra="forbid"):
     """Functions that are paid for by call, as on AWS Lambda: memory × time in whole steps, and a fee for each call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gb_second: float = Field(ge=0, description="USD for one GiB of memory for one second; its vCPUs are included.")
     request: float = Field(default=0, ge=0, description="USD for one call.")
@@ -42,10 +40,8 @@ class FunctionPrices(BaseModel):
         return requests * (self.request + self.gb_second * memory / GIB * steps * self.step_ms / 1000)
 
 
-class PriceTable(BaseModel):
+class PriceTable(BaseModel, frozen=True, extra="forbid"):
     """USD for an hour of one unit of each resource, as asked for rather than as used."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     date: date

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -22,10 +22,8 @@ class _Unknown(ValueError):
     """A name that there is not: what of, and which may have been meant."""
 
 
-class Placement(BaseModel):
+class Placement(BaseModel, frozen=True, extra="forbid"):
     """Engine, image and resources of one stage."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: str = Field(
         default=IN_PROCESS, description="What computes the stage.", json_schema_extra={"enum": list(engine_names())}
@@ -75,13 +73,11 @@ class Placement(BaseModel):
         return settings.model_copy(update={"node_selector": selector, "tolerations": tolerations})
 
 
-class Profile(BaseModel):
+class Profile(BaseModel, frozen=True, extra="forbid"):
     """One profile file.
 
     `stages` is looked up by the node's name, then the stage's name; what an entry leaves out comes from `default`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(description="Name in tables and records; the file's by default.")
     description: str = Field(default="", description="What the profile is for.")

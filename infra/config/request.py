@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from superworkflow.infra.contract.registration import Registration, check_gates,
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.engines import engine, image_kind
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.digest import json_sha256
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import reach_of
@@ -77,7 +76,7 @@ class Request:
         """Digest of all that its datasets, and the promotion of its models, rest on."""
         nodes = {name: node.digest for name, node in self.diagram.nodes.items()}
         identity = {"nodes": nodes, "registration": self.registration.model_dump(mode="json")}
-        return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
+        return json_sha256(identity)
 
     def flat_params(self) -> dict[str, Any]:
         """Parameters that the diagram uses, and those of the superworkflow, by dotted name."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from superworkflow.infra.contract.resources import Resources
 
@@ -17,7 +17,7 @@ MOST = 10_000
 Second = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
-class Holding(BaseModel):
+class Holding(BaseModel, frozen=True, extra="ignore"):
     """A number of members of one size, held for one span of time.
 
     Times are in seconds after the stage's own process or pod was given its resources, so that the clocks of machines
@@ -30,8 +30,6 @@ class Holding(BaseModel):
         count: how many.
         requests: calls of a function that each of them was, and so how it is priced; 0 for processes and pods.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     role: Annotated[str, Field(pattern=r"^[a-z0-9_-]{0,63}$")] = ""
     resources: Resources

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
@@ -127,10 +127,8 @@ class Limit:
         return f"limit of drift {self}: {', '.join(above)}" if above else ""
 
 
-class Registration(BaseModel):
+class Registration(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Under which name a run registers its models, and what it takes for one of them to be promoted."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(
         default="",

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     WithJsonSchema,
@@ -79,19 +78,15 @@ EXECUTOR, WORKER = "executor", "worker"
 """Roles of members where the profile names none."""
 
 
-class Gpu(BaseModel):
+class Gpu(BaseModel, frozen=True, extra="forbid"):
     """Accelerators."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: int = Field(default=0, ge=0, description="How many.")
     type: str | None = Field(default=None, description="Name in the price table, such as T4 or A100.")
 
 
-class Group(BaseModel):
+class Group(BaseModel, frozen=True, extra="forbid"):
     """Members of one size in addition to a stage's own process: pods on a cluster."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: int = Field(ge=1, description="How many.")
     cpu: float = Field(gt=0, description="vCPUs of each.")
@@ -113,7 +108,7 @@ class Group(BaseModel):
         return self.count
 
 
-class Executors(Group):
+class Executors(Group, frozen=True):
     """Members that have one role, for engines whose members all do."""
 
     max: int | None = Field(
@@ -138,7 +133,7 @@ class Executors(Group):
         return self.max or self.count
 
 
-class Workers(Group):
+class Workers(Group, frozen=True):
     """Members of one of several roles."""
 
     count: int = Field(ge=0, description="How many; an elastic role may have 0.")
@@ -175,10 +170,8 @@ class Workers(Group):
         return self.most or self.count
 
 
-class Endpoint(BaseModel):
+class Endpoint(BaseModel, frozen=True, extra="forbid"):
     """An HTTP endpoint that executes calls of a role: functions that are paid for by call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$")] = Field(description="Address.")
     most: int = Field(default=16, ge=1, le=1000, description="Most calls at once.")
@@ -205,10 +198,8 @@ GROUPS = ("executors", "workers")
 """Fields of `Resources` with groups of members."""
 
 
-class Resources(BaseModel):
+class Resources(BaseModel, frozen=True, extra="forbid"):
     """Resources of one stage: of its own process or pod, and of further members in groups of one role each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cpu: Cpus = Field(default=1, gt=0, description="vCPUs, or `all`.")
     memory: Bytes = Field(default=2 << 30, description="Memory, such as 4Gi.")

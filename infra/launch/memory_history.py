@@ -30,7 +30,7 @@ class Sizing:
             expected: peak in bytes by its estimate; 0 when there is none.
         """
         largest = 0
-        for name in self._files() if expected > 0 else ():
+        for name in self.root.join(FOLDER).walk_files() if expected > 0 else ():
             found, _, doubling = name.removesuffix(".json").rpartition("-")
             if found == stage and doubling.isdigit() and int(doubling) <= _doubling(expected):
                 try:
@@ -47,9 +47,6 @@ class Sizing:
         folder.make()
         text = json.dumps({"memory_bytes": memory, "expected_bytes": expected})
         folder.join(f"{stage}-{_doubling(expected)}.json").write_atomic(text)
-
-    def _files(self) -> list[str]:
-        return [name for name in self.root.join(FOLDER).walk_files() if "/" not in name]
 
 
 def _doubling(size: int) -> int:

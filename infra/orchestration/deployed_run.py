@@ -14,13 +14,7 @@ from zoneinfo import ZoneInfo
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas import State
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterExpectedStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import FlowRunSort
@@ -139,11 +133,10 @@ def skip_due(client: SyncPrefectClient, own: FlowRun, later: bool = False) -> li
     if own.deployment_id is None:
         return []
     now = datetime.now(UTC)
-    due = FlowRunFilter(
-        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[*_WAITING, *(["Pending"] if later else [])])),
-        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
-        deployment_id=FlowRunFilterDeploymentId(any_=[own.deployment_id]),
-    )
+    due = FlowRunFilter.model_validate({
+        "state": {"name": {"any_": [*_WAITING, *(["Pending"] if later else [])]}},
+        "expected_start_time": {"before_": now}, "deployment_id": {"any_": [own.deployment_id]},
+    })  # fmt: skip
     found: list[FlowRun] = []
     while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
         found += page

@@ -11,15 +11,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.states import Crashed
 
@@ -61,8 +53,8 @@ def signs_of_life() -> Iterator[None]:
 
 def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
     """Close what dead processes have left running; ids of those flow runs."""
-    running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
-    found = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running))
+    running = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.RUNNING]}}})
+    found = client.read_flow_runs(flow_run_filter=running)
     dead = {run.id: _died(last_sign(run.labels)) for run in found if is_dead(run.labels)}
     for run, died in dead.items():
         close_task_runs(client, run, died)
@@ -73,9 +65,9 @@ def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
 def close_task_runs(client: SyncPrefectClient, run: UUID, why: str) -> None:
     """Close those of a flow run's tasks that its process has left open."""
     tasks = client.read_task_runs(
-        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
-        task_run_filter=TaskRunFilter(
-            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING]))
+        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [run]}}),
+        task_run_filter=TaskRunFilter.model_validate(
+            {"state": {"type": {"any_": [StateType.RUNNING, StateType.PENDING]}}}
         ),
     )
     for task in tasks:

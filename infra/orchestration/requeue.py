@@ -10,13 +10,7 @@ from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas import State
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Crashed
@@ -47,8 +41,8 @@ def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]
         return []
     names = {each.name for each in client.read_workers_for_work_pool(pool)}
     found = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))),
-        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": _OPEN}}}),
+        work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
     )
     alone = names <= {worker}  # a run is claimed a moment before it is labelled
     ours = [run for run in found if run.labels.get(WORKER_LABEL, worker if alone else "") == worker]

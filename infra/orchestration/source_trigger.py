@@ -6,7 +6,6 @@ start is kept in a variable on Prefect's server.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,13 +16,7 @@ from prefect import Flow, flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas import State
 from prefect.client.schemas.actions import VariableCreate, VariableUpdate
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
@@ -35,7 +28,7 @@ from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.orchestration.deployed_run import skip_backlog
 from superworkflow.infra.orchestration.liveness import enter_flow
-from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.digest import json_sha256
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.table_access import reach_of
@@ -128,11 +121,9 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
     }
     with TableSnapshots(given.get("store") or DEFAULT_STORE) as snapshots:
         versions = {name: snapshots.state(replace(address, deployed=True)) for name, address in tables.items()}
-    identity = canonical_json(
-        {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
-    )
+    identity = {"sources": prints, "parameters": dict(given), **({"tables": versions} if tables else {})}
     written = max((state.changed_ns for members in states.values() for state in members.values()), default=0)
-    return hashlib.sha256(identity.encode()).hexdigest(), written
+    return json_sha256(identity), written
 
 
 class _Opening(Diagram):
@@ -153,10 +144,7 @@ class _Opening(Diagram):
 
 def _is_running(client: SyncPrefectClient, deployment: UUID) -> bool:
     """True if a run of the deployment is in progress or scheduled."""
-    return bool(
-        client.read_flow_runs(
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_IN_PROGRESS))),
-            limit=1,
-        )
+    found = FlowRunFilter.model_validate(
+        {"deployment_id": {"any_": [deployment]}, "state": {"type": {"any_": _IN_PROGRESS}}}
     )
+    return bool(client.read_flow_runs(flow_run_filter=found, limit=1))

@@ -13,7 +13,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.config.profile import Placement
 from superworkflow.infra.config.request import Request
@@ -41,23 +41,19 @@ Size = Annotated[int, Field(ge=0, le=1 << 50)]
 Text = Annotated[str, Field(max_length=512)]
 
 
-class MembersRecord(BaseModel):
+class MembersRecord(BaseModel, frozen=True):
     """Usage of the members of one role in a launch."""
-
-    model_config = ConfigDict(frozen=True)
 
     cpu_s: Seconds = Field(description="Of all together.")
     memory_bytes: Size = Field(description="Peak of the largest.")
 
 
-class LaunchRecord(BaseModel):
+class LaunchRecord(BaseModel, frozen=True):
     """One launch of a stage that ended well.
 
     `params` and `inputs`, the stats of each input by name, are what the stage's estimate is made from, so that what was
     measured is held against the estimate as it is today. Compiling kernels is in none of the seconds.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     time: datetime = Field(default_factory=lambda: datetime.now(UTC), alias="at")
     version: Text = Field(description="Of the stage.")

@@ -23,7 +23,6 @@ class Reason(StrEnum):
     DEADLINE = "deadline"
     NODE_LOST = "node-lost"
     DELETED = "deleted"
-    UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,12 @@ from pathlib import Path
 
 
 @cache
-def machine() -> dict[str, str]:
-    """Boot of this machine and PID namespace of this container, within which a process id is unique.
-
-    Returns:
-        `boot` and `namespace`; empty where the system provides neither.
-    """
+def _host() -> str:
+    """Boot of this machine and PID namespace of this container, within which a process id is unique."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return {"boot": boot, "namespace": str(Path("/proc/self/ns/pid").readlink())}
-    return {}
+        return f"{boot[:13]}.{Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
 
 
 def user_name() -> str:
@@ -40,11 +36,6 @@ def started(pid: int) -> str:
     except (OSError, IndexError, ValueError):
         return ""
     return "" if fields[0] in "ZX" else fields[19]
-
-
-def _host() -> str:
-    here = machine()
-    return f"{here['boot'][:13]}.{here['namespace']}" if here else socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -86,3 +77,9 @@ class ProcessIdentity:
     def is_running(self) -> bool:
         """True if the process table of this machine has it; only where `is_here`."""
         return started(self.pid) == self.started != ""
+
+
+def has_ended(process: str) -> bool:
+    """True if the process of this identity, as text, was one of this machine and has ended; False when in doubt."""
+    identity = ProcessIdentity.parse(process)
+    return identity is not None and identity.is_here and identity.started != "" and not identity.is_running

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from superworkflow.infra.process.identity import started
+
 _STATUS = Path("/proc/self/status")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -74,11 +76,10 @@ def _number(path: Path) -> int | None:
 def process_age_seconds() -> float:
     """Wall seconds since this process began, start-up of the interpreter included."""
     try:
-        fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return uptime - float(started(os.getpid())) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError, ValueError):
         return time.perf_counter() - _IMPORTED
-    return uptime - float(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def delayed_seconds() -> float:

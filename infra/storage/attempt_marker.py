@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
@@ -27,6 +27,7 @@ from superworkflow.infra.storage.manifest import (
     PARTS_FOLDER,
     WHOLE_FOLDER,
     FileEntry,
+    is_of_work,
     is_reserved,
 )
 from superworkflow.infra.storage.safe_names import FileName, fault_of, reason_of
@@ -35,9 +36,7 @@ _HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_N
 """Temporary names that a killed `Location.write_atomic` leaves of these two; of the marker it may be all."""
 
 
-class _Marker(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Marker(BaseModel, frozen=True):
     format: Literal[1] = 1
     digest: str = ""
     files: tuple[FileName, ...] = ()
@@ -189,10 +188,6 @@ def is_half_written(name: str) -> bool:
     return bool(_HALF_WRITTEN.fullmatch(name))
 
 
-def _in_work(name: str) -> bool:
-    return name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
-
-
 def _is_of(ours: frozenset[str] | None, name: str) -> bool:
     """True if an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
-    return is_half_written(name) or (ours is not None and (name in ours or _in_work(name)))
+    return is_half_written(name) or (ours is not None and (name in ours or is_of_work(name)))

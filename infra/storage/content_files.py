@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superworkflow.infra.storage.digest import canonical_json, file_sha256
+from superworkflow.infra.storage.digest import file_sha256, json_sha256
 from superworkflow.infra.storage.store import Store
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def keep_folder(store: Store, folder: str, write: Callable[[Path], str]) -> str:
         title = write(made)
         names = sorted((path.name for path in made.iterdir()), key=lambda name: (name == title, name))
         sums = {name: file_sha256(made / name) for name in names}
-        target = kept.join(hashlib.sha256(canonical_json(sums).encode()).hexdigest())
+        target = kept.join(json_sha256(sums))
         if (final := target.local_path) is None:
             for name in names:
                 target.join(name).upload(made / name, create=True)

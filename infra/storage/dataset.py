@@ -281,12 +281,12 @@ class FileWriter(ABC):
         with self.file(name) as path, path.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
 
-    def table(self, name: str, table: pa.Table) -> None:
-        """Write one table as Parquet."""
+    def table(self, name: str, table: pa.Table, row_group_size: int | None = None) -> None:
+        """Write one table as Parquet, in groups of `row_group_size` rows; of Arrow's choice by default."""
         import pyarrow.parquet as pq
 
         with self.file(name) as path:
-            pq.write_table(table, path, compression="zstd")
+            pq.write_table(table, path, compression="zstd", row_group_size=row_group_size)
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file."""
@@ -432,15 +432,15 @@ class DatasetWriter(FileWriter):
             name, (size, summed) = self._sums.popitem()
             self._files[name] = FileEntry(path=name, bytes=size, sha256=summed.result())
 
-    def adopt(self, entries: Iterable[FileEntry]) -> None:
+    def adopt(self, entries: Iterable[FileEntry | Mapping[str, Any]]) -> None:
         """Take in files that others, such as the tasks of an engine, have put into the dataset's folder.
 
         Raises:
             DatasetDamaged: one of them is not there, or not of that size.
             ValueError: one was not claimed.
         """
-        for given in entries:
-            entry = FileEntry.model_validate(given.model_dump())  # it came from another process, as a pickle
+        for given in entries:  # from another process, as a pickle or as JSON
+            entry = FileEntry.model_validate(given.model_dump() if isinstance(given, FileEntry) else given)
             if entry.path not in self._attempt:
                 raise ValueError(f"a task has written {entry.path!r}, which was not claimed")
             if (size := self.location.join(entry.path).size()) != entry.bytes:

@@ -44,6 +44,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
+def json_sha256(value: Any) -> str:
+    """SHA-256 of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
 def dataset_digest(stage: str, version: str, params: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """Name the dataset that `stage` makes.
 
@@ -57,7 +62,7 @@ def dataset_digest(stage: str, version: str, params: Mapping[str, Any], inputs: 
         `DIGEST_LENGTH` hexadecimal characters.
     """
     identity = {"stage": stage, "version": version, "params": dict(params), "inputs": dict(inputs)}
-    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:DIGEST_LENGTH]
+    return json_sha256(identity)[:DIGEST_LENGTH]
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.infra.process.identity import machine, started
+from superworkflow.infra.process.identity import ProcessIdentity, has_ended
 from superworkflow.infra.storage.conditional_writes import check_heeded
 from superworkflow.infra.storage.location import Location
 
@@ -102,7 +102,7 @@ class Lease:
                 return self._hold(self.location.create_exclusive(self._text()), sent)
             dead = (
                 seen.holder in {self.holder, *self._supersedes}
-                or _is_gone(seen.text.get("process"))
+                or has_ended(str(seen.text.get("process")))
                 or sent - seen.since >= LEASE_SECONDS
             )
             return dead and self._hold(self.location.replace_tagged(self._text(), seen.tag), sent)
@@ -162,7 +162,7 @@ class Lease:
         return self._seen
 
     def _text(self) -> str:
-        return json.dumps({"holder": self.holder, "process": _process(), "nonce": uuid.uuid4().hex})
+        return json.dumps({"holder": self.holder, "process": str(ProcessIdentity.here()), "nonce": uuid.uuid4().hex})
 
 
 @dataclass(frozen=True)
@@ -185,21 +185,3 @@ def _parsed(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _machine() -> dict[str, str]:
-    """Identifier of this kernel and its namespace of process numbers; empty where there is none."""
-    here = machine()
-    return {"host": socket.gethostname(), **here} if here else {}
-
-
-def _process() -> dict[str, Any]:
-    return {**_machine(), "pid": os.getpid(), "started": started(os.getpid()) or None}
-
-
-def _is_gone(process: Any) -> bool:
-    """True if a holder was a process of this machine and has ended."""
-    if not isinstance(process, dict) or not _machine() or not isinstance(process.get("pid"), int):
-        return False
-    same = all(process.get(key) == value for key, value in _machine().items())
-    return same and process.get("started") is not None and (started(process["pid"]) or None) != process["started"]

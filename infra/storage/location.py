@@ -171,14 +171,8 @@ class Location:
 
     def size(self) -> int | None:
         """Bytes of a file, or None when there is none."""
-        if (path := self.local_path) is not None:
-            return path.stat().st_size if path.is_file() else None
-        fs, path_in_fs = self._fs
-        try:
-            info = fs.info(path_in_fs)
-        except FileNotFoundError:
-            return None
-        return int(info["size"]) if info["type"] == "file" else None
+        state = self.state()
+        return None if state is None else state.size
 
     def fingerprint(self) -> str:
         """See `FileState`. Raises FileNotFoundError when there is no such file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -11,14 +10,13 @@ from typing import Any
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from superworkflow.infra.storage.digest import Algorithm, canonical_json, dataset_digest, file_sum
+from superworkflow.infra.storage.digest import Algorithm, dataset_digest, file_sum, json_sha256
 from superworkflow.infra.storage.safe_names import Digest, FileName, InputDigest, StageName, Sum
 
 MANIFEST_NAME = "manifest.json"
@@ -38,10 +36,8 @@ Stat = int | float | str | bool | None
 """A fact about a dataset that later stages, plans and records read without opening its files."""
 
 
-class FileEntry(BaseModel):
+class FileEntry(BaseModel, frozen=True):
     """One data file of a dataset."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: FileName = Field(description="Path inside the dataset's folder, with forward slashes.")
     bytes: int = Field(ge=0)
@@ -74,19 +70,15 @@ class FileEntry(BaseModel):
         return file_sum(path, algorithm) == made
 
 
-class InputEntry(BaseModel):
+class InputEntry(BaseModel, frozen=True):
     """One input that the dataset was made from."""
-
-    model_config = ConfigDict(frozen=True)
 
     digest: InputDigest
     stage: StageName | None = Field(default=None, description="Stage that made the input; None for a source file.")
 
 
-class Measurement(BaseModel):
+class Measurement(BaseModel, frozen=True):
     """Resource usage that a stage's process measured."""
-
-    model_config = ConfigDict(frozen=True)
 
     runtime_s: float = Field(ge=0, description="Wall-clock seconds of the stage's own work and start-up.")
     cpu_s: float = Field(ge=0, description="User and system CPU seconds, ended children included.")
@@ -139,13 +131,11 @@ def prefixed(stats: Mapping[str, Stat], prefix: str) -> dict[str, float]:
     }
 
 
-class Manifest(BaseModel):
+class Manifest(BaseModel, frozen=True):
     """Manifest of a dataset: its identity, inputs, and the checksums of its files.
 
     As text it has one field more, `sha256`: the sum of the canonical JSON of all others.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     format: int = Field(default=2, ge=1)
     stage: StageName
@@ -186,7 +176,7 @@ class Manifest(BaseModel):
         number = document.get("format")
         if isinstance(number, int) and number > FORMAT:
             raise NewerFormat(f"format {number}; this version reads up to {FORMAT}")
-        if (number != 1 or written is not None) and written != _sum(document):
+        if (number != 1 or written is not None) and written != json_sha256(document):
             raise ValueError("it was altered: its SHA-256 is not that of its content")
         manifest = cls.model_validate(document)
         inputs = {name: entry.digest for name, entry in manifest.inputs.items()}
@@ -197,7 +187,7 @@ class Manifest(BaseModel):
     def text(self) -> str:
         """Text that `parse` reads."""
         document = json.loads(self.model_dump_json())
-        return json.dumps({**document, "sha256": _sum(document)}, indent=1, ensure_ascii=False)
+        return json.dumps({**document, "sha256": json_sha256(document)}, indent=1, ensure_ascii=False)
 
     @property
     def rows(self) -> int:
@@ -215,8 +205,9 @@ def format_of(files: Iterable[FileEntry]) -> int:
 
 def is_reserved(name: str) -> bool:
     """True if a file of this name in a dataset's folder is the platform's own."""
-    return name in (MANIFEST_NAME, ATTEMPT_NAME) or name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
+    return name in (MANIFEST_NAME, ATTEMPT_NAME) or is_of_work(name)
 
 
-def _sum(document: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+def is_of_work(name: str) -> bool:
+    """True if a file of this name is one of a stage that works, gone when the dataset is complete."""
+    return name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)

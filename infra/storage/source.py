@@ -21,7 +21,7 @@ from typing import Any
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.storage.checksum_cache import ChecksumCache, may_be_kept
-from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
+from superworkflow.infra.storage.digest import file_sha256, json_sha256, stream_sha256
 from superworkflow.infra.storage.location import FileState, Location
 from superworkflow.infra.storage.table_access import NamedFile, TableAccess, find_tables, inside
 from superworkflow.infra.storage.table_files import matching, visible_files
@@ -173,7 +173,7 @@ class Source:
         identity: dict[str, Any] = {"members": listed}
         if self._own_name:
             identity["description"] = members[self._own_name].sha256
-        return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
+        return json_sha256(identity)
 
     @property
     def members(self) -> Mapping[str, Member]:

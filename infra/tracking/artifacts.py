@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-from mlflow.utils.uri import is_local_uri
+
+from superworkflow.infra.tracking.registry import local_folder, read_below
 
 # Through MLflow's server. It offers addresses of its bucket, which answer where the server runs, and perhaps not here:
 # MLflow then tries each for minutes.
@@ -27,11 +26,8 @@ def read_artifact(client: MlflowClient, run_id: str, path: str, root: str = "") 
         path: below `root`.
         root: URI of the run's artifacts; asked for where it is empty.
     """
-    if root and is_local_uri(root):  # type: ignore[no-untyped-call]
-        with suppress(MlflowException, OSError):
-            file = LocalArtifactRepository(root).download_artifacts(path)  # type: ignore[no-untyped-call]
-            return Path(file).read_bytes()
-        return None
+    if root and (below := local_folder(root)) is not None:
+        return read_below(below, path)
     with tempfile.TemporaryDirectory(prefix="superworkflow-file-") as folder:
         try:
             return Path(client.download_artifacts(run_id, path, folder)).read_bytes()

@@ -16,7 +16,7 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
 from superworkflow.infra.tracking.run_filter import RunFilter, own_tags, parse_tag
 from superworkflow.infra.tracking.sqlite_runs import can_read, has_dead, read_runs
-from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG, TIMES_TAG
+from superworkflow.infra.tracking.tags import NOTE_TAG, OUTCOME_TAG, SHORT, SUPERWORKFLOW_TAG, read_times
 from superworkflow.infra.tracking.uris import EXPERIMENT, check_recorded, default_tracking_uri, sqlite_path
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class RecordedRun:
     @property
     def times(self) -> int:
         """Number of runs of a day that had nothing to do, which are recorded as one."""
-        text = self.tags.get(TIMES_TAG, "1")
-        return int(text) if text.isdecimal() else 1
+        return read_times(self.tags)
 
     @property
     def note(self) -> str:
@@ -116,6 +115,7 @@ def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Recorded
 
     from superworkflow.infra.tracking.dead_runs import close_dead_runs
     from superworkflow.infra.tracking.mlflow_tracker import open_client
+    from superworkflow.infra.tracking.search_pages import all_pages
 
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -124,14 +124,11 @@ def _read_by_mlflow(uri: str, limit: int, which: RunFilter) -> Iterator[Recorded
     with contextlib.suppress(Exception):  # who may only read the records sees them as they are
         close_dead_runs(client, experiment.experiment_id)
     query = " and ".join(filter(None, [f"tags.`{SUPERWORKFLOW_TAG}` != ''", which.query()]))
-    token: str | None = ""
-    while token is not None:
-        page = client.search_runs(
-            [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, limit if not which else max(limit, _PAGE),
-            order_by=["attributes.start_time DESC"], page_token=token or None,
-        )  # fmt: skip
-        yield from filter(which.matches, map(recorded_run, page))
-        token = page.token or None
+    size, order = limit if not which else max(limit, _PAGE), ["attributes.start_time DESC"]
+    found = all_pages(lambda token: client.search_runs(
+        [experiment.experiment_id], query, ViewType.ACTIVE_ONLY, size, order, token
+    ))  # fmt: skip
+    yield from filter(which.matches, map(recorded_run, found))
 
 
 def annotate(

@@ -14,8 +14,9 @@ A stage that was cached has none of them: a zero would count in means and charts
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
+
+from superworkflow.infra.tracking.tags import read_names
 
 CACHED_TAG = "superworkflow.cached"
 TOTALS: Mapping[str, str] = {
@@ -75,11 +76,7 @@ def total_keys(totals: Mapping[str, float]) -> dict[str, float]:
 
 def read_cached(tags: Mapping[str, str]) -> list[str]:
     """Nodes that a run's tags name as cached."""
-    try:
-        named = json.loads(tags.get(CACHED_TAG, "[]"))
-    except json.JSONDecodeError:  # tags can be edited in MLflow
-        named = None
-    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    return read_names(tags.get(CACHED_TAG, "")) or []
 
 
 def read_keys(
@@ -88,7 +85,7 @@ def read_keys(
     """Quality by `node.metric`, what each stage took, and the totals, from a run's metrics.
 
     Args:
-        metrics: as MLflow has them; those of earlier versions (`total/…`, `stage/<node>/…`) are known too.
+        metrics: as MLflow has them.
         cached: nodes that were cached.
     """
     quality: dict[str, float] = {}
@@ -96,17 +93,11 @@ def read_keys(
     totals: dict[str, float] = {}
     of_totals = {key: name for name, key in TOTALS.items()}
     for key, value in metrics.items():
-        room, _, rest = key.partition("/")
         if key in of_totals:
             totals[of_totals[key]] = value
-        elif room == "total":
-            totals[rest] = value
-        elif room == "stage":
-            node, _, figure = rest.partition("/")
-            stages.setdefault(node, {})[figure] = value
         elif found := _stage_figure(key):
             stages.setdefault(found[0], {"cached": 0.0})[found[1]] = value
-        elif not rest or key.startswith(_QUALITY):
+        elif key.startswith(_QUALITY):
             quality[metric_name(key.removeprefix(_QUALITY))] = value
     return quality, stages, totals
 

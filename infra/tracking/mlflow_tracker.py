@@ -38,6 +38,7 @@ from superworkflow.infra.tracking.tags import (
     TIMES_TAG,
     UNCHANGED,
     read_datasets,
+    read_times,
     with_short,
 )
 from superworkflow.infra.tracking.uris import EXPERIMENT, artifact_folder, sqlite_path
@@ -57,6 +58,7 @@ from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.database_checks import check_database, check_experiment, older_schema
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
 from superworkflow.infra.tracking.entities import as_inputs, as_metrics
+from superworkflow.infra.tracking.search_pages import all_pages
 
 # The creation of a new database's tables is not worth a line; errors of a database are raised as well as logged.
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -176,12 +178,10 @@ class MlflowTracker(RunTracker):
         today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
         found = self._newest(f"attributes.start_time >= {today}", tags[DEPLOYMENT_ID_TAG])
         if found is not None and found.data.tags.get(OUTCOME_TAG) == UNCHANGED:
-            run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
-            self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
-            self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
-            for key, text in with_short({BEHIND: tags[BEHIND]} if BEHIND in tags else {}).items():
-                self._client.set_tag(run_id, key, text[:5000])
-            self._saved(run_id, tags[DEPLOYMENT_ID_TAG], int(times) + 1 if times.isdecimal() else 2)
+            run_id, times = found.info.run_id, read_times(found.data.tags) + 1
+            late = with_short({BEHIND: tags[BEHIND]} if BEHIND in tags else {})
+            self._log(run_id, tags={TIMES_TAG: str(times), LAST_TAG: now.isoformat(timespec="seconds"), **late})
+            self._saved(run_id, tags[DEPLOYMENT_ID_TAG], times)
             return
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
         run = self._client.create_run(self._experiment_id, run_name=name, tags=with_short({**own, **tags}))
@@ -193,12 +193,8 @@ class MlflowTracker(RunTracker):
         """Sum of the costs on its runs; see `Tracker`."""
         which = f"attributes.start_time >= {int(since.timestamp() * 1000)} "
         which += f"and tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(deployment)}'"
-        found, token = 0.0, None
-        while True:
-            part = self._client.search_runs([self._experiment_id], which, page_token=token)
-            found += sum(run.data.metrics.get(TOTALS["cost_usd"], 0.0) for run in part)
-            if not (token := part.token):
-                return found
+        runs = all_pages(lambda token: self._client.search_runs([self._experiment_id], which, page_token=token))
+        return float(sum(run.data.metrics.get(TOTALS["cost_usd"], 0.0) for run in runs))
 
     def _saved(self, run_id: str, deployment: str, times: int) -> None:
         """Record the cost that runs with nothing to do have saved: each time that of the last one with work to do."""

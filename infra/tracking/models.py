@@ -30,7 +30,15 @@ from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.decision import Decision
 from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
 from superworkflow.infra.tracking.model_versions import CHALLENGER, CURRENT, Move, Version
-from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, DIGEST_TAG, read_datasets
+from superworkflow.infra.tracking.search_pages import all_pages
+from superworkflow.infra.tracking.tags import (
+    DATA_TAG,
+    DATASETS_TAG,
+    DIGEST_TAG,
+    read_datasets,
+    read_mapping,
+    read_texts,
+)
 
 HOLD_TAG = "superworkflow.hold"
 QUALITY_TAG = "superworkflow.quality"
@@ -68,8 +76,8 @@ class ModelRegistry:
     def names(self) -> list[str]:
         """Names of all registered models that can be asked for here."""
         with _errors_explained(self.uri):
-            found = self._all(lambda token: self._client.search_registered_models(page_token=token))
-        return sorted(each.name for each in found if MODEL_NAME.fullmatch(each.name))
+            found = all_pages(lambda token: self._client.search_registered_models(page_token=token))
+            return sorted(each.name for each in found if MODEL_NAME.fullmatch(each.name))
 
     def versions(self, name: str) -> list[Version]:
         """All versions, newest first.
@@ -79,7 +87,7 @@ class ModelRegistry:
         """
         with _errors_explained(name):
             filters = f"name = '{self._known(name)}'"
-            found = self._all(lambda token: self._client.search_model_versions(filters, page_token=token))
+            found = list(all_pages(lambda token: self._client.search_model_versions(filters, page_token=token)))
             aliases = self._client.get_registered_model(name).aliases
         return sorted((_version(each, aliases) for each in found), key=lambda each: -each.version)
 
@@ -242,17 +250,6 @@ class ModelRegistry:
             raise UserError("not a name that a model can have", where="model", value=name)
         return name
 
-    @staticmethod
-    def _all(page: Any) -> list[Any]:
-        found: list[Any] = []
-        token = None
-        while True:
-            part = page(token)
-            found += part
-            token = part.token
-            if not token:
-                return found
-
 
 def rollback_target(champion: Version) -> int | None:
     """The version that was the champion before this one was promoted, to which a rollback returns."""
@@ -290,37 +287,24 @@ def _version(found: ModelVersion, aliases: Mapping[str, Any]) -> Version:
         run_id=found.run_id or "", digest=digest if is_digest(digest) else "",
         created=datetime.fromtimestamp((found.creation_timestamp or 0) / 1000, UTC),
         datasets=read_datasets(tags.get(DATASETS_TAG, "")),
-        data={name: text for name, text in _texts(tags.get(DATA_TAG, "")).items() if _HEX.fullmatch(text)},
+        data={name: text for name, text in read_texts(tags.get(DATA_TAG, "")).items() if _HEX.fullmatch(text)},
         quality={
             name: float(value)
-            for name, value in _mapping(tags.get(QUALITY_TAG, "")).items()
+            for name, value in read_mapping(tags.get(QUALITY_TAG, "")).items()
             if isinstance(value, int | float)
         },
-        decision=_mapping(tags.get(DECISION_TAG, "")), moves=tuple(move for move in moves if move is not None),
+        decision=read_mapping(tags.get(DECISION_TAG, "")), moves=tuple(move for move in moves if move is not None),
     )  # fmt: skip
 
 
 _HEX = re.compile(r"[0-9a-f]{16,64}")
 
 
-def _mapping(text: str) -> dict[str, Any]:
-    """The JSON object in a tag, which anyone may have written; empty where there is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _texts(text: str) -> dict[str, str]:
-    return {name: value for name, value in _mapping(text).items() if isinstance(value, str)}
-
-
 def _move(text: str) -> Move | None:
     """The move in a tag. One that cannot be read is still one where it is there: a damaged hold holds."""
     if not text:
         return None
-    found = _mapping(text)
+    found = read_mapping(text)
 
     def number(name: str) -> int | None:
         return found[name] if isinstance(found.get(name), int) else None

@@ -26,6 +26,7 @@ from superworkflow.infra.tracking.model_versions import CURRENT, Version
 from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
 from superworkflow.infra.tracking.run_tracker import error_line
+from superworkflow.infra.tracking.search_pages import all_pages
 from superworkflow.infra.tracking.sweeps import SWEEP_TAG
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
@@ -203,16 +204,10 @@ class RecordPruner:
     def _search(self, which: str) -> list[Run]:
         """All runs that pass a filter, newest first."""
         assert self._client is not None
-        found: list[Run] = []
-        token: str | None = None
-        while True:
-            part = self._client.search_runs(
-                [self._experiment], which, ViewType.ACTIVE_ONLY, _PAGE, ["attributes.start_time DESC"], token
-            )
-            found += part
-            token = part.token
-            if not token:
-                return found
+        search, order = self._client.search_runs, ["attributes.start_time DESC"]
+        return list(all_pages(
+            lambda token: search([self._experiment], which, ViewType.ACTIVE_ONLY, _PAGE, order, token)
+        ))  # fmt: skip
 
     def run_bytes(self, run: Run) -> int:
         """Bytes of a run's artifacts."""
@@ -261,7 +256,8 @@ class RecordPruner:
         if ModelRegistry(self.uri).version(version.name, version.version).aliases:
             return
         logged = self._logged(version)
-        shared = logged is not None and len(_versions_of(self._client, logged.model_id)) > 1
+        others = f"source_path = 'models:/{logged.model_id}'" if logged is not None else ""
+        shared = logged is not None and len(self._client.search_model_versions(others)) > 1
         self._client.delete_model_version(version.name, str(version.version))
         if logged is None or shared:
             return
@@ -293,10 +289,6 @@ def _removing(what: str) -> Iterator[None]:
             raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
     except OSError as error:  # of files, and of requests
         raise NotRemoved(f"{what}: cannot be removed: {error_line(error)}") from None
-
-
-def _versions_of(client: MlflowClient, model_id: str) -> Collection[Any]:
-    return list(client.search_model_versions(f"source_path = 'models:/{model_id}'"))
 
 
 def _of_deployment(run: Run) -> tuple[str, bool] | None:

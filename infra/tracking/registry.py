@@ -300,6 +300,15 @@ def local_folder(uri: str) -> Path | None:
     return None if parsed.scheme else Path(uri)
 
 
+def read_below(folder: Path, path: str) -> bytes | None:
+    """A file among a run's artifacts, which a tag names that anyone may have written; None where there is none."""
+    try:
+        target = (folder / path).resolve(strict=True)
+        return target.read_bytes() if target.is_relative_to(folder.resolve()) else None
+    except (OSError, ValueError):
+        return None
+
+
 def _link(source: Path, target: Path) -> None:
     """Another name of the same file where the file system allows it: datasets never change."""
     target.parent.mkdir(parents=True, exist_ok=True)

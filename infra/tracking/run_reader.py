@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, ViewType
 from mlflow.exceptions import MlflowException
 
@@ -21,7 +20,7 @@ from superworkflow.infra.tracking.artifacts import read_artifact
 from superworkflow.infra.tracking.history import recorded_run
 from superworkflow.infra.tracking.metric_keys import course_key
 from superworkflow.infra.tracking.mlflow_tracker import open_client
-from superworkflow.infra.tracking.model_versions import Move, Version
+from superworkflow.infra.tracking.model_versions import Version
 from superworkflow.infra.tracking.models import ModelRegistry
 from superworkflow.infra.tracking.run_details import Datum, DetailedRun, RecordedStageRun
 from superworkflow.infra.tracking.run_filter import RunFilter
@@ -54,8 +53,7 @@ class RunReader:
 
     def __init__(self, uri: str):
         check_recorded(uri)
-        self.uri = uri
-        self._client = open_client(uri)
+        self.uri, self.client, self.registry = uri, open_client(uri), ModelRegistry(uri)
 
     def runs(self, limit: int) -> list[DetailedRun]:
         """Runs, newest first, trials of sweeps among them."""
@@ -86,7 +84,7 @@ class RunReader:
             running: only runs that have not ended.
             ended_since: only runs that ended then or later, the last to end first.
         """
-        experiment = self._client.get_experiment_by_name(EXPERIMENT)
+        experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             return [], None
         which = f"tags.`{SUPERWORKFLOW_TAG}` != ''"
@@ -96,7 +94,7 @@ class RunReader:
         if ended_since is not None:
             which += f" and attributes.end_time >= {int(ended_since.timestamp() * 1000)}"
             order = "end_time"
-        found = self._client.search_runs(
+        found = self.client.search_runs(
             [experiment.experiment_id], which, ViewType.ACTIVE_ONLY, limit,
             order_by=[f"attributes.{order} DESC"], page_token=token,
         )  # fmt: skip
@@ -107,7 +105,7 @@ class RunReader:
         if not _RUN_ID.fullmatch(run_id):
             return None
         try:
-            found = self._client.get_run(run_id)
+            found = self.client.get_run(run_id)
         except MlflowException:
             return None
         is_shown = found.info.lifecycle_stage == LifecycleStage.ACTIVE and found.data.tags.get(SUPERWORKFLOW_TAG)
@@ -115,9 +113,9 @@ class RunReader:
 
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""
-        experiment = self._client.get_run(run.run_id).info.experiment_id
+        experiment = self.client.get_run(run.run_id).info.experiment_id
         which = f"tags.`{PARENT_TAG}` = '{run.run_id}' and tags.`{STAGE_TAG}` != ''"
-        found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
+        found = self.client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
         return sorted((_stage(each) for each in found), key=lambda each: (each.began, each.ended))
 
     def made(self, run_id: str, node: str) -> str:
@@ -144,7 +142,7 @@ class RunReader:
                 and not any(name.startswith(f"{stage.name}.") for name in found)
             ):
                 for parent, node in self._makers(run.run_id, stage.digest):
-                    figures = self._client.get_run(parent).data.metrics
+                    figures = self.client.get_run(parent).data.metrics
                     own = {key for key in figures if key.startswith(course_key(node, ""))}
                     made = self._courses(parent, own)
                     found |= {f"{stage.name}.{name.removeprefix(f'{node}.')}": points for name, points in made.items()}
@@ -154,7 +152,7 @@ class RunReader:
         begin = course_key("", "").removesuffix(".")
         found = {}
         for key in sorted(each for each in keys if each.startswith(begin)):
-            history = self._client.get_metric_history(run_id, key)
+            history = self.client.get_metric_history(run_id, key)
             found[key.removeprefix(begin)] = sorted((each.step, each.value) for each in history)
         return found
 
@@ -162,37 +160,25 @@ class RunReader:
         """Parent run and node that made a dataset; at most one."""
         if not is_digest(digest):
             return []
-        experiment = self._client.get_run(run_id).info.experiment_id
+        experiment = self.client.get_run(run_id).info.experiment_id
         which = f"tags.`{DIGEST_TAG}` = '{digest}' and tags.`{STATE_TAG}` = 'ran'"
-        found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1)
+        found = self.client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1)
         return [(each.data.tags.get(PARENT_TAG, ""), each.info.run_name) for each in found]
 
     def file(self, run_id: str, path: str) -> bytes | None:
         """A file among a run's artifacts; None where there is none."""
-        return read_artifact(self._client, run_id, path) if _RUN_ID.fullmatch(run_id) else None
+        return read_artifact(self.client, run_id, path) if _RUN_ID.fullmatch(run_id) else None
 
     def files(self, run_id: str, folder: str) -> list[str]:
         """Names of the files in a folder of a run's artifacts."""
         try:
-            return [Path(each.path).name for each in self._client.list_artifacts(run_id, folder) if not each.is_dir]
+            return [Path(each.path).name for each in self.client.list_artifacts(run_id, folder) if not each.is_dir]
         except (MlflowException, OSError):
             return []
 
     def versions(self) -> list[Version]:
         """All versions of all registered models that runs of superworkflows have made."""
-        return [each for versions in self.models().values() for each in versions if each.digest]
-
-    def models(self) -> dict[str, list[Version]]:
-        """Registered models by name, the versions of each newest first."""
-        return ModelRegistry(self.uri).listed()
-
-    def hold(self, name: str) -> Move | None:
-        """The rollback that holds a model, if one does."""
-        return ModelRegistry(self.uri).hold(name)
-
-    @property
-    def client(self) -> MlflowClient:
-        return self._client
+        return [each for versions in self.registry.listed().values() for each in versions if each.digest]
 
     def _detailed(self, run: Any) -> DetailedRun:
         ended = datetime.fromtimestamp(run.info.end_time / 1000, UTC) if run.info.end_time else None

@@ -26,7 +26,7 @@ from superworkflow.infra.process.heartbeat import sign
 from superworkflow.infra.tracking.database_checks import check_experiment
 from superworkflow.infra.tracking.dead_runs import DIED, close_dead_runs
 from superworkflow.infra.tracking.records import RunRecord, Used
-from superworkflow.infra.tracking.registry import local_folder
+from superworkflow.infra.tracking.registry import local_folder, read_below
 from superworkflow.infra.tracking.run_columns import new_view, view_tag
 from superworkflow.infra.tracking.run_tracker import Attached, Figure, RunTracker, cut, dataset_columns
 from superworkflow.infra.tracking.sqlite_runs import PATIENCE_S, has_dead, has_schema
@@ -221,7 +221,7 @@ class SqliteTracker(RunTracker):
             rows = connection.execute(_DRAWN, (DRAWN_TAG, key, int(self._experiment_id))).fetchall()
         for tag, uri in rows:
             if (folder := local_folder(uri)) is not None:
-                yield tag, functools.partial(_read, folder)
+                yield tag, functools.partial(read_below, folder)
 
     def _show_columns(self, run: RunRecord) -> None:
         tag, experiment = view_tag(run.superworkflow), int(self._experiment_id)
@@ -266,12 +266,3 @@ def _storable(value: float) -> tuple[float]:
     if math.isnan(value):
         return (0.0,)
     return (math.copysign(sys.float_info.max, value) if math.isinf(value) else value,)
-
-
-def _read(folder: Path, path: str) -> bytes | None:
-    """A file among a run's artifacts, which a tag names that anyone may have written; None where there is none."""
-    try:
-        target = (folder / path).resolve(strict=True)
-        return target.read_bytes() if target.is_relative_to(folder.resolve()) else None
-    except (OSError, ValueError):
-        return None

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from superworkflow.infra.storage.checksum_cache import cache_folder, is_ours
 from superworkflow.infra.storage.location import Location
@@ -26,6 +27,9 @@ from superworkflow.infra.storage.lock import exclusive
 from superworkflow.infra.tracking.sqlite_runs import has_schema
 from superworkflow.infra.tracking.tags import EXPERIMENT_KIND
 from superworkflow.infra.tracking.uris import EXPERIMENT, artifact_folder, sqlite_path
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
 
 _EXPERIMENTS = """
 INSERT INTO experiments
@@ -65,7 +69,9 @@ def making_tables(uri: str) -> Iterator[None]:
     """
     scheme = uri.partition("://")[0]
     if scheme.startswith("postgres"):
-        with _advisory_lock(uri):
+        import sqlalchemy
+
+        with advisory_lock(sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool), "mlflow tables"):
             yield
     elif "://" in uri and not scheme.startswith("http"):
         with _file_lock(uri):
@@ -152,13 +158,11 @@ def _keep_tables(database: Path) -> None:
 
 
 @contextmanager
-def _advisory_lock(uri: str) -> Iterator[None]:
+def advisory_lock(engine: Engine, name: str) -> Iterator[None]:
+    """Hold the lock of this name on a PostgreSQL server; it is released when its holder ends."""
     import sqlalchemy
 
-    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
-        connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _KEY})
-        yield  # the transaction's end lets go, however it ends
-
-
-_KEY = zlib.crc32(b"superworkflow/mlflow tables")
+        key = zlib.crc32(f"superworkflow/{name}".encode())
+        connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+        yield  # the end of the transaction releases it

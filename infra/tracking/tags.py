@@ -96,12 +96,21 @@ NOTE_TAG = "superworkflow.note"
 """Tag of a run: a person's note."""
 
 
+def read_mapping(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a tag, which anyone may have written; empty where it holds none."""
+    found = _parsed(text)
+    return found if isinstance(found, dict) else {}
+
+
 def read_texts(text: str) -> dict[str, str]:
     """The texts by name in a tag, which anyone may have written; none where it holds no such thing."""
-    found = _parsed(text)
-    if not isinstance(found, dict):
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    return {name: value for name, value in read_mapping(text).items() if isinstance(value, str)}
+
+
+def read_times(tags: Mapping[str, str]) -> int:
+    """Number of runs with nothing to do that a record stands for."""
+    text = tags.get(TIMES_TAG, "1")
+    return int(text) if text.isdecimal() else 1
 
 
 def read_names(text: str) -> list[str] | None:
@@ -110,7 +119,7 @@ def read_names(text: str) -> list[str] | None:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else None
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from superworkflow.dashboards.whole_table import console
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.profile import load_profile, profile_names
 from superworkflow.infra.config.request import default_store
@@ -49,7 +49,7 @@ def _machine(as_json: bool) -> int:
         table.add_row(choice.name, choice.chosen + (" (forced)" if choice.forced else ""), rates)
     table.add_row("arithmetic", _rate(facts.arithmetic, "FLOP/s"), "ceiling of products, one core")
     table.add_row("memory", _rate(facts.memory, "reads/s"), "ceiling of random reads, one core")
-    _print(table)
+    console(200, result=True).print(table)
     return 0
 
 
@@ -82,10 +82,5 @@ def _cluster(options: argparse.Namespace) -> int:
         for check in checks:
             mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[yellow]?[/yellow]"}[check.ok]
             table.add_row(mark, escape(check.name), escape(check.detail))
-        _print(table)
+        console(200, result=True).print(table)
     return 1 if any(check.ok is False for check in checks) else 0
-
-
-def _print(table: Table) -> None:
-    out = Console(highlight=False, emoji=False)
-    (out if out.is_terminal else Console(highlight=False, emoji=False, width=200)).print(table)

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.table import Table
 
+from superworkflow.dashboards.whole_table import console
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import load_profile
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(job) for job in jobs], indent=1))
         return 0
-    out = Console(highlight=False, emoji=False, width=None if Console().is_terminal else 140)
+    out = console(140, result=True)
     if not jobs:
         out.print("no Jobs")
         return 0

@@ -65,8 +65,9 @@ def request_of(options: argparse.Namespace) -> Request:
         UserError: there is no such model, or the first invalid argument.
     """
     superworkflow, source, uri = _resolved(options)
+    given = argparse.Namespace(**{**vars(options), source: uri})
     return build_request(
-        superworkflow, sources=sources_of(superworkflow, _with(options, source, uri)), config=options.config,
+        superworkflow, sources=sources_of(superworkflow, given), config=options.config,
         assignments=options.set, profile=options.profile, store=options.store, prices=options.prices,
         rehash=options.rehash, registered=known_names, tables_from=tables_from(options), as_of=options.as_of,
     )  # fmt: skip
@@ -75,10 +76,6 @@ def request_of(options: argparse.Namespace) -> Request:
 def applying() -> list[Superworkflow]:
     """Superworkflows that apply models to new data."""
     return [found for name in superworkflow_names() if (found := load_superworkflow(name)).applies]
-
-
-def _with(options: argparse.Namespace, source: str, uri: str) -> argparse.Namespace:
-    return argparse.Namespace(**{**vars(options), source: uri})
 
 
 def _resolved(options: argparse.Namespace) -> tuple[Superworkflow, str, str]:

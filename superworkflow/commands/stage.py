@@ -106,7 +106,8 @@ def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
     if stage.help:
         parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
     inputs = [
-        (f"--input {name}={_form(given)}", [f"{given.help} ({_need(given)})"]) for name, given in stage.inputs.items()
+        (f"--input {name}={_form(given)}", [f"{given.help} ({'optional' if given.optional else 'required'})"])
+        for name, given in stage.inputs.items()
     ]
     describe_rows(parser, "Inputs", inputs)
     describe_parameters(parser, "Parameters for --params and --params-json", {stage.name: stage.params}, dotted=False)
@@ -117,10 +118,6 @@ def _form(given: Input) -> str:
         "|".join(["FILE"] * (given.file or bool(given.tables)) + ["FOLDER"] * (given.folder or bool(given.inside)))
         or "URI"
     )
-
-
-def _need(given: Input) -> str:
-    return "optional" if given.optional else "required"
 
 
 def run(options: argparse.Namespace) -> int:

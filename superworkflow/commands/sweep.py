@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action in ("run", "resume"):
         require_extra("flow")
     if options.action == "run":
-        return _run_new(options)
+        return _run(options, *new_study(options))
     from superworkflow.sweeps.study import SweepStudy
 
     study = SweepStudy.open(_storage(options, Location.of(options.store)), options.study)
@@ -140,10 +140,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         (print_best if options.action == "best" else print_sweep)(found.document(), result=True)
     return 0
-
-
-def _run_new(options: argparse.Namespace) -> int:
-    return _run(options, *new_study(options))
 
 
 def new_study(options: argparse.Namespace) -> tuple[SweepStudy, Request, int]:

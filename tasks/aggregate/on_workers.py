@@ -19,7 +19,6 @@ from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.aggregate import AggregateParams
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
@@ -49,7 +48,7 @@ def run(job: StageRun[AggregateParams]) -> Output:
     job.output.claim([sums_file(number) for number, _ in made])
     with worker_group(job) as group:
         files = group.run(aggregate, dataset.uri, job.output.location.uri)[0]
-    job.output.adopt(FileEntry.model_validate(entry) for entry in files)
+    job.output.adopt(files)
     total = sum(shards.node_sets[each.source].count for _, each in made)
     return Output(rows=total, stats={"nodes": total, "bytes": job.output.bytes_written, "edge_sets": len(made)})
 
@@ -76,11 +75,7 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
         means /= np.maximum(np.diff(indptr), 1).astype(np.float32)[:, None]
         count = shards.node_sets[edges.source].count
         with tempfile.TemporaryDirectory() as folder:
-            shape = (count, values.shape[1])
-            whole = np.empty((0, shape[1]), np.float32)
-            if worker.rank == 0 and count:
-                whole = np.memmap(Path(folder) / "means", np.float32, "w+", shape=shape)
-            store.gather(edges.source, count, means, whole)
+            whole = store.gather(edges.source, count, means, Path(folder))
             if worker.rank == 0:
                 writer.array(sums_file(number), whole)
                 worker.update(number + 1, len(shards.edge_sets), "edge sets")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, Targets
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.graph.heterograph import Ragged, take
 
 
@@ -82,6 +81,5 @@ def spread_out(nodes: NDArray[np.int64], seed: int, most: int) -> NDArray[np.int
     """The nodes of the lowest hash, `most` of them or all, ascending."""
     if len(nodes) <= most:
         return nodes
-    keys = np.empty(len(nodes), np.uint64)
-    keys_of(nodes, np.uint64(random_streams.state(seed, random_streams.ORDER)), keys)
+    keys = random_streams.words(nodes, seed, random_streams.ORDER)
     return np.sort(nodes[np.argsort(keys, kind="stable")[:most]])

@@ -16,24 +16,20 @@ def write_word2vec(dataset: Dataset, path: Path) -> None:
 
     Args:
         dataset: an embed dataset.
-        path: file to write; it appears when it is complete.
+        path: file to write.
 
     Raises:
         UserError: a label contains white space, which the format uses as its separator.
     """
-    path = Path(path)
-    temporary = path.with_name(path.name + ".partial")
-    with dataset.parquet("embeddings.parquet") as file, temporary.open("w", encoding="utf-8") as stream:
+    with dataset.parquet("embeddings.parquet") as file, path.open("w", encoding="utf-8") as stream:
         dimensions = file.schema_arrow.field("vector").type.list_size
         stream.write(f"{file.metadata.num_rows} {dimensions}\n")
         for batch in file.iter_batches(4096, columns=["node", "vector"]):
             vectors = batch["vector"].flatten().to_numpy().reshape(-1, dimensions)
             for label, vector in zip(batch["node"].cast(pa.string()).to_pylist(), vectors, strict=True):
                 if not label or any(letter.isspace() for letter in label):
-                    temporary.unlink()
                     raise UserError(
                         "a label of word2vec text cannot contain white space", where="export", value=label,
                         remedy="Use the Parquet file, or relabel the graph",
                     )  # fmt: skip
                 stream.write(label + " " + " ".join(map(np.format_float_positional, vector)) + "\n")
-    temporary.replace(path)

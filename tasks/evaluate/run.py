@@ -65,7 +65,8 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     if "labels" in job.inputs:
         labels = open_labels(job.inputs["labels"], job.inputs["graph"], len(nodes))
     labelled, kinds = (0, 0) if labels is None else labels.matrix.shape
-    fits = fits_at_once(int(labelled * max(params.train_ratios)), _dimensions(job), kinds, job.resources)
+    dimensions = int(job.inputs["embeddings"].stats.get("dimensions") or 128)
+    fits = fits_at_once(int(labelled * max(params.train_ratios)), dimensions, kinds, job.resources)
     # Fits side by side, each in one thread: the same sums for any number of threads.
     with threadpool_limits(1), ThreadPoolExecutor(fits) as pool:
         projected = pool.submit(_project, job, nodes, labels)
@@ -101,10 +102,6 @@ def summary(scores: list[Score]) -> dict[str, float]:
             result[f"{name}@{ratio:g}"] = float(np.mean(values))
             result[f"{name}_std@{ratio:g}"] = float(np.std(values))
     return result
-
-
-def _dimensions(job: StageRun[EvaluateParams]) -> int:
-    return int(job.inputs["embeddings"].stats.get("dimensions") or 128)
 
 
 def _classification(

@@ -39,7 +39,6 @@ _TIME_NAMES = ("time", "timestamp", "date", "datetime", "year")
 ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?\s?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})?)?$"
 _ZONE = r"(:[0-9.]+)\s?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})$"
 _WHOLE = r"^[+-]?[0-9]{1,18}(\.0*)?$"
-_MOST_WARNINGS = 20
 
 
 class ColumnDoubt(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph import csr
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 
 _PIECE = 1 << 20
 
@@ -72,8 +73,7 @@ def first_of_each(edges: Ordered) -> Ordered:
     repeats[1:] = edges.indices[1:] == edges.indices[:-1]
     begins = edges.indptr[:-1][np.diff(edges.indptr) > 0]
     repeats[begins] = False
-    before = np.zeros(len(repeats) + 1, np.int64)
-    np.cumsum(repeats, out=before[1:])
+    before = row_starts(repeats)
     return Ordered(edges.indptr - before[edges.indptr], edges.indices[~repeats], edges.rows[~repeats])
 
 

@@ -251,7 +251,7 @@ def write_labels(
         missing = rows.missing + int(rows.times[below_zero].sum())
         job.progress.log(f"{missing} {NOTE}; numbers below 0 count with train.task=regression")
     if not job.params.several_labels:
-        check_several(rows, source.uri, "heterograph.several_labels")
+        check_several(rows, "heterograph.several_labels")
     node, strangers = _nodes_of(rows, names)
     warnings = [*warnings, *strangers]
     log_warnings(job.progress, warnings)

@@ -105,7 +105,7 @@ class NodeFeatures:
         first |= dict.fromkeys(self._empty(first), pa.nulls(0))
         doubted: dict[str, ColumnDoubt] = {}
         for name, column in first.items():
-            if not is_list(column.type) and (doubt := doubt_of(name, _sample(column))):
+            if not is_list(column.type) and (doubt := doubt_of(name, without_missing(column[:SAMPLE]))):
                 doubted[name] = doubt
         unsure = [name for name, doubt in doubted.items() if doubt.by_difference and name not in taken]
         parts = [each.columns for each in self.table.batches(unsure)] if unsure else []
@@ -252,11 +252,6 @@ class NodeFeatures:
 def table_of(source: Source, job: StageRun[HeterographParams]) -> Table:
     """The table of a file, or of all files of a folder."""
     return Table(source, "*" if source.is_folder else source.location.name, job.scratch, job.threads)
-
-
-def _sample(column: Any) -> Any:
-    """Some of a column's values; of texts, those that are not missing."""
-    return without_missing(column[:SAMPLE])
 
 
 def without_missing(column: Any) -> Any:

@@ -145,7 +145,7 @@ class Table:
         table = read_examples(path, wanted)
         columns = []
         for name in names:
-            given = next((each for each in spellings(name) if not _is_absent(table[each])), None)
+            given = next((each for each in spellings(name) if table[each].null_count < len(table[each])), None)
             if given is None and table.num_rows and name in _IDS:
                 raise _no_column(name, where, [])
             columns.append(table[given or name])
@@ -242,10 +242,6 @@ def _place(have: Sequence[str], name: str, where: str) -> int:
 def _no_column(name: str, where: str, have: Sequence[str]) -> UserError:
     remedy = f"It has: {', '.join(have)}" if have else "Write it into each record"
     return UserError("the table has no such column", where=where, value=name, remedy=remedy[:1000])
-
-
-def _is_absent(column: pa.ChunkedArray) -> bool:
-    return bool(column.null_count == len(column))
 
 
 def format_of(magic: bytes, where: str) -> str:

@@ -17,12 +17,11 @@ from superworkflow.tasks.holdout_edges.splits import NONE, drawn_splits, named_s
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.link_doubts import link_doubts
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels
-from superworkflow.tasks.lib.gnn.objective.labels import by_number
+from superworkflow.tasks.lib.gnn.objective.labels import by_number, check_kinds
 from superworkflow.tasks.lib.gnn.objective.real_labels import number_of
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.links import Places, is_directed, packed_pairs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.graph.missing_labels import is_blank
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
@@ -69,13 +68,10 @@ def run(job: StageRun[HoldoutEdgesParams]) -> Output:
     warnings += link_doubts(graph, edges, judged)
     log_warnings(job.progress, warnings)
     feature = given.label.removeprefix(f"{given.edges}.") if given.label.startswith(f"{given.edges}.") else ""
-    edge_sets = write_without(job.output, graph, Places(graph, edges, directed).of(judged), feature)
+    stats = write_without(job.output, graph, Places(graph, edges, directed).of(judged), feature)
     labels.write(job.output)
-    before, stats = graph.dataset.stats, stats_of(list(graph.node_sets.values()), edge_sets)
-    if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
-        stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(judged), stats={
-        **{name: value for name, value in before.items() if not name.startswith(WARNING_PREFIX)}, **stats,
+        **{name: value for name, value in graph.dataset.stats.items() if not name.startswith(WARNING_PREFIX)}, **stats,
         "labelled_edges": len(labels.splits), "bytes": job.output.bytes_written,
         **warning_stats(warnings),
     })  # fmt: skip
@@ -105,9 +101,7 @@ def labels_of(
         values = [np.nan if is_blank(kind) else float(found[kind] or 0.0) for kind in kinds]
         return np.array([*values, np.nan], np.float64)[codes], (), []
     names = _ordered(found)
-    if len(names) < 2:
-        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
-                        remedy="Give labels of at least two kinds")  # fmt: skip
+    check_kinds(names, where)
     if len(names) > MOST_CLASSES:
         raise UserError(
             f"there are more than {MOST_CLASSES} different labels", where=where,

@@ -17,7 +17,6 @@ from superworkflow.tasks.holdout_links.triples import hold_out
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.link_doubts import link_doubts
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     SIDES_FILE,
@@ -36,7 +35,6 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.gnn.sampler.time_draws import edge_times
 from superworkflow.tasks.lib.gnn.sampler.triples import relations_of
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
-from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.graph.stat_names import is_single
 from superworkflow.tasks.lib.graph.two_sides import nodes_by_side, two_sides
@@ -91,13 +89,10 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     count = len(directed_links_of(graph.rows(edges.name)) if directed else links)
     kind = "directed links" if directed else "links"
     job.progress.log(f"{count} {kind} of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
-    edge_sets = write_without(job.output, graph, Places(graph, edges).of(hidden))
+    stats = write_without(job.output, graph, Places(graph, edges).of(hidden))
     held_out.write(job.output)
-    before, stats = graph.dataset.stats, stats_of(list(graph.node_sets.values()), edge_sets)
-    if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
-        stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(hidden), stats={
-        **before, **stats, "links": count, "validation_links": sizes[0], "test_links": sizes[1],
+        **graph.dataset.stats, **stats, "links": count, "validation_links": sizes[0], "test_links": sizes[1],
         "bytes": job.output.bytes_written, **warning_stats(warnings),
     })  # fmt: skip
 
@@ -108,8 +103,7 @@ def _drawn(
 ) -> HeldOut:  # fmt: skip
     """Hold links out at random, or the latest ones."""
     sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
-    keys = np.empty(len(links), np.uint64)
-    keys_of(np.arange(len(links)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
+    keys = random_streams.words(np.arange(len(links)), params.seed, random_streams.HIDDEN)
     order = np.argsort(keys, kind="stable")
     if params.by == "time":
         if not _has_times(edges, params):
@@ -127,8 +121,7 @@ def _drawn(
         parts = [each[~is_one_way(each[:, ::-1], every)] for each in map(_both_ways, parts)]
     others = _others(graph, edges, sum(map(len, parts)), params.seed, sides)
     if directed:
-        coins, state = np.empty(len(others), np.uint64), random_streams.state(params.seed, random_streams.NON_LINK, 1)
-        keys_of(np.arange(len(others)), np.uint64(state), coins)
+        coins = random_streams.words(np.arange(len(others)), params.seed, random_streams.NON_LINK, 1)
         others = np.where((coins & np.uint64(1)).astype(bool)[:, None], others[:, ::-1], others)
     return HeldOut(
         edges.name,

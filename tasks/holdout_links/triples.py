@@ -11,12 +11,10 @@ from superworkflow.tasks.holdout_links import HoldoutLinksParams
 from superworkflow.tasks.holdout_links.given_links import read_given_triples
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn import random_streams
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Places
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
 from superworkflow.tasks.lib.gnn.sampler.triples import HeldOutTriples, Triples, is_among, triples_of
 from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
-from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
@@ -54,10 +52,10 @@ def hold_out(job: StageRun[HoldoutLinksParams], graph: HeteroGraph, relations: l
     gone: dict[int, NDArray[np.int64]] = {}
     for number, each in enumerate(relations):
         gone |= Places(graph, each, directed=True).of(hidden[hidden[:, 1] == number][:, ::2])
-    edge_sets = write_without(job.output, graph, gone)
+    stats = write_without(job.output, graph, gone)
     held_out.write(job.output)
     return Output(rows=len(hidden), stats={
-        **graph.dataset.stats, **stats_of(list(graph.node_sets.values()), edge_sets), "links": len(triples),
+        **graph.dataset.stats, **stats, "links": len(triples),
         "relations": len(names), "validation_links": sizes[0], "test_links": sizes[1],
         "bytes": job.output.bytes_written, **warning_stats(warnings),
     })  # fmt: skip
@@ -67,8 +65,7 @@ def _drawn(
     params: HoldoutLinksParams, graph: HeteroGraph, names: tuple[str, ...], triples: Triples
 ) -> tuple[dict[str, Triples], list[InputWarning]]:
     """Draw the same share of each relation's triples; one with too few for a test triple is trained on as a whole."""
-    keys = np.empty(len(triples), np.uint64)
-    keys_of(np.arange(len(triples)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
+    keys = random_streams.words(np.arange(len(triples)), params.seed, random_streams.HIDDEN)
     order = np.argsort(keys, kind="stable")
     counts = np.bincount(triples[:, 1], minlength=len(names))
     parts: dict[str, list[NDArray[np.int64]]] = {split: [] for split in HELD_OUT}

@@ -15,6 +15,8 @@ from superworkflow.tasks.lib.formats.arrow import column
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
+ROW_GROUP = 1 << 17
+"""Rows of a group of the predictions."""
 PROBABILITIES, CLASSES = "probabilities.npy", "classes.json"
 FACTORS, RELATIONS = "factors.npy", "relations.json"
 PIECE = 1 << 16

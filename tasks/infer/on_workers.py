@@ -23,7 +23,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.at_times import AtTimes
 from superworkflow.tasks.infer.run import (
@@ -74,9 +73,9 @@ def run(job: StageRun[InferParams]) -> Output:
     job.output.claim(files_of(shape, job.params))
     with worker_group(job) as group:
         result = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
-                         judged_by.uri if judged_by else "", job.output.location.uri,
+                         uri_of(judged_by), job.output.location.uri,
                          uri_of(job.inputs.get("labels")))[0]  # fmt: skip
-    job.output.adopt(FileEntry.model_validate(entry) for entry in result["files"])
+    job.output.adopt(result["files"])
     return Output(rows=result["rows"], stats=result["stats"])
 
 
@@ -121,7 +120,7 @@ def infer(
     with torch.no_grad(), tempfile.TemporaryDirectory() as scratch:
         for number, level in enumerate(shape.levels()):
             for name in [each for each in level.senders if (number, each) in files]:
-                whole = _whole(store, shape, name, rows[name], Path(scratch))
+                whole = store.gather(name, shape.nodes[name], rows[name], Path(scratch))
                 if worker.rank == 0:
                     write_inner(writer, files, number, {name: whole})
             with_halo = {name: partition.with_halo(store, name, rows[name]) for name in level.senders}
@@ -130,13 +129,17 @@ def infer(
         if shape.joins:
             rows, hidden = read_joined(network, outputs, params.batch)
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: _whole(store, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
-        read = made
-        if not shape.head.of_pairs and shape.layers > 1:
-            read = {name: _whole(store, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets}
+
+        def whole_of(table: RowsByNodeSet) -> RowsByNodeSet:
+            return {
+                name: store.gather(name, shape.nodes[name], table[name], Path(folder)) for name in shape.head.node_sets
+            }
+
+        made = whole_of(rows)
+        read = whole_of(hidden) if not shape.head.of_pairs and shape.layers > 1 else made
         if worker.rank > 0:
             return {}
-        judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
+        judged_by = SharedDataset.at_any(judged_by_uri)
         at_times = None
         if shape.times:
             worker.log("seeds with times are computed by the first worker alone")
@@ -160,7 +163,7 @@ def _alone(
     with torch.no_grad():
         data = data_of(graph, shape, None, False)
         rows, hidden = all_rows(network, data, params.batch, worker.update)
-    judged_by = SharedDataset.at(judged_by_uri, None) if judged_by_uri else None
+    judged_by = SharedDataset.at_any(judged_by_uri)
     at_times = AtTimes(network, graph, data, params.batch) if shape.times else None
     facts = write_results(writer, graph, judged_by, network, rows, hidden, at_times)
     return {"files": [each.model_dump() for each in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)}
@@ -191,16 +194,3 @@ def _data_of(partition: WorkerPartition, store: KVStore, graph: HeteroGraph, sha
         degrees = partition.with_halo(store, only.receivers, counts)[:, 0]
     of_edges = partition.edge_features(graph, shape)
     return Data(rows, NetworkInputs({}, degrees, weights=weights, edge_features=of_edges))
-
-
-def _whole(
-    store: KVStore, shape: NetworkConfig, name: str, table: NDArray[np.float32], folder: Path
-) -> NDArray[np.float32]:
-    """Rows of all nodes of a set on the first rank, in a file, so that no worker needs memory for them."""
-    count, width = shape.nodes[name], table.shape[1]
-    whole = np.empty((0, width), np.float32)
-    if store.exchange.rank == 0 and count and width:
-        path = folder / f"rows-{len(list(folder.iterdir()))}"
-        whole = np.memmap(path, np.float32, "w+", shape=(count, width))
-    store.gather(name, count, table, whole)
-    return whole

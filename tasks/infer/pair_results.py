@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ from superworkflow.tasks.infer.files import (
     PIECE,
     PREDICTIONS,
     RELATIONS,
+    ROW_GROUP,
     TARGET_VECTORS,
     VECTORS,
     write_probabilities,
@@ -68,8 +68,7 @@ def write_links(
                 "score": column(scores.numpy()),
                 "probability": column(torch.sigmoid(scores).numpy()),
             }))  # fmt: skip
-    with output.file(PREDICTIONS) as path:
-        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
+    output.table(PREDICTIONS, pa.concat_tables(parts), ROW_GROUP)
     count, pairs_there = sum(map(len, ids.values())), sum(map(len, parts))
     stats = {"rows": count, "nodes": count, "dimensions": sources.shape[1], "pairs": pairs_there}
     return Output(rows=count, stats=stats if at_times is None else stats | {"timed": pairs_there})
@@ -100,8 +99,7 @@ def _write_triples(output: FileWriter, graph: HeteroGraph, network: Network, row
                 "score": column(scores.numpy()),
                 "probability": column(torch.sigmoid(scores).numpy()),
             }))  # fmt: skip
-    with output.file(PREDICTIONS) as path:
-        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
+    output.table(PREDICTIONS, pa.concat_tables(parts), ROW_GROUP)
     count = sum(map(len, ids.values()))
     return Output(rows=count, stats={
         "rows": count, "nodes": count, "dimensions": heads.shape[1], "pairs": sum(map(len, parts)),
@@ -132,8 +130,7 @@ def write_edges(output: FileWriter, graph: HeteroGraph, network: Network, rows: 
     columns = edge_columns(head, (ids[edges.source], ids[edges.target]), pairs, outputs, labels)
     if head.classes:
         write_probabilities(output, network.shape, outputs)
-    with output.file(PREDICTIONS) as path:
-        pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=1 << 17)
+    output.table(PREDICTIONS, pa.table(columns), ROW_GROUP)
     count, kinds = sum(map(len, ids.values())), {"classes": len(head.classes)} if head.classes else {}
     return Output(rows=count, stats={
         "rows": count, "nodes": count, "dimensions": head.width, "pairs": len(pairs), **kinds,

@@ -10,7 +10,6 @@ from typing import Any
 import numba as nb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
@@ -26,6 +25,7 @@ from superworkflow.tasks.infer.files import (
     PREDICTIONS,
     PROBABILITIES,
     RELATIONS,
+    ROW_GROUP,
     TARGET_VECTORS,
     VECTORS,
     write_probabilities,
@@ -154,13 +154,11 @@ def _write_nodes(
         found = multi_label_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
         kinds = {"classes": len(shape.head.classes)}
         write_probabilities(output, shape, scores)
-    with output.file(PREDICTIONS) as path:
-        table = pa.table({
-            "node": names.cast(pa.string()),
-            **found,
-            "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
-        })  # fmt: skip
-        pq.write_table(table, path, compression="zstd", row_group_size=1 << 17)
+    output.table(PREDICTIONS, pa.table({
+        "node": names.cast(pa.string()),
+        **found,
+        "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
+    }), ROW_GROUP)  # fmt: skip
     count = len(names)
     return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1], **kinds})
 

@@ -20,7 +20,7 @@ def run(job: StageRun[LabelParams]) -> Output:
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     rows, warnings = read_labels(source, job.scratch, nodes)
     if not job.params.several_labels:
-        check_several(rows, source.uri, "label.several_labels")
+        check_several(rows, "label.several_labels")
     labels, unknown = match(rows, source.uri, nodes, job.params.max_unknown)
     share = unknown / int(rows.times.sum())
     if rows.missing:

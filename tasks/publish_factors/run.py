@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -32,8 +29,11 @@ def run(job: StageRun[StageParams]) -> Output:
     states = np.diff(graph.array("table_indptr.npy")[: variables + 1])
     rows, state = np.nonzero(np.arange(belief.shape[1]) < states[:, None])
     likeliest = belief[node, label[:variables]]
-    _write(job, "marginals.parquet", rows.astype(np.int32), state.astype(np.int32), belief[rows, state])
-    _write(job, "assignment.parquet", node, label[:variables], likeliest)
+    for name, columns in (
+        ("marginals.parquet", (rows.astype(np.int32), state.astype(np.int32), belief[rows, state])),
+        ("assignment.parquet", (node, label[:variables], likeliest)),
+    ):
+        job.output.table(name, pa.table(columns, names=("node", "state", "probability")))
     value = log_value(graph, label)
     stats: dict[str, Stat] = {"variables": variables, "states": len(rows)}
     if np.isfinite(value):
@@ -41,12 +41,6 @@ def run(job: StageRun[StageParams]) -> Output:
     else:
         job.progress.log("warning: the likeliest states of the variables are impossible together")
     return Output(rows=variables, stats=stats)
-
-
-def _write(job: StageRun[StageParams], name: str, node: Any, state: Any, probability: Any) -> None:
-    with job.output.file(name) as path:
-        table = pa.table({"node": node, "state": state, "probability": probability})
-        pq.write_table(table, path, compression="zstd")
 
 
 def log_value(graph: Dataset, states: NDArray[np.int32]) -> float:

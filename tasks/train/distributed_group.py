@@ -168,12 +168,7 @@ class DistributedGroup:
         whole = self._network.arrays()
         for name, key in self._network.embedded.items():
             count, table = self._network.shape.nodes[name], self.tables.rows[name].detach().numpy()
-            rows = np.empty((0, table.shape[1]), np.float32)
-            if self._worker.rank == 0:
-                size = (max(1, count), table.shape[1])
-                rows = np.memmap(self._folder / f"embeddings-{key}", np.float32, "w+", shape=size)
-            self._store.gather(name, count, table, rows)
-            whole[table_name(key)] = rows
+            whole[table_name(key)] = self._store.gather(name, count, table, self._folder)
         return whole
 
     def end_epoch(self, epoch: int) -> None:

@@ -34,7 +34,7 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
 
     Args:
         dataset: it.
-        path: file to write; it appears when it is complete.
+        path: file to write.
 
     Raises:
         UserError: torch_geometric has no model of this kind.
@@ -54,9 +54,7 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
             "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",
             value=shape.model, remedy="Export another model of a graph of one kind whose nodes have features",
         )  # fmt: skip
-    temporary = path.with_name(path.name + ".partial")
-    write_tensors(temporary, pyg_weights(read_tensors(dataset.local(_WEIGHTS_FILE)), shape), {"format": "pt"})
-    temporary.replace(path)
+    write_tensors(path, pyg_weights(read_tensors(dataset.local(_WEIGHTS_FILE)), shape), {"format": "pt"})
 
 
 def pyg_weights(own: Mapping[str, NDArray[Any]], shape: NetworkConfig) -> Weights:

@@ -25,7 +25,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
@@ -78,7 +77,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     with worker_group(job) as group:
         results = group.run_saving(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
                          job.output.location.uri, uri_of(job.inputs.get("labels")))  # fmt: skip
-    job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
+    job.output.adopt(results[0]["files"])
     for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         busy = ", ".join(f"{name} {seconds / each['wall_s']:.0%}" for name, seconds in each["spent"].items())
@@ -151,7 +150,7 @@ def trainer_of(
     params = concrete_params(given, task, shape)
     if worker.rank == 0:
         worker.log(describe(given, params))
-    sums = SharedDataset.at(sums_uri, None) if sums_uri else None
+    sums = SharedDataset.at_any(sums_uri)
     partition = WorkerPartition(worker, shards)
     sampler = sampler_of(partition, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}

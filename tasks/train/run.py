@@ -8,7 +8,6 @@ from typing import Any
 import numba as nb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
@@ -282,6 +281,4 @@ def _write_losses(output: FileWriter, losses: list[list[float]]) -> None:
     epochs = np.repeat(np.arange(1, len(losses) + 1, dtype=np.int32), counts)
     steps = np.concatenate([np.arange(1, count + 1, dtype=np.int32) for count in counts])
     values = np.array([value for each in losses for value in each], np.float64)
-    with output.file(LOSSES_FILE) as path:
-        table = pa.table({"epoch": column(epochs), "step": column(steps), "loss": column(values)})
-        pq.write_table(table, path, compression="zstd")
+    output.table(LOSSES_FILE, pa.table({"epoch": column(epochs), "step": column(steps), "loss": column(values)}))

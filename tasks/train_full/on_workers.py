@@ -28,7 +28,6 @@ from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
 from superworkflow.infra.process.shutdown import Shutdown
-from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.checkpoint_stores import STATE
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.group_kept import GroupKept
@@ -89,7 +88,7 @@ def run(job: StageRun[TrainFullParams]) -> Output:
         params = job.params.model_dump(mode="json")
         results = group.run_saving(train, params, inputs, job.output.location.uri, pool)
     first = results[parameters if fixed[0] == PARAMETER else 0]
-    job.output.adopt(FileEntry.model_validate(entry) for entry in first["files"])
+    job.output.adopt(first["files"])
     for each in results:
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         job.progress.log(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numba as nb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -293,11 +292,9 @@ def write_results(
         write_weights(path, weights)
     output.json(NETWORK_FILE, network.shape.document())
     task.save(output)
-    with output.file(HISTORY_FILE) as path:
-        names = list(position.epochs[0])
-        rows = {name: np.array([row[name] for row in position.epochs]) for name in names}
-        rows["epoch"] = rows["epoch"].astype(np.int32)
-        pq.write_table(pa.table({name: column(each) for name, each in rows.items()}), path, compression="zstd")
+    rows = {name: np.array([row[name] for row in position.epochs]) for name in position.epochs[0]}
+    rows["epoch"] = rows["epoch"].astype(np.int32)
+    output.table(HISTORY_FILE, pa.table({name: column(each) for name, each in rows.items()}))
     with output.file(TIMELINE_FILE) as path:
         write_timeline(path, timeline)
     best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape

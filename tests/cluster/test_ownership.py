@@ -42,7 +42,7 @@ def test_silent_orchestrator_of_another_machine_then_adoption(
     ground: Pods, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes of another machine cannot be seen: their Jobs are followed until the heartbeat was silent for long."""
-    monkeypatch.setattr(ownership, "has_ended_here", lambda process: None)
+    monkeypatch.setattr(ownership, "has_ended", lambda process: False)
     monkeypatch.setattr(ownership, "DEAD_SECONDS", 2.0)
     call, events = ground.call(gate), list[Event]()
     with _killed_run(ground, call) as job:

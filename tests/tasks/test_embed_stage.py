@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.replacement import replacing
 from superworkflow.tasks.embed import EmbedParams, estimate, tables, train
 from superworkflow.tasks.embed.export import write_word2vec
 from tests.tasks.embedding_inputs import Inputs, community_walks, separation, vectors
@@ -146,8 +148,11 @@ def test_word2vec_text_holds_the_same_vectors(tmp_path):
 
 def test_a_label_with_white_space_cannot_be_exported(communities):
     made = communities.embed("embeddings", **SMALL)
-    with pytest.raises(UserError, match=r"white space.*node 0"):
-        write_word2vec(made, communities.folder / "out.txt")
+    with (
+        pytest.raises(UserError, match=r"white space.*node 0"),
+        replacing(Location.of(communities.folder / "out.txt")) as path,
+    ):
+        write_word2vec(made, path)
     assert not list(communities.folder.glob("out.txt*"))
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.engines.workers.channel import SERVE, Message
 from superworkflow.infra.engines.workers.elastic_role import ElasticRole
 
 
-class Wish(BaseModel):
+class Wish(BaseModel, frozen=True, extra="forbid", strict=True):
     """Number of members that a rank wants, 0 for none any more, and those that hang."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Literal["serve"]
     role: str = Field(max_length=63)

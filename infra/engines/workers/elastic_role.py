@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.base.errors import StagedUserError
 from superworkflow.infra.engines.workers.arrays import Arrays, packed, unpacked
@@ -28,10 +28,8 @@ _DEAF_SECONDS = 5.0
 _TITLE_CHARACTERS = 100
 
 
-class Introduction(BaseModel):
+class Introduction(BaseModel, frozen=True, extra="forbid", strict=True):
     """Introduction of a member, repeated as its heartbeat."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Literal["member"]
     role: str = Field(max_length=63)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.base.suggest import nearest
@@ -36,10 +36,8 @@ _POLL_SECONDS = 0.2
 AGAIN = "all workers start again, from the last checkpoint if there is one"
 
 
-class Hello(BaseModel):
+class Hello(BaseModel, frozen=True, extra="forbid", strict=True):
     """Introduction of a worker."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
     round: str = Field(pattern=r"^[0-9a-f]{32}$")
@@ -51,10 +49,8 @@ class Hello(BaseModel):
     pid: int = Field(ge=1)
 
 
-class Gone(BaseModel):
+class Gone(BaseModel, frozen=True, extra="forbid", strict=True):
     """Report of an agent that one of its ranks has ended, with its exit status."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
     role: str = Field(max_length=63)
@@ -64,10 +60,8 @@ class Gone(BaseModel):
     code: int
 
 
-class Update(BaseModel):
+class Update(BaseModel, frozen=True, extra="forbid", strict=True):
     """Progress of a worker."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
     done: float
@@ -76,10 +70,8 @@ class Update(BaseModel):
     facts: dict[str, float | int | str]
 
 
-class Report(BaseModel):
+class Report(BaseModel, frozen=True, extra="forbid", strict=True):
     """An intermediate value."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str
     step: int = Field(ge=0)

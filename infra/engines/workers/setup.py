@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.engines.workers import TOKEN_VARIABLE
@@ -21,7 +21,7 @@ LOOPBACK, INTERFACE_VARIABLE = "127.0.0.1", "GLOO_SOCKET_IFNAME"
 LOGS = "/tmp/superworkflow-workers"
 
 
-class MemberSetup(BaseModel):
+class MemberSetup(BaseModel, frozen=True, extra="forbid"):
     """All that a member receives: the first line of its standard input.
 
     Args:
@@ -40,8 +40,6 @@ class MemberSetup(BaseModel):
         path: where modules are found, as in the coordinator; empty for as in this process.
         logs: folder for what torch notes of errors.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str
     port: int

@@ -16,9 +16,10 @@ from superworkflow.infra.launch.kubernetes.billing_ledger import BillingLedger, 
 from superworkflow.infra.launch.kubernetes.job_admin import is_finished, remove_job
 from superworkflow.infra.launch.kubernetes.job_follower import Ended, JobFollower
 from superworkflow.infra.launch.kubernetes.job_manifest import argument_of
-from superworkflow.infra.launch.kubernetes.ownership import is_dead, this_process
+from superworkflow.infra.launch.kubernetes.ownership import is_dead
 from superworkflow.infra.launch.kubernetes.result import job_attempt
 from superworkflow.infra.process.exit_status import Reason
+from superworkflow.infra.process.identity import ProcessIdentity
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 
@@ -111,7 +112,8 @@ class JobBilling:
         return Attempt(entry.resources, entry.seconds, entry.reason, entry.uid, entry.holdings)
 
     def _entry(self, uid: str, name: str, resources: Resources) -> LedgerEntry:
-        return LedgerEntry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
+        process = str(ProcessIdentity.here())
+        return LedgerEntry(uid=uid, job=name, launcher=self._launcher, process=process, resources=resources)
 
     async def _try(self, otherwise: T, work: Callable[..., T], *arguments: Any) -> T:
         try:

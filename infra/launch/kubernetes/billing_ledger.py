@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from superworkflow.infra.config.usage import LONGEST_S, MOST, Holding
 from superworkflow.infra.contract.resources import Resources
@@ -21,7 +21,7 @@ FOLDER = ".jobs"
 _UID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
-class LedgerEntry(BaseModel):
+class LedgerEntry(BaseModel, frozen=True, extra="ignore"):
     """One Job.
 
     Args:
@@ -33,8 +33,6 @@ class LedgerEntry(BaseModel):
         holdings: what it and its members held; empty in entries of versions that did not record them separately.
         reason: why it failed, if it did.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     uid: Annotated[str, Field(pattern=f"^{_UID}$")]
     job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]

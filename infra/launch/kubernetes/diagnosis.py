@@ -113,7 +113,7 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
     if (found := _disrupted(status)) is not None:
         return found
     if job is None and (not ended or killed):
-        return _deleted("the Job was deleted while it ran")
+        return Diagnosis(Reason.DELETED, "the Job was deleted while it ran", "Run again to resume.")
     if "deletionTimestamp" in seen.metadata and killed:
         return pod_deleted("its pod was deleted while it ran")
     if ended and seen.exit_code != 0:
@@ -144,10 +144,6 @@ def _out_of_memory(pod: Json) -> Diagnosis:
         "it ran out of memory" + (f" (its limit was {_quantity(limit)})" if limit else ""),
         "Give the stage more memory in the profile, or raise `kubernetes.memory_cap`.",
     )
-
-
-def _deleted(summary: str) -> Diagnosis:
-    return Diagnosis(Reason.DELETED, summary, "Run again to resume.")
 
 
 def pod_deleted(summary: str) -> Diagnosis:

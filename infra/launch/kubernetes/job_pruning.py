@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_admin import FoundJob, find_jobs, remove_job
@@ -35,16 +35,20 @@ async def old_objects(api: KubernetesApi, before: datetime, kept: Collection[str
         kept: datasets whose Jobs stay, by digest.
     """
     jobs = await find_jobs(api)
-    ended = [job for job in jobs if job.state in ("succeeded", "failed") and _time(job.created) < before]
+    ended = tuple(
+        job for job in jobs
+        if job.state in ("succeeded", "failed") and job.digest not in kept
+        and datetime.fromisoformat(job.created) < before
+    )  # fmt: skip
     try:
         secrets = await api.items(api.secrets, labelSelector=",".join(f"{k}={v}" for k, v in MANAGED_BY.items()))
     except ApiError as error:
         if error.status != 403:
             raise
-        return OldObjects(tuple(job for job in ended if job.digest not in kept), note="may not list Secrets")
+        return OldObjects(ended, note="may not list Secrets")
     names = {job.name for job in jobs}
     lost = [each["metadata"]["name"] for each in secrets if _is_lost(each, names, before)]
-    return OldObjects(tuple(job for job in ended if job.digest not in kept), tuple(sorted(lost)))
+    return OldObjects(ended, tuple(sorted(lost)))
 
 
 async def remove_objects(api: KubernetesApi, found: OldObjects) -> None:
@@ -57,9 +61,6 @@ async def remove_objects(api: KubernetesApi, found: OldObjects) -> None:
 
 def _is_lost(secret: Json, jobs: Collection[str], before: datetime) -> bool:
     metadata = secret["metadata"]
-    owned = bool(metadata.get("ownerReferences"))
-    return not owned and metadata["name"] not in jobs and _time(metadata["creationTimestamp"]) < before
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    if metadata.get("ownerReferences") or metadata["name"] in jobs:
+        return False
+    return datetime.fromisoformat(metadata["creationTimestamp"]) < before

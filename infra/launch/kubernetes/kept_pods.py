@@ -13,6 +13,7 @@ from typing import ClassVar
 from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.engines.lifeline import STAGE_GONE
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, owner_references
 from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_spec import (
@@ -140,14 +141,14 @@ class KeptPods(PodGroup):
             "resources": quantities(settings, each),
         }
         labels = {key: value for key, value in own["metadata"]["labels"].items() if not _is_of_the_job(key)}
-        reference = {"apiVersion": "v1", "kind": "Pod", "name": own["metadata"]["name"], "uid": own["metadata"]["uid"]}
+        owner = OwnerPod(own["metadata"]["name"], own["metadata"]["uid"])
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": name, "labels": {**labels, MEMBER_OF: self._job.name, ROLE: self.role},
                 "annotations": dict(settings.annotations),
-                "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
+                "ownerReferences": owner_references(owner),
             },
             "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
         }  # fmt: skip

@@ -349,7 +349,7 @@ class KubernetesLauncher(Launcher):
         digest = label_value(work.call.place.digest)
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, PREFIX + "digest": digest}.items())
         for job in await api.items(api.jobs, labelSelector=selector):
-            if _output(job) != output:
+            if argument_of(job, "--output") != output:
                 continue
             name = job["metadata"]["name"]
             if is_finished(job):
@@ -426,10 +426,6 @@ def _complete(call: StageCall) -> Dataset | None:
     """The dataset, whatever the log and the Job say: with its manifest and all files it is complete."""
     dataset = Dataset.find(call.output)
     return dataset if dataset is not None and dataset.has_all_files() else None
-
-
-def _output(job: Json) -> str | None:
-    return argument_of(job, "--output")
 
 
 def job_resources(job: Json, default: Resources) -> Resources:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from superworkflow.infra.base.errors import SuperworkflowError
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX, OwnerPod, owner_references
-from superworkflow.infra.process.identity import machine, started
+from superworkflow.infra.process.identity import ProcessIdentity, has_ended
 
 LAUNCHER = PREFIX + "launcher"
 HEARTBEAT = PREFIX + "heartbeat"
@@ -36,7 +35,9 @@ async def _never() -> bool:
 
 def sign(manifest: Json) -> None:
     """Mark a Job that is about to be made with the process of its launcher and a first heartbeat."""
-    manifest["metadata"].setdefault("annotations", {}).update({HEARTBEAT: _beat(), PROCESS: this_process()})
+    manifest["metadata"].setdefault("annotations", {}).update(
+        {HEARTBEAT: _beat(), PROCESS: str(ProcessIdentity.here())}
+    )
 
 
 def launcher_of(job: Json) -> tuple[str, str]:
@@ -95,7 +96,7 @@ class JobOwnership:
 
     async def adopt_at_once(self, job: Json) -> bool:
         """Adopt it where its launcher is known to be dead without waiting."""
-        return has_ended_here(launcher_of(job)[1]) is True and await self.adopt(job)
+        return has_ended(launcher_of(job)[1]) and await self.adopt(job)
 
     async def adopt(self, job: Json) -> bool:
         """Make the Job this launcher's own, unless its launcher has shown itself, or another was faster.
@@ -112,7 +113,7 @@ class JobOwnership:
         operations += [
             {"op": "add", "path": _label(LAUNCHER), "value": self._launcher},
             {"op": "add", "path": _annotation(HEARTBEAT), "value": _beat()},
-            {"op": "add", "path": _annotation(PROCESS), "value": this_process()},
+            {"op": "add", "path": _annotation(PROCESS), "value": str(ProcessIdentity.here())},
             # It would end with the pod of the dead flow.
             {"op": "add", "path": "/metadata/ownerReferences", "value": owner_references(self._owner)},
         ]
@@ -150,17 +151,17 @@ async def is_dead(
     Args:
         api: the cluster.
         launcher: its id.
-        process: its process, as `this_process` wrote it.
+        process: identity of its process, as text.
         unless: the question is no longer of interest; the answer is then False.
     """
-    if has_ended_here(process):
+    if has_ended(process):
         return True
     first, silent, looked = await _heartbeats(api, launcher), 0.0, time.monotonic()
     while silent < DEAD_SECONDS:
         await asyncio.sleep(min(LOOK_SECONDS, DEAD_SECONDS))
         if await unless():
             return False
-        if has_ended_here(process):
+        if has_ended(process):
             return True
         now = await _heartbeats(api, launcher)
         if any(first.get(name) != beat for name, beat in now.items()):
@@ -175,28 +176,6 @@ async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None
     selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, LAUNCHER: launcher}.items())
     jobs = await api.items(api.jobs, labelSelector=selector)
     return {job["metadata"]["name"]: (job["metadata"].get("annotations") or {}).get(HEARTBEAT) for job in jobs}
-
-
-def this_process() -> str:
-    """Identity of this process, by which others of the same machine check whether it lives."""
-    return json.dumps({"machine": _machine(), "pid": os.getpid(), "started": started(os.getpid())})
-
-
-def has_ended_here(process: str) -> bool | None:
-    """True if a process of this machine has ended; None where it is another machine's or unknown."""
-    try:
-        identity = json.loads(process)
-        where, pid, began = str(identity["machine"]), int(identity["pid"]), str(identity["started"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not where or where != _machine():
-        return None
-    return started(pid) != began
-
-
-def _machine() -> str:
-    """Boot and pid namespace of this machine; empty where they cannot be determined."""
-    return " ".join(machine().values())
 
 
 def _beat() -> str:

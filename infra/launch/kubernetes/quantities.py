@@ -24,4 +24,4 @@ def shown(name: str, value: float) -> str:
 
 def read_time(text: Any) -> datetime | None:
     """A time such as `2026-01-01T00:00:04Z`; None where there is none."""
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+    return datetime.fromisoformat(str(text)) if text else None

@@ -196,7 +196,8 @@ def _to_postgres(tables: Iterable[pa.Table], address: TableAddress) -> int:
             _STAGING, pa.RecordBatchReader.from_batches(schema, batches()), mode="create", temporary=True
         ))  # fmt: skip
         name = quoted(address.options[TABLE])
-        if not _row(cursor, f"SELECT to_regclass('{_text(name)}') IS NOT NULL")[0]:
+        literal = name.replace("'", "''")
+        if not _row(cursor, f"SELECT to_regclass('{literal}') IS NOT NULL")[0]:
             columns = ", ".join(_column(cursor, field) for field in schema)
             cursor.execute(f"CREATE TABLE {name} AS SELECT {columns} FROM {_STAGING} WITH NO DATA")
             cursor.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({quoted_column(key)})")
@@ -250,10 +251,6 @@ def _is_list_of_floats(kind: pa.DataType) -> bool:
 def _row(cursor: Any, statement: str) -> tuple[Any, ...]:
     cursor.execute(statement)
     return tuple(cursor.fetchone())
-
-
-def _text(name: str) -> str:
-    return name.replace("'", "''")
 
 
 def quoted_column(name: str) -> str:

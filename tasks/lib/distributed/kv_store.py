@@ -6,7 +6,9 @@ Nodes that a worker owns itself take the same path without leaving it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -217,18 +219,27 @@ class KVStore:
         (rows,) = self.rows(self.send([self.route(node_set, nodes)], "rows asked for"), [table], "rows")
         return rows
 
-    def gather(self, node_set: str, count: int, table: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Gather the rows of all nodes of a set on the first rank, by old numbers, some at a time.
+    def gather(self, node_set: str, count: int, table: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
+        """Rows of all nodes of a set on the first rank, by old numbers, mapped: no worker needs memory for them.
 
         Args:
             node_set, count: the set, and the number of its nodes.
             table: rows of the owned nodes [nodes, width].
-            out: [count, width], filled on the first rank.
+            folder: of the first rank, for the file that is mapped.
+
+        Returns:
+            [count, width] on the first rank, none on others.
         """
-        at_once = max(1, _GATHERED_BYTES // (4 * max(1, table.shape[1])))
+        width = table.shape[1]
+        out = np.empty((0, width), np.float32)
+        if self.exchange.rank == 0 and count and width:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                out = np.memmap(file, np.float32, "w+", shape=(count, width))
+        at_once = max(1, _GATHERED_BYTES // (4 * max(1, width)))
         for first in range(0, count, at_once):
             nodes = np.arange(first, min(count, first + at_once) if self.exchange.rank == 0 else first)
             out[first : first + len(nodes)] = self.pull(node_set, nodes, table)
+        return out
 
     def push(
         self, requests: Sequence[KVRequest], values: Sequence[NDArray[np.float32]], kind: str

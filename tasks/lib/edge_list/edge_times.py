@@ -122,7 +122,8 @@ def settle_times(
     found = _understood(values, column)
     place = f"{where}, column {names[column] if column < len(names) else column + 1}"
     if found is None:
-        raise UserError(NO_TIME, where=place, value=next((each for each in values if not _one(each)), "nothing"),
+        value = next((each for each in values if not _understood([each], 0)), "nothing")
+        raise UserError(NO_TIME, where=place, value=value,
                         remedy="Set index.time to the column of times, or write them so")  # fmt: skip
     numbers = []
     for parameter, text in zip(("from_time", "until"), bounds, strict=True):
@@ -154,10 +155,6 @@ def _understood(values: Sequence[str], column: int) -> EdgeTimes | None:
     if numbers is not None and len(numbers):
         return EdgeTimes(column, unix_unit(int(numbers.min()), int(numbers.max())) or 0)
     return EdgeTimes(column, 1, dates=True) if _holds_dates(values) else None
-
-
-def _one(value: str) -> bool:
-    return _understood([value], 0) is not None
 
 
 def _holds_times(values: Sequence[str]) -> bool:

@@ -197,12 +197,11 @@ def parse_files(files: Sequence[LabelFile], where: str, splits: bool = False, be
     )
 
 
-def check_several(rows: LabelRows, where: str, parameter: str) -> None:
+def check_several(rows: LabelRows, parameter: str) -> None:
     """Refuse second labels of few nodes: one row too many would make all of training one for several labels a node.
 
     Args:
         rows: of the file.
-        where: how messages call the file.
         parameter: dotted name of the parameter that allows them.
 
     Raises:

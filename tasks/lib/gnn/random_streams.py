@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.kernels.random import GAMMA
 
 ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK, DECODER = range(11)
@@ -18,6 +22,13 @@ def state(*numbers: int) -> int:
     for number in numbers:
         z = _mix((z + (number + 1) * int(GAMMA)) & _WORD)
     return z
+
+
+def words(nodes: NDArray[np.int64], *numbers: int) -> NDArray[np.uint64]:
+    """A random word for each node, by its number, of the stream that has the state of `numbers`."""
+    found = np.empty(len(nodes), np.uint64)
+    keys_of(np.ascontiguousarray(nodes, np.int64), np.uint64(state(*numbers)), found)
+    return found
 
 
 def _mix(z: int) -> int:

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
-from superworkflow.tasks.lib.graph.heterograph_writer import write_feature, write_graph_file, write_rows
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, HeteroGraph, feature_stem, take
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_feature, write_graph_file, write_rows
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 
 
 def write_without(
     output: FileWriter, graph: HeteroGraph, gone: Mapping[int, NDArray[np.int64]], feature: str = ""
-) -> list[EdgeSet]:
+) -> dict[str, Stat]:
     """Write a graph without some edges; what is the same is copied as it is.
 
     Args:
@@ -26,7 +27,7 @@ def write_without(
         feature: of these sets, which is left out too; empty for none.
 
     Returns:
-        The edge sets as they are in the graph's file.
+        Stats of what is left.
     """
     source = graph.dataset
     changed = tuple(f"edges-{number}-" for number in gone)
@@ -54,4 +55,7 @@ def write_without(
                 write_feature(output, feature_stem("edges", number, place), each, values)
         edge_sets[number] = edges._replace(count=int(keep.sum()), features=features)
     write_graph_file(output, graph.node_sets.values(), edge_sets, graph.context)
-    return edge_sets
+    stats = stats_of(list(graph.node_sets.values()), edge_sets)
+    if source.stats.get("reversed_edges") and not stats["reversed_edges"]:  # one set has them both ways
+        stats["reversed_edges"] = int(stats["edges"] or 0) // 2
+    return stats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,21 @@ def read_slice(file: Location, first: int = 0, last: int | None = None, *, paddi
         (length,), dtype = read_header(stream)
         last = length if last is None else last
         values = np.empty(last - first + padding, dtype)
-        view = memoryview(values[: last - first].view(np.uint8).data)
         stream.seek(first * dtype.itemsize, 1)
-        done = 0
-        while done < len(view):
-            count = stream.readinto(view[done:])  # type: ignore[attr-defined]
-            if not count:
-                raise OSError(f"{file.uri} ended after {done} bytes of {len(view)}")
-            done += count
+        fill(stream, values[: last - first], file.uri)
     values[last - first :] = -1
     return values
+
+
+def fill(stream: BinaryIO, values: npt.NDArray[Any], where: str) -> None:
+    """Read an array's bytes from where a stream stands.
+
+    Raises:
+        OSError: the stream ends before.
+    """
+    view, done = memoryview(values.reshape(-1).view(np.uint8).data), 0
+    while done < values.nbytes:
+        count = stream.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise OSError(f"{where} ended after {done} bytes of {values.nbytes}")
+        done += count

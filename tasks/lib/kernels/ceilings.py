@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+from superworkflow.infra.process.resource_usage import processor
+from superworkflow.infra.process.threads import available_cpus
 from superworkflow.tasks.lib.kernels.prefetch import LEVEL
 from superworkflow.tasks.lib.kernels.products import PRODUCTS
 from superworkflow.tasks.lib.kernels.rows_ahead import DISTANCE
@@ -61,9 +59,4 @@ def measure_machine() -> MachineFacts:
 
 def processor_name() -> str:
     """Model of the processor, and the cores that this process may use."""
-    model = platform.processor() or platform.machine()
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{model}, {cores} cores"
+    return f"{processor()}, {available_cpus()} cores"

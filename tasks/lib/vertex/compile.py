@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import hashlib
 import inspect
-import os
 import re
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.kernels import atomic, random
 from superworkflow.tasks.lib.vertex.helpers import files_of
 from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram, length_of
@@ -159,9 +159,7 @@ def _module(name: str, text: str, **names: Any) -> ModuleType:
     path = (cache_folder() or Path(tempfile.mkdtemp())) / "programs" / f"{name}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != content:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(path)
+        Location.of(path).write_atomic(content)
     module = ModuleType(name)
     module.__dict__.update(__file__=str(path), **names)
     exec(compile(content, str(path), "exec"), module.__dict__)

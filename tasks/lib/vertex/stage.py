@@ -53,7 +53,6 @@ def program_stage(
     program: VertexProgram,
     run: str,
     version: str = "1",
-    metrics: tuple[str, ...] = (),
     of_graph: Callable[[Stats], VertexProgram] | None = None,
     arc_s: Callable[[Any], float] = lambda params: _ARC_S,
     alone: str = "",
@@ -65,7 +64,6 @@ def program_stage(
         program: what it runs.
         run: import string of the program, or of the work.
         version: raised when the program gives another result.
-        metrics: names of the figures by which runs are judged, as `finish` reports them.
         of_graph: function of a graph's stats to the program that runs on it, where there are several.
         arc_s: CPU seconds that an update takes for each of its arcs, from the parameters.
         alone: value of `execution` with which one process does without the program, and colours.
@@ -99,7 +97,6 @@ def program_stage(
         engines={_WORKERS: run},
         estimates={_WORKERS: estimate_on_workers},
         images={_WORKERS: "torch"},
-        metrics=metrics,
         help=program.help or f"vertex program {program.name}",
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.sample.partitioned.draw import (
     JoinRequests,
@@ -40,7 +39,7 @@ def answer(
 def _drawn(plan: SamplePlan, given: RangeRows, task: int, request: ShardRequest) -> ShardResponse:
     op, rows = plan.ops[request.op], given.rows
     requests = RowRequests(
-        request.keys, request.times.astype(np.int64), request.links.astype(np.int64), begins_of(request.lengths),
+        request.keys, request.times.astype(np.int64), request.links.astype(np.int64), row_starts(request.lengths),
         request.nodes.astype(np.int64) + given.low, request.draws.astype(np.int64),
     )  # fmt: skip
     room, most = room_for(rows.indptr, given.low, requests.nodes, requests.draws, op.size, plan.by_path)
@@ -65,8 +64,8 @@ def join(
     given = rows_of(plan, edge_set, place)
     for request in requests:
         rows = JoinRequests(
-            request.links.astype(np.int64), begins_of(request.lengths), request.nodes.astype(np.int64) + given.low,
-            begins_of(request.target_lengths), request.targets.astype(np.int64),
+            request.links.astype(np.int64), row_starts(request.lengths), request.nodes.astype(np.int64) + given.low,
+            row_starts(request.target_lengths), request.targets.astype(np.int64),
         )  # fmt: skip
         counts, room = np.empty(len(rows.nodes), np.int64), 4 * len(rows.nodes)
         while True:
@@ -77,10 +76,3 @@ def join(
             room = total
         found = compact(positions[:total]), compact(places[:total])
         yield request.shard, EdgeResponse(edge_set, task, given.base, compact(counts), *found)
-
-
-def begins_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Offsets of consecutive groups of these lengths, and the end of the last."""
-    begins = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=begins[1:])
-    return begins

@@ -11,6 +11,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.formats.npy import read_header
 from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.npy_slices import fill
 from superworkflow.tasks.lib.in_parts.task_outputs import executor_folder, on_this_disk
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, SamplePlan
 from superworkflow.tasks.sample.program import StackedRows
@@ -101,14 +102,8 @@ def read_entries(file: Location, first: int, last: int) -> NDArray[Any]:
             raise UserError("one number for each edge is wanted", where=file.uri, value=list(shape),
                             remedy="Correct the feature in the schema")  # fmt: skip
         values = np.empty(last - first, dtype)
-        view = memoryview(values.view(np.uint8).data) if len(values) else memoryview(b"")
         stream.seek(first * dtype.itemsize, 1)
-        done = 0
-        while done < len(view):
-            count = stream.readinto(view[done:])  # type: ignore[attr-defined]
-            if not count:
-                raise OSError(f"{file.uri} ended after {done} bytes of {len(view)}")
-            done += count
+        fill(stream, values, file.uri)
     return values
 
 

@@ -7,8 +7,6 @@ no task handles much more than its share of the walkers, whatever the degrees.
 
 from __future__ import annotations
 
-import fcntl
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.graph.npy_slices import array_header, read_slice
+from superworkflow.tasks.lib.in_parts.task_outputs import on_this_disk
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
@@ -109,22 +108,10 @@ def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: b
     Args:
         folder: on this machine's disk, the same for all its processes and for no other graph or kind of walk.
     """
-    place = folder / f"{low}-{high}"
-    if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{low}-{high}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not place.exists():
-                rows = read_rows(graph, low, high, weighted=weighted, second_order=second_order)
-                unfinished = Path(tempfile.mkdtemp(dir=folder))
-                for name in _ARRAYS:
-                    np.save(unfinished / f"{name}.npy", getattr(rows, name), allow_pickle=False)
-                np.save(unfinished / "bits.npy", rows.bits, allow_pickle=False)
-                unfinished.rename(place)
-    arrays = {name: _map(place / f"{name}.npy") for name in _ARRAYS}
-    return VertexRows(low, high, np.uint64(np.load(place / "bits.npy")), **arrays)
 
+    def read() -> dict[str, npt.NDArray[Any]]:
+        rows = read_rows(graph, low, high, weighted=weighted, second_order=second_order)
+        return {**{name: getattr(rows, name) for name in _ARRAYS}, "bits": np.asarray(rows.bits)}
 
-def _map(path: Path) -> npt.NDArray[Any]:
-    mapped = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
-    return np.asarray(mapped)
+    arrays = on_this_disk(folder / f"{low}-{high}", read)
+    return VertexRows(low, high, np.uint64(arrays.pop("bits")), **arrays)

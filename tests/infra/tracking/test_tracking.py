@@ -19,7 +19,6 @@ from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.history import RecordedRun, annotate, find_run, recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
 from superworkflow.infra.tracking.records import RunRecord, Used
-from superworkflow.infra.tracking.tags import SUPERWORKFLOW_TAG
 from tests.infra.tracking.tracked import METRICS, recorded, staged
 
 
@@ -217,17 +216,6 @@ def test_a_view_has_the_columns_that_people_look_for(shared_uri: str) -> None:
     client.set_experiment_tag(experiment, tag, changed)
     recorded(uri, "third", {}, [staged("walk-1", 3)])
     assert client.get_experiment(experiment).tags[tag] == changed
-
-
-def test_records_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    client, experiment = MlflowTracker(uri).handle()
-    run = client.create_run(experiment, run_name="earlier", tags={SUPERWORKFLOW_TAG: "toy"}).info.run_id
-    for name, value in (("stage/walk/seconds", 3.0), ("total/cost_usd", 0.5), ("evaluate.f1_at_0.5", 0.7)):
-        client.log_metric(run, name, value)
-    found = find_run(uri, "earlier")
-    assert (found.stages, found.totals) == ({"walk": {"seconds": 3.0}}, {"cost_usd": 0.5})
-    assert found.metrics == {"evaluate.f1@0.5": 0.7}
 
 
 def test_newest_first_and_limit(uri: str, two: tuple[str, str]) -> None:

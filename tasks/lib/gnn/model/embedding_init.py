@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn import random_streams
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.kernels.random import GAMMA
 
 _AT_ONCE = 1 << 17
@@ -22,12 +21,7 @@ def first_embeddings(nodes: NDArray[np.int64], count: int, width: int, seed: int
         seed: seed of all random numbers.
         node_set: number of the set.
     """
-    keys = np.empty(len(nodes), np.uint64)
-    keys_of(
-        np.ascontiguousarray(nodes, np.int64),
-        np.uint64(random_streams.state(seed, random_streams.EMBEDDING, node_set)),
-        keys,
-    )
+    keys = random_streams.words(nodes, seed, random_streams.EMBEDDING, node_set)
     columns = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(GAMMA)
     found, bound = np.empty((len(nodes), width), np.float32), (6.0 / (max(1, count) + width)) ** 0.5
     rows = max(1, _AT_ONCE // width)

@@ -15,12 +15,12 @@ from superworkflow.tasks.lib.gnn.objective.labels import (
     NONE,
     NodeTargets,
     by_number,
+    check_kinds,
     given_splits,
     label_feature,
     other_labels,
     without_training,
 )
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.graph.heterograph import STRING, HeteroGraph, Ragged
 from superworkflow.tasks.lib.graph.missing_labels import is_missing
 
@@ -78,9 +78,7 @@ def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float],
     where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
     lists = label_lists(graph, label)
     names = sorted({name for each in lists for name in each}, key=by_number)
-    if len(names) < 2:
-        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
-                        remedy="Give labels of at least two kinds")  # fmt: skip
+    check_kinds(names, where)
     number = {name: code for code, name in enumerate(names)}
     starts = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(each) for each in lists], out=starts[1:])
@@ -99,8 +97,8 @@ def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float],
 def _divided(labels: Ragged, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
     """Splits by a hash of the nodes' numbers; each label's first node by that hash is trained on."""
     counts = np.diff(labels.starts)
-    splits, keys = np.full(len(counts), NONE, np.int8), np.empty(len(counts), np.uint64)
-    keys_of(np.arange(len(counts)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)
+    splits = np.full(len(counts), NONE, np.int8)
+    keys = random_streams.words(np.arange(len(counts)), seed, random_streams.SPLIT)
     order = np.argsort(keys, kind="stable")
     order = order[counts[order] > 0]
     train = round(shares[0] * len(order))

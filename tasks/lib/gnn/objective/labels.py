@@ -16,7 +16,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.real_labels import check_classes
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
-from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
 from superworkflow.tasks.lib.graph.label_feature import label_feature as named_feature
 from superworkflow.tasks.lib.graph.missing_labels import is_missing, missing
@@ -90,9 +89,7 @@ def targets_of(
         place = np.full(len(names) + 1, NONE)
         place[used] = np.arange(len(used))
         names, classes = [names[code] for code in used], place[classes]
-    if len(names) < 2:
-        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
-                        remedy="Give labels of at least two kinds")  # fmt: skip
+    check_kinds(names, where)
     trained = np.bincount(classes[splits == 0], minlength=len(names))
     if not trained.all():
         raise without_training(names, trained, where)
@@ -160,6 +157,13 @@ def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], 
     return present, np.array([*(places.get(text, NONE) for text in texts), NONE], np.int64)[codes]
 
 
+def check_kinds(names: Sequence[str], where: str) -> None:
+    """Refuse labels of fewer than two kinds."""
+    if len(names) < 2:
+        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
+                        remedy="Give labels of at least two kinds")  # fmt: skip
+
+
 def text_codes(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
     """Texts of a feature that occur, and the index of each node's text, -1 for null.
 
@@ -195,8 +199,7 @@ def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
 def divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
     """Splits of each class by a hash of the nodes' numbers, with at least one node to train on."""
     splits = np.full(len(classes), NONE, np.int8)
-    keys = np.empty(len(classes), np.uint64)
-    keys_of(np.arange(len(classes)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)
+    keys = random_streams.words(np.arange(len(classes)), seed, random_streams.SPLIT)
     order = np.lexsort((keys, classes))
     bounds = np.searchsorted(classes[order], np.arange(kinds + 1))
     for first, last in pairwise(bounds.tolist()):

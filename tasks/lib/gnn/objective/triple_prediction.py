@@ -261,8 +261,7 @@ class TrueTriples:
 
 def _candidates(count: int, seed: int) -> NDArray[np.int64]:
     """Nodes among which triples are ranked, ascending."""
-    keys = np.empty(count, np.uint64)
     if count <= RANKED_AMONG:
         return np.arange(count)
-    keys_of(np.arange(count), np.uint64(random_streams.state(seed, random_streams.NON_LINK)), keys)
+    keys = random_streams.words(np.arange(count), seed, random_streams.NON_LINK)
     return np.sort(np.argsort(keys, kind="stable")[:RANKED_AMONG])

@@ -18,7 +18,6 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import (
     count_draws,
     draw_edges,
     enter,
-    keys_of,
     leave,
 )
 from superworkflow.tasks.lib.gnn.sampler.time_copies import TimeCopies
@@ -197,8 +196,7 @@ def numbered(
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
     """Targets in the order of an epoch."""
-    keys = np.empty(len(nodes), np.uint64)
-    keys_of(nodes, np.uint64(random_streams.state(seed, random_streams.ORDER, epoch)), keys)
+    keys = random_streams.words(nodes, seed, random_streams.ORDER, epoch)
     return nodes[np.argsort(keys)]  # keys are distinct, so the vectorized sort need not be stable
 
 

@@ -23,7 +23,7 @@ from superworkflow.infra.engines.shared_dataset import SharedDataset, uri_of
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import StateSaved, Worker
-from superworkflow.infra.storage.manifest import FileEntry, Stat
+from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.group_kept import GroupKept
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
@@ -71,7 +71,7 @@ def run_on_workers(program: VertexProgram, job: StageRun[Any]) -> Output:
     with worker_group(job) as group:
         given = [each.model_dump(mode="json") for each in (params, job.params)]
         results = group.run_saving(update, _reference(program), given, inputs, job.output.location.uri)
-    job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
+    job.output.adopt(results[0]["files"])
     for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         job.progress.log(

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -20,34 +18,6 @@ from superworkflow.infra.storage.store import Store
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ENTRY = LedgerEntry(uid=UID, job="sw-walk-1", launcher="l1", process="{}", resources=Resources(cpu=2, memory=1 << 30))
-
-
-def test_a_process_of_this_machine() -> None:
-    program = (
-        "from superworkflow.infra.launch.kubernetes.ownership import this_process\n"
-        "print(this_process(), flush=True)\ninput()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    identity = process.stdout.readline()
-    assert ownership.has_ended_here(identity) is False
-    later = json.dumps({**json.loads(identity), "started": "1"})  # the number was given to another process
-    assert ownership.has_ended_here(later) is True
-    process.kill()
-    process.communicate()
-    assert ownership.has_ended_here(identity) is True
-    assert ownership.has_ended_here(ownership.this_process()) is False
-
-
-@pytest.mark.parametrize(
-    "identity",
-    ["", "nonsense", "[]", "{}", '{"machine": "another", "pid": 1, "started": "1"}',
-     '{"machine": "", "pid": 1, "started": "1"}', '{"machine": "x", "pid": "../1", "started": "1"}'],
-)  # fmt: skip
-def test_processes_that_cannot_be_seen(identity: str) -> None:
-    assert ownership.has_ended_here(identity) is None
 
 
 class _Api:

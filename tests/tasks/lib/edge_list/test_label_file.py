@@ -111,15 +111,15 @@ def _rows(tmp_path, rows):
 
 def test_one_second_label_among_many_is_refused_with_its_line(tmp_path):
     rows = [f"v{i},{i % 3}" for i in range(500)]
-    check_several(_rows(tmp_path, [*rows, "v7,1"]), "labels.csv", "label.several_labels")  # the same label again
+    check_several(_rows(tmp_path, [*rows, "v7,1"]), "label.several_labels")  # the same label again
     with pytest.raises(UserError) as raised:
-        check_several(_rows(tmp_path, [*rows, "v7,2"]), "labels.csv", "label.several_labels")
+        check_several(_rows(tmp_path, [*rows, "v7,2"]), "label.several_labels")
     text = str(raised.value)
     assert "labels.csv:502" in text
     assert "node 'v7' has a second label, and only 1 of 500 nodes have several" in text
     assert "2, after 1" in text
     assert "label.several_labels=true" in text
-    check_several(_rows(tmp_path, [*rows, *(f"v{i},9" for i in range(5))]), "labels.csv", "x")  # one in a hundred
+    check_several(_rows(tmp_path, [*rows, *(f"v{i},9" for i in range(5))]), "x")  # one in a hundred
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from superworkflow.infra.contract.stage import Estimate, Input, Process, Resourc
 from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES
 from superworkflow.tasks.lib.metrics import LABEL_FIGURES, NUMBER_FIGURES
 
-SHARES, WEIGHTS = (0.5, 0.8, 1.0), (0.2, 0.5, 0.8)
+SHARES, WEIGHTS = (0.5, 0.8, 1.0), (0.2, 0.5, 0.8, 0.95)
 """What a node keeps of its neighbours' mean in a step, of errors and of labels."""
 STEPS, STILL = 20, 1e-3
 LEAST_SHARE = 0.2

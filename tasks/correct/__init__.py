@@ -51,7 +51,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     classes = int(found.get("classes") or USUAL_CLASSES)
     cells, steps = nodes * classes, STEPS * (len(SHARES) + len(WEIGHTS)) / 2
     return _PROCESS.estimate(
-        memory_bytes=24 * min(cells, MOST_CELLS) + 200 * nodes + 14 * edges,
+        memory_bytes=24 * min(cells, MOST_CELLS) + 200 * nodes + 5 * edges,
         cpu_s=steps * (5e-10 * edges * classes + 2e-9 * cells) * (cells <= MOST_CELLS) + 2e-6 * nodes,
         output_bytes=nodes * (8 * classes + 40),
         stats={"rows": nodes, "nodes": nodes},

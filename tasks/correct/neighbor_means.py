@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.lib.graph.sparse_rows import entries_of
+from superworkflow.tasks.lib.graph.sparse_rows import entries_of, row_starts
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 Floats = NDArray[np.float32]
+_PIECE = 1 << 16
 
 
 class NeighborMeans:
@@ -44,9 +45,13 @@ class NeighborMeans:
 
 
 def _of(rows: CsrRows, nodes: NDArray[np.int64]) -> CsrRows:
-    """The rows of some nodes."""
-    starts, places = entries_of(rows.indptr, nodes)
-    return CsrRows(starts, rows.indices[places])
+    """The rows of some nodes; a piece at a time, since places take twice as much memory as entries."""
+    starts = row_starts(np.diff(rows.indptr)[nodes])
+    indices = np.empty(starts[-1], rows.indices.dtype)
+    for first in range(0, len(nodes), _PIECE):
+        piece = nodes[first : first + _PIECE]
+        indices[starts[first] : starts[first + len(piece)]] = rows.indices[entries_of(rows.indptr, piece)[1]]
+    return CsrRows(starts, indices)
 
 
 def _sums(values: Floats, rows: CsrRows) -> Floats:

@@ -11,9 +11,9 @@ With Z the probabilities of the classes, or the number, of each node, Y what its
 Each takes `STEPS` steps, or fewer once the rows change by `STILL` of their norm or less. Both are chosen by the mean
 squared error on the nodes to validate on (of classes the Brier score), and each is left out that does not lower it by
 two standard errors. No probability becomes less than `LEAST_SHARE` of the network's (of several labels, nor as much
-nearer to 1), so that rare classes keep their order. The nodes to train keep the network's predictions, and labels of
-others are read to choose by alone. Edges are those within the node set or, where it has none, paths of two edges
-through another set; they all count the same.
+nearer to 1), so that rare classes keep their order. The nodes to train keep the network's predictions; labels of the
+nodes to validate on are read for the choice alone, and those to test never. Edges are those within the node set or,
+where it has none, paths of two edges through another set; they all count the same.
 
 Predictions stay as they are, and the log says why: where nodes are judged as of some time, whose neighbours may have
 later labels; where no labels of nodes to train and to validate on are there; and of more than

@@ -144,7 +144,7 @@ def _solve(A: Singles, columns: Singles, curvature: Singles, near: Floats, right
             break
         scaled = product(near, residual.astype(np.float64)).astype(np.float32)
         following = column_dots(residual, scaled)
-        search = scaled + (following / np.maximum(rho, tiny)) * search
+        search = np.asarray(scaled + (following / np.maximum(rho, tiny)) * search, np.float32)
         rho = following
     return x
 

@@ -190,6 +190,10 @@ def _print_warnings(out: Console, stages: Iterable[StageRecord | PlannedStage]) 
 
 
 def _print_quality(out: Console, run: RunRecord) -> None:
+    made = {each.name for each in run.stages if each.state in ("ran", "cached")}
+    for metric in run.declared:
+        if metric.node in made and not metric.optional and not any(metric.covers(name) for name in run.metrics):
+            out.print(f"[yellow]{metric.node}: the stage has not reported its metric {metric.full_name}[/yellow]")
     shown = figures(run.metrics, run.declared)
     if not shown:
         return

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from superworkflow.results import Result as Result
     from superworkflow.results import Run as Run
     from superworkflow.results import Study as Study
+    from superworkflow.tasks.lib.vertex.program import AT_REST as AT_REST
     from superworkflow.tasks.lib.vertex.program import ProgramParams as ProgramParams
     from superworkflow.tasks.lib.vertex.program import Sync as Sync
     from superworkflow.tasks.lib.vertex.program import VertexProgram as VertexProgram
@@ -86,7 +87,7 @@ _MODULES = {
     "superworkflow.calls": ("deploy", "predict", "sweep"),
     "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
     "superworkflow.results": ("Result", "Run", "Study"),
-    "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "keep_fields"),
+    "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "AT_REST", "keep_fields"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

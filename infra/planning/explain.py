@@ -34,7 +34,8 @@ class Difference:
         if self.kind == "input":
             return f"input {self.name} differs"
         label = "stage version" if self.kind == "version" else self.name
-        return f"{label}: {self.before} → {self.now}"
+        before, now = ("''" if value == "" else value for value in (self.before, self.now))
+        return f"{label}: {before} → {now}"
 
 
 @dataclass(frozen=True)

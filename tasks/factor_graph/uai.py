@@ -85,7 +85,7 @@ class _Numbers:
 
 def _text(path: Path, where: str) -> str:
     with open_unpacked(path, where) as stream:
-        return _COMMENT.sub("", stream.read().decode("utf-8", "replace"))
+        return _COMMENT.sub("", stream.read().decode("utf-8-sig", "replace"))
 
 
 def read_model(path: Path, where: str) -> FactorModel:

@@ -53,9 +53,16 @@ def test_baselines_are_shown_with_the_figure(capsys: pytest.CaptureFixture[str])
         StageRecord(name, name, "0" * 32, "cached", Resources(), 0, 0, 0, 0, 0, 0, 1, 1, "", stats={key: stats[key]})
         for name, key in (("simple", "metrics.majority_f1@test"), ("judge", "metrics.f1@test"))
     ]
-    declared = (Metric("judge", "f1@test", baselines="simple"),)
+    declared = (
+        Metric("judge", "f1@test", baselines="simple"),
+        Metric("simple", "spread"),
+        Metric("simple", "r", optional=True),
+    )
     print_run(RunRecord(RUN, FLOW_RUN, "/data", "calm-fox", "hubs", stages=stages, declared=declared), None, None)
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "judge.f1@test" in line]
+    said = capsys.readouterr().err.splitlines()
+    lacking = "simple: the stage has not reported its metric simple.spread"
+    assert [line for line in said if "not reported" in line] == [lacking]
+    (line,) = [line for line in said if "judge.f1@test" in line]
     assert line.split("│")[1:4] == [" judge.f1@test ", "0.7500 ".rjust(8), " majority 0.2500 "]
 
 

@@ -36,6 +36,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any, Literal
 
 from pydantic import Field
@@ -53,6 +54,10 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "update": ("scope", "params"), "init": ("scope", "params"), "gather": ("scope", "other", "weight", "params"),
     "apply": ("scope", "total", "params"), "scatter": ("scope", "other", "params"),
 }  # fmt: skip
+_OF_SCOPES = (
+    "vertex", "vertices", "step", "degree", "neighbour", "weight", "out_degree", "in_degree", "in_neighbour",
+    "in_weight", "edge", "in_edge", "signal", "random",
+)  # fmt: skip
 _WORK = "superworkflow.tasks.lib.vertex.stage:run_program"
 CLASSES = "classes.json"
 """File of a program's dataset with the names of classes."""
@@ -289,6 +294,10 @@ class VertexProgram:
             )
             raise UserError(f"no such {what}", where=where, value=min(merges.values(), default=self.consistency),
                             remedy=f"Write {choices}")  # fmt: skip
+        for name in (*self.fields, *self.syncs):
+            if not name.isidentifier() or iskeyword(name) or name in _OF_SCOPES:
+                raise UserError("no name of a field or sync: a scope could not have it as an attribute of its own",
+                                where=where, value=name, remedy="Give it another name")  # fmt: skip
         of_field = {*self.fields, *self.graph_fields}
         for what, names, allowed in (
             ("nodes", self.nodes, self.params.model_fields), ("given", self.given, of_field),

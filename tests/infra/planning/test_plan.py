@@ -264,6 +264,9 @@ class TestExplain:
         assert scale.differences == (Difference("version", "version", "3", "4"),)
         assert str(scale) == "will run: stage version: 3 → 4"
 
+    def test_an_empty_text_is_shown(self) -> None:
+        assert str(Difference("parameter", "train.weight", "", "rating")) == "train.weight: '' → rating"
+
     def test_optional_input_that_was_not_there(self, folder: Path) -> None:
         for name in ("count", "scale"):
             _execute(_request(folder), name)

@@ -70,7 +70,7 @@ def targets_of(
         certain: labels are classes even if they look like numbers to predict.
 
     Raises:
-        UserError: there is no such feature, it cannot be a label, or a class has no node to train on.
+        UserError: there is no such feature, it cannot be a label, or fewer than two classes have a node to train on.
     """
     node_set, feature = _single(graph, label)
     found, codes = _coded(graph, feature, node_set)
@@ -91,7 +91,7 @@ def targets_of(
         names, classes = [names[code] for code in used], place[classes]
     check_kinds(names, where)
     trained = np.bincount(classes[splits == 0], minlength=len(names))
-    if not trained.all():
+    if (trained > 0).sum() < 2:
         raise without_training(names, trained, where)
     return Targets(node_set, f"{node_set}.{feature.name}", tuple(names), splits, classes)
 

@@ -90,6 +90,11 @@ class Classification(NodeTask):
         self._weights = balanced_weights(targets) if balanced else None
         if not certain:
             self.doubts = class_doubts(targets.names, int((targets.classes >= 0).sum()), targets.label)
+        trained = np.bincount(targets.classes[targets.nodes("train")], minlength=len(targets.names))
+        if lacking := ", ".join(targets.names[code] for code in np.flatnonzero(trained == 0)):
+            what = "classes without a node to train on are hardly ever predicted, and their nodes count as errors"
+            settle = "Put a node of each class into the split train"
+            self.doubts = [*self.doubts, InputWarning(what, targets.label, lacking[:200], settle)]
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)

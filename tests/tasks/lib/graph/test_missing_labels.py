@@ -11,6 +11,7 @@ from superworkflow.tasks.label.match import match
 from superworkflow.tasks.lib.edge_list.label_file import parse
 from superworkflow.tasks.lib.gnn.objective.label_lists import label_lists
 from superworkflow.tasks.lib.gnn.objective.labels import label_texts, targets_of
+from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged
 from superworkflow.tasks.lib.graph.missing_labels import is_missing, missing
 from superworkflow.tasks.probe.labels import label_of, labels_of
@@ -91,10 +92,12 @@ def test_a_class_of_nodes_outside_all_splits_is_none(tmp_path: Path) -> None:
     given = {"venue": list("cabca"), "split": ["train", "", "train", "test", "validation"]}
     nodes = {"paper": Nodes(list("vwxyz"), given)}
     graph = HeteroGraph(write_heterograph(tmp_path / "graph", nodes, {"cites": Edges("paper", "paper", [("v", "w")])}))
-    with pytest.raises(UserError, match=r"a class has no node to train on.*\(got 'a'\)"):
-        targets_of(graph, "paper.venue", (0.6, 0.2), 0)
+    (doubt,) = Classification(targets_of(graph, "paper.venue", (0.6, 0.2), 0)).doubts
+    assert str(doubt).startswith("paper.venue: classes without a node to train on")
+    assert doubt.value == "a"
     graph.splits["paper"] = np.array([0, -1, 0, 2, -1], np.int8)
     targets = targets_of(graph, "paper.venue", (0.6, 0.2), 0)
+    assert not Classification(targets).doubts
     assert (targets.names, targets.classes.tolist()) == (("b", "c"), [1, -1, 0, 1, -1])
     graph.splits["paper"] = np.array([0, -1, -1, 2, -1], np.int8)
     with pytest.raises(UserError, match=r"labels of two kinds \(got 'c'\)"):

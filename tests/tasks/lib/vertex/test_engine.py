@@ -344,6 +344,8 @@ def test_a_gather_returns_a_number() -> None:
         ({"params": dict}, "params is no model of parameters"),
         ({"consistency": "edges"}, r"no such consistency .got 'edges'.. Write vertex, edge or full"),
         ({"syncs": {"most": Sync(print, "mean")}}, r"no such merge of sync most .got 'mean'.. Write sum or max"),  # type: ignore[arg-type]
+        ({"fields": {"degree": "int64"}}, r"no name of a field or sync.* .got 'degree'"),
+        ({"syncs": {"a b": Sync(print, "sum")}}, r"no name of a field or sync.* .got 'a b'"),  # type: ignore[arg-type]
         ({"nodes": ("origin",)}, r"nodes names nothing of the program .got 'origin'.*seed"),
         ({"given": ("size",)}, r"given names nothing of the program .got 'size'.*Name one of: value"),
         ({"init": lambda scope: None}, r"init has other arguments .got '.scope.'.*def init.scope, params."),

@@ -140,8 +140,9 @@ def _write_matrix(
             column = place.stop
         learned = _learned_scaling(network, name, matrix.width)
         means = learned.fill if learned else None
-        warnings.extend(fill_missing(filled, absent, read, f"schema, {name}", means))
-        return learned or fit(filled, wanted, widths)
+        doubts, stands_in = fill_missing(filled, absent, read, f"schema, {name}", means)
+        warnings.extend(doubts)
+        return learned or fit(filled, wanted, widths, stands_in)
 
     learned_kind = "" if network is None else network.scaling.get(name, {}).get("kind")
     may = may_widen(shape[0], wanted, widths.count(1)) or learned_kind == PIECEWISE
@@ -154,7 +155,7 @@ def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Sc
     if network is None:
         return None
     found = network.scaling.get(name)
-    if found is None or len(found["mean"]) not in (0, width):
+    if found is None or not {len(found["mean"]), len(found.get("fill", ()))} <= {0, width}:
         return Scaling(NONE, np.empty(0), np.empty(0), np.empty(0))  # the stage infer names the features that differ
     return Scaling.read(found)
 

@@ -208,16 +208,20 @@ def with_categories(
 def fill_missing(
     filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str,
     learned: NDArray[np.float64] | None = None,
-) -> list[InputWarning]:  # fmt: skip
-    """Replace missing values by the mean of their column; the warning that names them.
+) -> tuple[list[InputWarning], NDArray[np.float64] | None]:  # fmt: skip
+    """Replace missing values by the mean of their column, or by 0 where all others are the same, such as the 1 of an
+    only category: being there is what they say.
 
     Args:
         filled: numbers of all columns, NaN where they are missing, [rows, numbers].
         absent: number of missing values of each number [numbers].
         columns: the columns.
         where: the file or graph, for people.
-        learned: means of the columns that a network was trained on, which serve instead of their own [numbers]; None or
-            empty without any.
+        learned: what stood for missing values in the columns that a network was trained on, which serves instead
+            [numbers]; None or empty without any.
+
+    Returns:
+        The warning that names them, and what stands for missing values, float64 [numbers]; None where none is missing.
 
     Raises:
         UserError: a column has no values, of which the mean is wanted; names it.
@@ -226,25 +230,26 @@ def fill_missing(
     counts = {each.name: int(absent[end - each.width : end].max()) for each, end in zip(columns, ends, strict=True)}
     lacking = {name: count for name, count in counts.items() if count}
     if not lacking:
-        return []
+        return [], None
     own = learned is None or not len(learned)
     if own:
         if empty := [name for name, count in lacking.items() if count == len(filled)]:
             raise UserError("a column of features has no values", where=where, value=empty[0],
                             remedy="Leave the column out")  # fmt: skip
-        total = np.zeros(filled.shape[1])
+        total, low, high = np.zeros(filled.shape[1]), np.float32(np.inf), np.float32(-np.inf)
         for rows in rows_of_pieces(filled):
             total += np.nansum(filled[rows], axis=0, dtype=np.float64)
-        learned = total / np.maximum(len(filled) - absent, 1)
-    mean = np.asarray(learned, np.float32)
+            low, high = np.fmin(low, np.fmin.reduce(filled[rows])), np.fmax(high, np.fmax.reduce(filled[rows]))
+        learned = np.where((absent > 0) & (low == high), 0, total / np.maximum(len(filled) - absent, 1))
+    fill = np.asarray(learned, np.float64)
     for rows in rows_of_pieces(filled):
-        filled[rows] = np.where(np.isnan(filled[rows]), mean, filled[rows])
+        filled[rows] = np.where(np.isnan(filled[rows]), fill.astype(np.float32), filled[rows])
     shown = ", ".join(f"{name}: {count}" for name, count in list(lacking.items())[:_SHOWN])
+    how = " in training" if not own else "" if fill[absent > 0].all() else ", or 0 where all others are the same"
     return [InputWarning(
-        f"{sum(lacking.values())} values of features are missing; they are the means of their columns"
-        + ("" if own else " in training"), where,
+        f"{sum(lacking.values())} values of features are missing; they are the means of their columns{how}", where,
         shown + (", …" if len(lacking) > _SHOWN else ""), "Fill them in the file where a mean is no good value",
-    )]  # fmt: skip
+    )], fill  # fmt: skip
 
 
 def column_numbers(column: NodeColumn, given: Any, batch: TableBatch) -> NDArray[np.float32]:

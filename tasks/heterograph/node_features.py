@@ -176,9 +176,10 @@ class NodeFeatures:
             self._fill(filled, rank, absent)
             learned = self._scaling_of_model()
             means = learned.fill if learned else None
-            self._doubts += fill_missing(filled, absent, self.found, self.source.uri, means)
+            doubts, stands_in = fill_missing(filled, absent, self.found, self.source.uri, means)
+            self._doubts += doubts
             log_warnings(self.job.progress, self._doubts)
-            return learned or fit(filled, wanted, widths)
+            return learned or fit(filled, wanted, widths, stands_in)
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
         learned_kind = self._network_scaling().get("kind")
@@ -205,7 +206,7 @@ class NodeFeatures:
     def _scaling_of_model(self) -> Scaling | None:
         """The scaling of the features of the network for which the graph is made; None without such a network."""
         found = self._network_scaling()
-        if not found or len(found["mean"]) not in (0, self.width):
+        if not found or not {len(found["mean"]), len(found.get("fill", ()))} <= {0, self.width}:
             return None  # the stage infer names the features that differ
         return Scaling.read(found)
 

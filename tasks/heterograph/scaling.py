@@ -48,8 +48,8 @@ class Scaling(NamedTuple):
         kind: one of `column_scaling.KINDS`.
         mean, scale: for all but `none` and `row` what is subtracted from each column and divides it, float64 [columns];
             else empty.
-        fill: mean of each column before scaling, which stands for missing values, float64 [columns]; empty if it is not
-            recorded.
+        fill: what stands for missing values of each column before scaling, the mean unless it is given, float64
+            [columns]; empty if it is not recorded.
         knots: for `quantile` and `piecewise` values of each column, rising; empty for columns that have `mean` and
             `scale`.
         scores: for `quantile` what becomes of these, linear in between and constant beyond.
@@ -83,15 +83,24 @@ class Scaling(NamedTuple):
         }
 
 
-def fit(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool = True) -> Scaling:
+def fit(
+    values: NDArray[Any], wanted: str, widths: Sequence[int], fill: NDArray[np.float64] | None = None,
+    widens: bool = True,
+) -> Scaling:  # fmt: skip
     """The scaling that is wanted, or that values ask for.
 
     Args:
         values: finite numbers, [nodes, columns].
         wanted: `auto`, or one of `column_scaling.KINDS`.
         widths: numbers of which each column of the table has become, in order: 1 for a single number.
+        fill: what stands for missing values; None for the means.
         widens: `auto` may be `piecewise`.
     """
+    found = _fitted(values, wanted, widths, widens)
+    return found if fill is None else found._replace(fill=fill)
+
+
+def _fitted(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool) -> Scaling:
     none, (nodes, width) = np.empty(0), values.shape
     if wanted in (NONE, ROW):
         return Scaling(wanted, none, none, sum(piece.sum(axis=0) for piece in _pieces(values)) / nodes)

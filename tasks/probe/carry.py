@@ -36,7 +36,7 @@ def features_of(
             continue
         single = np.array(values[:], np.float32)
         absent = np.isnan(single).sum(axis=0)
-        warnings += fill_missing(single, absent, [column], f"schema, {node_set}")
+        warnings += fill_missing(single, absent, [column], f"schema, {node_set}")[0]
         found.append(single if column.kind == CATEGORIES else fit(single, STANDARD, [1]).apply(single))
     return found, warnings
 

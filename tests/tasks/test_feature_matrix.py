@@ -78,18 +78,20 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
         "colour": ["red", "green", "NA", "red"] * (NODES // 4), "size": ["3", "", "5", "null"] * (NODES // 4),
         "price": np.array([1, np.nan, 2, 3], np.float32)[np.arange(NODES) % 4], "kind": ["a", "b"] * (NODES // 2),
         "born": [f"2001-01-{1 + i % 9:02}" for i in range(NODES)], "empty": [""] * NODES, "nan": np.full(NODES, np.nan),
+        "vip": ["yes", "", "yes", ""] * (NODES // 4),
         "mixed": ["1", "2", "3", "unknown"] * (NODES // 4), "photo": [bytes([255, i]) for i in range(NODES)],
     }  # fmt: skip
     graph = made(graph_of(tmp_path / "graph", columns), tmp_path / "made", {"scaling": "none"})
-    assert columns_of(graph, "user") == (("colour", 2), ("price", 1), ("size", 1))
-    rows = [[0, 1, 1, 3], [1, 0, 2, 4], [1 / 3, 2 / 3, 2, 5], [0, 1, 3, 4]]
+    assert columns_of(graph, "user") == (("colour", 2), ("price", 1), ("size", 1), ("vip", 1))
+    rows = [[0, 1, 1, 3, 1], [1, 0, 2, 4, 0], [1 / 3, 2 / 3, 2, 5, 1], [0, 1, 3, 4, 0]]
     assert np.allclose(features_of(graph, "user")[:4], rows)
     assert scaling_of(graph, "user")["categories"] == {"colour": ["green", "red"]}
     warned = " ".join(str(value) for key, value in graph.dataset.stats.items() if key.startswith("input_warning"))
     for words in (
         "column user.born: a column of dates", "column empty: a column without values", "(got 1, 2, …)",
         "column nan: a column without values",
-        "40 values of features are missing", "(got colour: 10, price: 10, size: 20)",
+        "60 values of features are missing; they are the means of their columns, or 0 where all others are the same",
+        "(got colour: 10, price: 10, size: 20, …)",
     ):  # fmt: skip
         assert words in warned
     assert "kind" not in warned
@@ -97,10 +99,11 @@ def test_texts_and_missing_values_are_those_of_a_table_of_features(tmp_path):
         load_stage("train"), {"label": "user.kind", "epochs": 1, "hidden": 4, "fanouts": "5,5"},
         {"graph": str(tmp_path / "made")}, tmp_path / "network",
     )  # fmt: skip
-    others = {"colour": ["blue", "red"] * (NODES // 2), "size": ["7", "9"] * (NODES // 2), "price": columns["price"]}
+    others = {"colour": ["blue", "red"] * (NODES // 2), "size": ["7", "9"] * (NODES // 2), "price": columns["price"],
+              "vip": ["", "yes"] * (NODES // 2)}  # fmt: skip
     other = made(graph_of(tmp_path / "others", others), tmp_path / "found", network=network.uri)
     assert columns_of(other, "user") == columns_of(graph, "user")
-    assert np.allclose(features_of(other, "user")[:2], [[1 / 3, 2 / 3, 1, 7], [0, 1, 2, 9]])  # blue is missing
+    assert np.allclose(features_of(other, "user")[:2], [[1 / 3, 2 / 3, 1, 7, 0], [0, 1, 2, 9, 1]])  # blue is missing
     with pytest.raises(UserError, match=r"feature price of a node is not a finite number"):
         made(graph_of(tmp_path / "bad", {**columns, "price": np.full(NODES, np.inf)}), tmp_path / "no")
 

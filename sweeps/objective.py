@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
-from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.diagram import Diagram, Node, with_upstream
 from superworkflow.infra.contract.metrics import Metric, find_metric, settings_of, the_metric
 from superworkflow.infra.contract.superworkflow import Superworkflow
 
@@ -150,15 +150,8 @@ def judged_node(diagram: Diagram, objectives: Sequence[SweepObjective]) -> Node 
     Returns:
         A node whose stage reports intermediate values; None if neither the objective's node nor one upstream does.
     """
-    queue = [diagram.nodes[objective.node] for objective in objectives if objective.node is not None]
-    seen: set[str] = set()
-    while queue:
-        node = queue.pop(0)
-        if node.stage.steps is not None:
-            return node
-        seen.add(node.name)
-        queue += [before for before in node.upstream if before.name not in seen]
-    return None
+    nodes = with_upstream(diagram.nodes[each.node] for each in objectives if each.node is not None)
+    return next((node for node in nodes if node.stage.steps is not None), None)
 
 
 def needed_nodes(diagram: Diagram, objectives: Sequence[SweepObjective]) -> list[str]:
@@ -185,8 +178,5 @@ def needed_nodes(diagram: Diagram, objectives: Sequence[SweepObjective]) -> list
         targets.append(target)
     if not targets:
         return list(diagram.nodes)
-    needed = set(targets)
-    for node in reversed(diagram.nodes.values()):
-        if node.name in needed:
-            needed |= {upstream.name for upstream in node.upstream}
+    needed = {node.name for node in with_upstream(diagram.nodes[name] for name in targets)}
     return [name for name in diagram.nodes if name in needed]

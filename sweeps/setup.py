@@ -11,7 +11,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.request import Request, build_request
 from superworkflow.infra.contract.code_file import INPUT
-from superworkflow.infra.contract.diagram import Node
+from superworkflow.infra.contract.diagram import Node, with_upstream
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.superworkflow import Superworkflow
@@ -197,11 +197,7 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     if node is None:
         valid = sorted({each.prefix for each in nodes})
         raise UserError("no such stage", where="--group", value=stage, remedy=nearest(stage, valid))
-    upstream, queue = {stage}, [node]
-    while queue:
-        for before in queue.pop().upstream:
-            upstream.add(before.prefix)
-            queue.append(before)
+    upstream = {each.prefix for each in with_upstream([node])}
     shared = [dimension.name for dimension in space.dimensions if dimension.prefix in upstream]
     if not shared or len(shared) == len(space.dimensions):
         every = "none" if not shared else "every one"

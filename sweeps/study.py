@@ -347,9 +347,7 @@ class SweepStudy:
         return self.watch.alive(trial.number, owner, trial.user_attrs.get(BEAT))
 
     def _free(self, trial: FrozenTrial) -> None:
-        attempts = trial.user_attrs.get(ATTEMPTS, 0) + 1
-        beat = trial.user_attrs.get(BEAT)
-        lost = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
+        attempts, lost = trial.user_attrs.get(ATTEMPTS, 0) + 1, spent_usd(trial)
         self._set(trial.number, ATTEMPTS, attempts)
         self._set(trial.number, LOST, lost)
         self._set(trial.number, BEAT, None)
@@ -371,10 +369,16 @@ class SweepStudy:
 
     def _begin(self, number: int) -> ClaimedTrial:
         """Begin the trial of this number, the first waiting one."""
-        trial = self._study(trial_seed(self.spec.seed, number)).ask()
-        params = {dimension.name: _suggest(trial, dimension) for dimension in self.space.dimensions}
+        searched = {dimension.name: distribution(dimension) for dimension in self.space.dimensions}
+        trial = self._study(trial_seed(self.spec.seed, number)).ask(searched)
         attributes = trial.user_attrs
-        return ClaimedTrial(number, params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
+        return ClaimedTrial(number, trial.params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
+
+
+def spent_usd(trial: FrozenTrial) -> float:
+    """Cost of all attempts at a trial that has not ended, as far as its heartbeats say."""
+    beat = trial.user_attrs.get(BEAT)
+    return float(trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0))
 
 
 def _attributes(storage: StudyStorage, name: str) -> dict[str, Any]:
@@ -392,16 +396,6 @@ def distribution(dimension: Dimension) -> BaseDistribution:
     if dimension.kind == "int":
         return IntDistribution(int(low), int(high), log=dimension.log, step=int(step or 1))
     return FloatDistribution(low, high, log=dimension.log, step=step)
-
-
-def _suggest(trial: Trial, dimension: Dimension) -> Any:
-    found = distribution(dimension)
-    if isinstance(found, CategoricalDistribution):
-        return trial.suggest_categorical(dimension.name, found.choices)
-    if isinstance(found, IntDistribution):
-        return trial.suggest_int(dimension.name, found.low, found.high, step=found.step, log=found.log)
-    assert isinstance(found, FloatDistribution)
-    return trial.suggest_float(dimension.name, found.low, found.high, step=found.step, log=found.log)
 
 
 def _check_same(name: str, found: StudySpec, spec: StudySpec, given: frozenset[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from superworkflow.sweeps.objective import SweepObjective
-from superworkflow.sweeps.study import BEAT, LOST, OUTCOME, RUN, TARGET, SweepStudy
+from superworkflow.sweeps.study import OUTCOME, RUN, TARGET, SweepStudy, spent_usd
 
 STATES = {
     TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",
@@ -46,12 +46,10 @@ class TrialRow:
 def trial_row(trial: FrozenTrial) -> TrialRow:
     """Optuna's trial as a row."""
     outcome = trial.user_attrs.get(OUTCOME, {})
-    beat = trial.user_attrs.get(BEAT)
-    live = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
     return TrialRow(
         number=trial.number, state=STATES[trial.state], params=dict(trial.params),
         values=tuple(trial.values) if trial.state == TrialState.COMPLETE and trial.values else None,
-        paid_usd=outcome.get("paid_usd", live), reused_usd=outcome.get("reused_usd", 0.0),
+        paid_usd=outcome.get("paid_usd", spent_usd(trial)), reused_usd=outcome.get("reused_usd", 0.0),
         paid_s=outcome.get("paid_s", 0.0), reused_s=outcome.get("reused_s", 0.0), reason=outcome.get("reason", ""),
         feasible=all(value <= 0 for value in trial.constraints.values()), stages=outcome.get("stages", {}),
         metrics=outcome.get("metrics", {}), run_id=outcome.get("run_id", ""),

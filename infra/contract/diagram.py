@@ -7,7 +7,7 @@ plan, the explanation and the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,17 @@ class Node:
             return self.stage.inputs[name].stats_of(given, look_bytes)
         assert isinstance(given, Dataset)
         return input_stats(given)
+
+
+def with_upstream(nodes: Iterable[Node]) -> list[Node]:
+    """These nodes and all that they depend on, each once; the nearest first."""
+    found: dict[str, Node] = {}
+    queue = list(nodes)
+    for node in queue:  # which grows
+        if node.name not in found:
+            found[node.name] = node
+            queue += node.upstream
+    return list(found.values())
 
 
 def _input_digests(stage: Stage[Any], inputs: Mapping[str, Node | Given], code: CodeFile | None) -> dict[str, str]:

@@ -25,7 +25,7 @@ _FLOWS: Registry[Superworkflow] = Registry(
     __path__,
     "SUPERWORKFLOW",
     "superworkflow.flows",
-    ("user_file", "vertex_program", "linear_model", "ratings"),
+    ("user_file", "vertex_program", "linear_model", "ratings", "node_rescoring"),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from superworkflow.flows.node_rescoring import scored_again
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
 from superworkflow.infra.contract.outcomes import Model, Picture, Rescoring
@@ -75,15 +76,7 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         infer.STAGE, name="champion-infer", graph=nodes["heterograph"], network=model["train_full"],
         splits=nodes["train_full"], labels=nodes["node_labels"],
     )  # fmt: skip
-    own = nodes["infer"]
-    if "correct" in nodes:
-        found = flow.stage(
-            correct.STAGE, name="champion-correct", predictions=found, network=model["train_full"],
-            graph=nodes["heterograph"],
-        )  # fmt: skip
-        own = nodes["correct"]
-    champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
-    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=own, seen=model["infer"])
+    return scored_again(flow, nodes, found, model["train_full"], nodes["heterograph"], model["infer"])
 
 
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}

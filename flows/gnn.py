@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from superworkflow.flows.node_rescoring import scored_again
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.diagram import Diagram, Node
 from superworkflow.infra.contract.metrics import Metric
@@ -133,14 +134,7 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         infer.STAGE, name="champion-infer", graph=graph,
         network=model["train"], splits=nodes["train"], shards=nodes.get("shard"), labels=nodes.get("node_labels"),
     )  # fmt: skip
-    own = nodes["infer"]
-    if "correct" in nodes:
-        found = flow.stage(
-            correct.STAGE, name="champion-correct", predictions=found, network=model["train"], graph=graph
-        )
-        own = nodes["correct"]
-    champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
-    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=own, seen=model["infer"])
+    return scored_again(flow, nodes, found, model["train"], graph, model["infer"])
 
 
 def check_sources(

@@ -143,9 +143,12 @@ class Superworkflow:
 
     def output(self, title: str, nodes: Container[str]) -> tuple[str, str] | None:
         """The node that makes an output, and its files; None if it is none of these nodes."""
-        made_by, files = self.outputs[title]
-        names = (made_by,) if isinstance(made_by, str) else made_by
-        return next(((name, files) for name in names if name in nodes), None)
+        return next(((name, self.outputs[title][1]) for name in self.makers(title) if name in nodes), None)
+
+    def makers(self, title: str) -> tuple[str, ...]:
+        """Names of the nodes of which the first that a run has makes an output."""
+        made_by, _ = self.outputs[title]
+        return (made_by,) if isinstance(made_by, str) else made_by
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -224,8 +227,8 @@ def check_declarations(
     """
     prefix = f"superworkflow {superworkflow.name}"
     declared = dict.fromkeys([*nodes, *(stage.name for stage in superworkflow.stages)])  # a diagram may do without some
-    for title, (made_by, _) in superworkflow.outputs.items():
-        for node in (made_by,) if isinstance(made_by, str) else made_by:
+    for title in superworkflow.outputs:
+        for node in superworkflow.makers(title):
             _check_node(node, declared, f"{prefix}: output {title}")
     for name, export in superworkflow.exports.items():
         _check_node(export.node, nodes, f"{prefix}: export {name}")

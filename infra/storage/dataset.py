@@ -7,6 +7,7 @@ through a scratch folder: uploaded and dropped as soon as it is complete, fetche
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -287,6 +288,11 @@ class FileWriter(ABC):
 
         with self.file(name) as path:
             pq.write_table(table, path, compression="zstd", row_group_size=row_group_size)
+
+    def copy(self, name: str, source: Path) -> None:
+        """Write a copy of a local file."""
+        with self.file(name) as path:
+            shutil.copyfile(source, path)
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file."""

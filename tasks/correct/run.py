@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numba as nb
 import numpy as np
 import pyarrow as pa
@@ -24,6 +22,7 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics import LABEL_FIGURES
 from superworkflow.tasks.lib.metrics.number_errors import number_errors
 from superworkflow.tasks.score.class_table import all_names, coded, label_scores
+from superworkflow.tasks.score.numbers import JUDGED
 
 load_kernels_fast()
 PREDICTIONS, PROBABILITIES, CLASSES = "predictions.parquet", "probabilities.npy", "classes.json"
@@ -42,8 +41,7 @@ def run(job: StageRun[StageParams]) -> Output:
     if isinstance(found, str):
         job.progress.log(f"predictions stay as they are: {found}")
         for name in {PREDICTIONS, PROBABILITIES, CLASSES} & set(predictions.files()):
-            with out.file(name) as path:
-                shutil.copyfile(predictions.local(name), path)
+            out.copy(name, predictions.local(name))
     else:
         own = _figures(table, head)
         for name, values in _columns(table, found.rows, head).items():
@@ -114,21 +112,19 @@ def _rows(predictions: Dataset, table: pa.Table, head: Head) -> PredictedRows:
             ((table[name].to_numpy()[:, None] - head.mean) / head.scale).astype(np.float32)
             for name in ("predicted", "label")
         )
-    trained, validated = (
-        has_label & pc.equal(table["split"], name).fill_null(False).to_numpy() for name in ("train", "validation")
-    )
-    return PredictedRows(given, truth, trained, validated)
+    return PredictedRows(given, truth, *(has_label & _in_split(table, name) for name in ("train", "validation")))
 
 
 def _figures(table: pa.Table, head: Head) -> dict[str, float]:
     """Figures of the network alone, as stage score has them."""
     found: dict[str, float] = {}
-    for split in ("validation", "test"):
-        part = table.filter(pa.array(_labelled(table) & pc.equal(table["split"], split).fill_null(False).to_numpy()))
+    has_label, names = _labelled(table), all_names(head.classes, table["label"]) if head.classes else []
+    for split in JUDGED:
+        part = table.filter(pa.array(has_label & _in_split(table, split)))
         if not len(part):
             continue
         if head.classes:
-            figures = dict(zip(LABEL_FIGURES, label_scores(part, all_names(head.classes, table["label"])), strict=True))
+            figures = dict(zip(LABEL_FIGURES, label_scores(part, names), strict=True))
         else:
             figures = number_errors(part["label"].to_numpy(), part["predicted"].to_numpy())
         found |= {f"network_{name}@{split}": value for name, value in figures.items()}
@@ -141,6 +137,10 @@ def _labelled(table: pa.Table) -> NDArray[np.bool_]:
     if pa.types.is_list(labels.type):
         return np.asarray(pc.list_value_length(labels).fill_null(0).to_numpy() > 0)
     return np.asarray(labels.is_valid().to_numpy())
+
+
+def _in_split(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    return np.asarray(pc.equal(table["split"], name).fill_null(False).to_numpy())
 
 
 def _in_labels_unit(found: Correction, head: Head) -> Floats:

@@ -59,13 +59,12 @@ def corrected(means: NeighborMeans, rows: PredictedRows, report: Callable[[int, 
         report: takes the number of settings tried, that of all, and their name.
     """
     given, truth, trained, validated = rows
-    wanted, settings, tried = truth[validated] - given[validated], len(SHARES) + len(WEIGHTS), 0
+    wanted, settings = truth[validated] - given[validated], len(SHARES) + len(WEIGHTS)
     errors = np.where(trained[:, None], truth - given, np.float32(0))
     first = best = np.square(wanted).sum(axis=1, dtype=np.float64)
     alpha, scale, beta, spread = None, 0.0, None, errors
-    for share in SHARES:
+    for tried, share in enumerate(SHARES, 1):
         found = _spread(means, errors, share, None)
-        tried += 1
         report(tried, settings, "settings")
         near = found[validated].astype(np.float64)
         size = float(np.square(near).sum())
@@ -77,9 +76,8 @@ def corrected(means: NeighborMeans, rows: PredictedRows, report: Callable[[int, 
         alpha, scale, spread, best = None, 0.0, errors, first
     moved = given if alpha is None else np.asarray(given + scale * spread, np.float32)
     start, made, smooth = np.where(trained[:, None], truth, moved), moved, best
-    for weight in WEIGHTS:
+    for tried, weight in enumerate(WEIGHTS, len(SHARES) + 1):
         found = _spread(means, start, weight, moved)
-        tried += 1
         report(tried, settings, "settings")
         losses = np.square(truth[validated] - found[validated], dtype=np.float64).sum(axis=1)
         if losses.mean() < smooth.mean():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ from superworkflow.infra.storage.manifest import WARNING_PREFIX
 from superworkflow.tasks.feature_matrix import FeatureMatrixParams
 from superworkflow.tasks.feature_matrix.columns import features_among_columns, learned_columns, values_of_columns
 from superworkflow.tasks.heterograph.bins import may_widen
-from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
+from superworkflow.tasks.heterograph.feature_columns import NodeColumn
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
-from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import Scaling, fit
+from superworkflow.tasks.heterograph.scaled_matrix import fill_and_fit, write_scaled
+from superworkflow.tasks.heterograph.scaling import Scaling
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.gnn.column_scaling import NONE, PIECEWISE, ROW, scaled_widths
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
@@ -139,10 +138,9 @@ def _write_matrix(
                 absent[place] += np.isnan(filled[rows, place]).sum(axis=0)
             column = place.stop
         learned = _learned_scaling(network, name, matrix.width)
-        means = learned.fill if learned else None
-        doubts, stands_in = fill_missing(filled, absent, read, f"schema, {name}", means)
+        scaling, doubts = fill_and_fit(filled, absent, read, f"schema, {name}", learned, wanted)
         warnings.extend(doubts)
-        return learned or fit(filled, wanted, widths, stands_in)
+        return scaling
 
     learned_kind = "" if network is None else network.scaling.get(name, {}).get("kind")
     may = may_widen(shape[0], wanted, widths.count(1)) or learned_kind == PIECEWISE
@@ -155,9 +153,10 @@ def _learned_scaling(network: NetworkConfig | None, name: str, width: int) -> Sc
     if network is None:
         return None
     found = network.scaling.get(name)
-    if found is None or not {len(found["mean"]), len(found.get("fill", ()))} <= {0, width}:
+    learned = Scaling.read(found) if found is not None else None
+    if learned is None or not learned.fits(width):
         return Scaling(NONE, np.empty(0), np.empty(0), np.empty(0))  # the stage infer names the features that differ
-    return Scaling.read(found)
+    return learned
 
 
 def _leaks(
@@ -182,23 +181,18 @@ def _copy_graph(job: StageRun[FeatureMatrixParams], graph: HeteroGraph) -> None:
     """Copy all but the description and the features of nodes."""
     for file in graph.dataset.manifest.files:
         if file.path != GRAPH_FILE and not (file.path.startswith("nodes-") and "-feature-" in file.path):
-            _copy(job, graph, file.path, file.path)
+            job.output.copy(file.path, graph.dataset.local(file.path))
 
 
 def _copy_feature(job: StageRun[FeatureMatrixParams], graph: HeteroGraph, number: int, old: int, new: int) -> None:
     stems = feature_stem("nodes", number, old), feature_stem("nodes", number, new)
     for file in _files(graph, stems[0]):
-        _copy(job, graph, file, stems[1] + file.removeprefix(stems[0]))
+        job.output.copy(stems[1] + file.removeprefix(stems[0]), graph.dataset.local(file))
 
 
 def _files(graph: HeteroGraph, stem: str) -> Iterator[str]:
     """Files of a feature: its stem, and `.` or `-` after it."""
     return (each.path for each in graph.dataset.manifest.files if each.path.startswith((f"{stem}.", f"{stem}-")))
-
-
-def _copy(job: StageRun[FeatureMatrixParams], graph: HeteroGraph, old: str, new: str) -> None:
-    with job.output.file(new) as path:
-        shutil.copyfile(graph.dataset.local(old), path)
 
 
 def _shown(read: Sequence[NodeColumn]) -> str:

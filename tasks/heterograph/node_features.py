@@ -23,15 +23,14 @@ from superworkflow.tasks.heterograph.feature_columns import (
     NONE,
     Survey,
     column_numbers,
-    fill_missing,
     left_out,
     with_categories,
     without_values,
 )
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.label_leaks import label_leaks
-from superworkflow.tasks.heterograph.scaled_matrix import write_scaled
-from superworkflow.tasks.heterograph.scaling import Scaling, fit
+from superworkflow.tasks.heterograph.scaled_matrix import fill_and_fit, write_scaled
+from superworkflow.tasks.heterograph.scaling import Scaling
 from superworkflow.tasks.heterograph.tables import BATCH_VALUES, Table, TableBatch, names_in
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, is_list, is_text, known
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings
@@ -175,11 +174,10 @@ class NodeFeatures:
         def fill(filled: NDArray[np.float32]) -> Scaling:
             self._fill(filled, rank, absent)
             learned = self._scaling_of_model()
-            means = learned.fill if learned else None
-            doubts, stands_in = fill_missing(filled, absent, self.found, self.source.uri, means)
+            scaling, doubts = fill_and_fit(filled, absent, self.found, self.source.uri, learned, wanted)
             self._doubts += doubts
             log_warnings(self.job.progress, self._doubts)
-            return learned or fit(filled, wanted, widths, stands_in)
+            return scaling
 
         name, scratch = f"{feature_stem('nodes', 0, 0)}.npy", self.job.scratch
         learned_kind = self._network_scaling().get("kind")
@@ -206,9 +204,8 @@ class NodeFeatures:
     def _scaling_of_model(self) -> Scaling | None:
         """The scaling of the features of the network for which the graph is made; None without such a network."""
         found = self._network_scaling()
-        if not found or not {len(found["mean"]), len(found.get("fill", ()))} <= {0, self.width}:
-            return None  # the stage infer names the features that differ
-        return Scaling.read(found)
+        learned = Scaling.read(found) if found else None
+        return learned if learned is not None and learned.fits(self.width) else None  # infer names what differs
 
     def _fill(self, filled: NDArray[np.float32], rank: NDArray[np.int32], absent: NDArray[np.int64]) -> None:
         """Put the values of all rows into a matrix of zeros, and count those that are missing, by column."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks.heterograph.scaling import Scaling
+from superworkflow.tasks.heterograph.feature_columns import NodeColumn, fill_missing
+from superworkflow.tasks.heterograph.scaling import Scaling, fit
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
 from superworkflow.tasks.lib.gnn.column_scaling import NONE, width_of
 from superworkflow.tasks.lib.graph.dtypes import DTYPES
 from superworkflow.tasks.lib.kernels.huge_pages import rows_of_pieces
@@ -61,6 +63,24 @@ def write_scaled(
         if apart:
             whole.unlink()
     return scaling, written
+
+
+def fill_and_fit(
+    filled: NDArray[np.float32], absent: NDArray[np.int64], columns: Sequence[NodeColumn], where: str,
+    learned: Scaling | None, wanted: str,
+) -> tuple[Scaling, list[InputWarning]]:  # fmt: skip
+    """Replace missing values of a matrix (see `fill_missing`); its scaling, and warnings.
+
+    Args:
+        filled, absent, columns, where: as of `fill_missing`.
+        learned: scaling of a network, which serves instead of a new one; None without one.
+        wanted: kind of the new one, as of `fit`.
+    """
+    warnings, stands_in = fill_missing(filled, absent, columns, where, learned.fill if learned else None)
+    if learned is not None:
+        return learned, warnings
+    found = fit(filled, wanted, [each.width for each in columns])
+    return found if stands_in is None else found._replace(fill=stands_in), warnings
 
 
 def _check_range(values: NDArray[np.float32], where: str) -> None:

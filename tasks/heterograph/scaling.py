@@ -48,7 +48,7 @@ class Scaling(NamedTuple):
         kind: one of `column_scaling.KINDS`.
         mean, scale: for all but `none` and `row` what is subtracted from each column and divides it, float64 [columns];
             else empty.
-        fill: what stands for missing values of each column before scaling, the mean unless it is given, float64
+        fill: what stands for missing values of each column before scaling, its mean where `fit` makes it, float64
             [columns]; empty if it is not recorded.
         knots: for `quantile` and `piecewise` values of each column, rising; empty for columns that have `mean` and
             `scale`.
@@ -75,6 +75,10 @@ class Scaling(NamedTuple):
         curves = (document.get(name, ()) for name in ("knots", "scores", "center"))
         return cls(str(document["kind"]), mean, scale, fill, *curves)
 
+    def fits(self, width: int) -> bool:
+        """True if it can be that of a table of this width."""
+        return {len(self.mean), len(self.fill)} <= {0, width}
+
     def document(self) -> dict[str, Any]:
         """Values by which it is applied to new nodes, or to edges, JSON."""
         return {
@@ -83,24 +87,15 @@ class Scaling(NamedTuple):
         }
 
 
-def fit(
-    values: NDArray[Any], wanted: str, widths: Sequence[int], fill: NDArray[np.float64] | None = None,
-    widens: bool = True,
-) -> Scaling:  # fmt: skip
+def fit(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool = True) -> Scaling:
     """The scaling that is wanted, or that values ask for.
 
     Args:
         values: finite numbers, [nodes, columns].
         wanted: `auto`, or one of `column_scaling.KINDS`.
         widths: numbers of which each column of the table has become, in order: 1 for a single number.
-        fill: what stands for missing values; None for the means.
         widens: `auto` may be `piecewise`.
     """
-    found = _fitted(values, wanted, widths, widens)
-    return found if fill is None else found._replace(fill=fill)
-
-
-def _fitted(values: NDArray[Any], wanted: str, widths: Sequence[int], widens: bool) -> Scaling:
     none, (nodes, width) = np.empty(0), values.shape
     if wanted in (NONE, ROW):
         return Scaling(wanted, none, none, sum(piece.sum(axis=0) for piece in _pieces(values)) / nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import numpy as np
@@ -63,8 +62,7 @@ def write_new_nodes(job: StageRun[PublishPredictionsParams], taken: int) -> dict
         job.progress.log(f"new nodes cannot be predicted: {reason}")
         return {"no_new_nodes": reason}
     output, numbers = job.output, shape.numbers()
-    with output.file("network.safetensors") as path:
-        shutil.copyfile(trained.local(WEIGHTS_FILE), path)
+    output.copy("network.safetensors", trained.local(WEIGHTS_FILE))
     first = shape.levels()[0].senders
     written = _named_already(graph, shape)
     for name in first:

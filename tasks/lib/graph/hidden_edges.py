@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 
 import numpy as np
@@ -33,8 +32,7 @@ def write_without(
     changed = tuple(f"edges-{number}-" for number in gone)
     for file in source.manifest.files:
         if file.path != GRAPH_FILE and not file.path.startswith(changed):
-            with output.file(file.path) as path:
-                shutil.copyfile(source.local(file.path), path)
+            output.copy(file.path, source.local(file.path))
     edge_sets = list(graph.edge_sets.values())
     kept = {number: np.ones(edge_sets[number].count, np.bool_) for number in gone}
     for number, positions in gone.items():

@@ -21,6 +21,7 @@ from superworkflow.tasks import (
     baselines,
     baselines_links,
     correct,
+    correct_links,
     feature_matrix,
     heterograph,
     holdout_edges,
@@ -58,7 +59,8 @@ class GnnOptions(StageParams):
     )
     correct: bool = Field(
         default=True,
-        description="Correct the predictions of nodes by the errors at labelled nodes nearby (Correct and Smooth).",
+        description="Correct the predictions of nodes by the errors at labelled nodes nearby (Correct and Smooth), and "
+        "scores of links by short paths between their nodes.",
     )
 
 
@@ -110,7 +112,11 @@ def diagram(
     corrected = None
     if is_links:
         simple = flow.stage(baselines_links.STAGE, graph=learned)
-        scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions, baselines=simple)
+        if flow.option("correct"):
+            corrected = flow.stage(correct_links.STAGE, predictions=predictions, graph=learned)
+        scores = flow.stage(
+            score_links.STAGE, graph=learned, predictions=predictions, corrected=corrected, baselines=simple
+        )
     else:
         if flow.option("correct") and not of_edges:
             corrected = flow.stage(correct.STAGE, predictions=predictions, network=network, graph=learned)
@@ -186,8 +192,8 @@ def check_edges(labels: Source | None, links: bool, label: str) -> None:
 
 STAGES = (
     heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, holdout_edges.STAGE,
-    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, correct.STAGE, baselines.STAGE,
-    baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, correct.STAGE, correct_links.STAGE,
+    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 OF_LINKS: dict[str, bool | str] = {"auc@test": True, "mrr@test": "baselines_links.relation_frequency_mrr@test"}
@@ -227,7 +233,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     outputs={
         "embeddings": ("infer", "embeddings.parquet"),
-        "predictions": (("correct", "infer"), "predictions.parquet"),
+        "predictions": (("correct", "correct_links", "infer"), "predictions.parquet"),
         "network": ("train", "model.safetensors"),
     },
     in_memory=IN_MEMORY,
@@ -256,7 +262,8 @@ SUPERWORKFLOW = Superworkflow(
         Metric("score", "calibration_error@test", "minimize", options=CLASSES, optional=True),
         *(
             Metric(
-                "score_links", f"{name}@{split}", headline=name == "auc", baselines="baselines_links",
+                "score_links", f"{name}@{split}", headline=name == "auc",
+                baselines=("score_links", "baselines_links"),
                 promotes=OF_LINKS.get(f"{name}@{split}", False), options={"task": LINKS}, optional=True,
             )
             for name in ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")

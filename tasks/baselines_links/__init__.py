@@ -58,7 +58,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="baselines_links",
-    version="3",
+    version="4",
     params=StageParams,
     inputs={"graph": Input("holdout_links dataset: the graph, and what was held out of it")},
     run="superworkflow.tasks.baselines_links.run:run",

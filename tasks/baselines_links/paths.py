@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from superworkflow.tasks.baselines_links import PATHS, WALKS
 from superworkflow.tasks.lib.gnn.sampler.links import Pairs
+from superworkflow.tasks.lib.graph.short_paths import Floats, Nodes, PathSums, ShortPaths
 
-_ENTRIES = 1 << 22
-"""Neighbours of the pairs that are followed at once, about."""
-_MOST_STEPS = 1 << 27
-"""Paths of three links that are followed for the links of a split at most, and as many for its other pairs; some
-seconds."""
-Floats = NDArray[np.float64]
+_MOST_STEPS = 1 << 32
+"""Edges that are followed for the pairs of a split at most; some seconds."""
 
 
 class PathScore(NamedTuple):
@@ -30,41 +25,18 @@ class PathScore(NamedTuple):
     worth: Floats
     lengths: tuple[int, ...]
 
-    def of_pairs(self, neighbors: sp.csr_array, pairs: Pairs) -> Floats:
-        """Scores of pairs without a link; of paths of three links those of the first pairs, which take `_MOST_STEPS`.
-
-        Args:
-            neighbors: neighbours of each node, as rows of ones, [nodes, nodes].
-            pairs: int64 [pairs, 2].
-        """
-        degrees = np.diff(neighbors.indptr).astype(np.float64)
-        worth, long = sp.diags_array(self.worth).tocsr(), 3 in self.lengths
-        steps = (neighbors @ degrees if long else degrees)[pairs]
-        near, far = (np.take_along_axis(pairs, order[:, None], 1)[:, 0]
-                     for order in (steps.argmin(axis=1), 1 - steps.argmin(axis=1)))  # fmt: skip
-        done = np.cumsum(steps.min(axis=1, initial=np.inf) if long else steps.sum(axis=1))
-        count = int(np.searchsorted(done, _MOST_STEPS, side="right")) if long else len(pairs)
-        found, first = np.zeros(count), 0
-        while first < count:
-            last = int(np.searchsorted(done[:count], (done[first - 1] if first else 0) + _ENTRIES, side="right"))
-            part = slice(first, max(first + 1, last))
-            one, end = neighbors[near[part]] @ worth, neighbors[far[part]]
-            if 2 in self.lengths:
-                found[part] += one.multiply(end).sum(axis=1).ravel()
-            if long:
-                found[part] += (one @ neighbors).multiply(end @ worth).sum(axis=1).ravel()
-            first = part.stop
-        return found
-
-    def rows(self, starts: sp.csr_array, neighbors: sp.csr_array, columns: slice) -> Floats:
-        """Scores of the nodes whose rows of `neighbors` are `starts` with those in `columns`, [starts, columns]."""
-        worth = sp.diags_array(self.worth).tocsr()
-        two = starts @ worth @ neighbors
-        found = two if 2 in self.lengths else 0 * two
+    def of_pairs(self, paths: ShortPaths, pairs: Pairs) -> Floats:
+        """Scores of pairs, int64 [pairs, 2]; by paths of three links those of the first, which take `_MOST_STEPS`."""
         if 3 in self.lengths:
-            found = found + two @ worth @ neighbors
-        rows: Floats = found.toarray()[:, columns]
-        return rows
+            pairs = pairs[: np.searchsorted(np.cumsum(paths.pair_steps(pairs)), _MOST_STEPS, side="right")]
+        return self._chosen(paths.of_pairs(self.worth, pairs, 3 in self.lengths))
+
+    def rows(self, paths: ShortPaths, columns: slice, nodes: Nodes, others: Nodes) -> Floats:
+        """Scores of some nodes with the nodes in `columns`, which are `others`, [nodes, others]."""
+        return self._chosen(paths.from_nodes(self.worth, nodes, 3 in self.lengths))[:, columns]
+
+    def _chosen(self, sums: PathSums) -> Floats:
+        return sums.two * (2 in self.lengths) + sums.three * (3 in self.lengths)
 
 
 def path_scores(degrees: Floats, shared: bool) -> dict[str, PathScore]:

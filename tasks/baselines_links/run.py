@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import numba as nb
 import numpy as np
-import scipy.sparse as sp
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.baselines_links import DEGREES, METHODS, MOST_JUDGED, RANK_FIGURES, K
-from superworkflow.tasks.baselines_links.paths import Floats, path_scores
+from superworkflow.tasks.baselines_links.paths import path_scores
 from superworkflow.tasks.baselines_links.ranks import simple_ranks
 from superworkflow.tasks.baselines_links.triples import judge_frequencies
+from superworkflow.tasks.lib.gnn.link_scores import LinkPaths
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     Pairs,
@@ -21,6 +22,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
 )
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.short_paths import Floats
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import rank_figures
@@ -34,6 +36,7 @@ def run(job: StageRun[StageParams]) -> Output:
     Raises:
         UserError: no links were held out of the graph.
     """
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
     if has_triples(graph.dataset):
         return judge_frequencies(job, graph)
@@ -51,11 +54,9 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(
             f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
         )
-    shift = 0 if one_set else sizes[0]  # nodes of two sets one after the other
-    nodes = sizes[0] if one_set else sum(sizes)
-    ends = np.array([0, shift])
-    neighbors = _neighbors(links + ends, nodes)
-    scores = path_scores(np.diff(neighbors.indptr).astype(np.float64), one_set)
+    link_paths = LinkPaths.of(graph, held_out)
+    paths, shift = link_paths.paths, link_paths.shift
+    scores = path_scores(paths.degrees, one_set)
     metrics: dict[str, float] = {}
     judged = 0
     for split in HELD_OUT:
@@ -68,12 +69,14 @@ def run(job: StageRun[StageParams]) -> Output:
         if len(pairs[0]) < len(held_out.links[split]):
             job.progress.log(f"{len(pairs[0]):,} of {len(held_out.links[split]):,} {split} links are judged")
         found = {DEGREES: [degrees[0][each[:, 0]] * degrees[1][each[:, 1]] for each in pairs]}
-        found |= {name: [score.of_pairs(neighbors, each + ends) for each in pairs] for name, score in scores.items()}
+        found |= {
+            name: [score.of_pairs(paths, link_paths.numbers(each)) for each in pairs] for name, score in scores.items()
+        }
         found = {name: both for name, both in found.items() if all(map(len, both))}  # not more paths than are followed
         ranks: dict[str, Floats] = {}
         if not given and (split == "test" or not len(held_out.links["test"])):
             ranks = simple_ranks(
-                neighbors,
+                paths,
                 scores,
                 degrees,
                 shift,
@@ -101,9 +104,3 @@ def run(job: StageRun[StageParams]) -> Output:
 def _degrees(links: Pairs, sizes: tuple[int, int]) -> list[Floats]:
     """Links of each source, and of each target."""
     return [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]
-
-
-def _neighbors(links: Pairs, nodes: int) -> sp.csr_array:
-    """Neighbours of each node, ascending, as rows of ones, [nodes, nodes]."""
-    ends = np.concatenate([links, links[:, ::-1]]).T
-    return sp.csr_array((np.ones(ends.shape[1], np.float32), (ends[0], ends[1])), shape=(nodes, nodes))

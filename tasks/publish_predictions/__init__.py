@@ -51,11 +51,11 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
 
 STAGE = Stage(
     name="publish_predictions",
-    version="2",
+    version="3",
     params=PublishPredictionsParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to publish"),
-        "corrected": Input("correct dataset: the same predictions, corrected", optional=True),
+        "corrected": Input("correct or correct_links dataset: the same predictions, corrected", optional=True),
         "network": Input("train dataset: the network, for all classes and for new nodes", optional=True),
         "graph": Input("heterograph or holdout_links dataset: the graph, for new nodes", optional=True),
         "scores": Input("score dataset: what they are worth", optional=True),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
@@ -14,7 +15,10 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.correct import CORRECTION, LEAST_SHARE, TERMS
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
+from superworkflow.tasks.lib.gnn.link_scores import LinkPaths, read_correction
 from superworkflow.tasks.lib.gnn.model.config import REGRESSION, Head, read_shape
+from superworkflow.tasks.lib.gnn.sampler.links import read_held_out
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
@@ -141,17 +145,42 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     `[n, width]`. If they end in another node set, `target_nodes.npy`, `target_node_offsets.npy` and
     `target_vectors.npy` of that. `factors.npy` float32 `[width]`: a pair's score is the sum over the columns of
     both vectors and the factors, multiplied. Of all relations they are `[relations, width]`, and `bundle.json` names
-    the relations and the decoder.
+    the relations and the decoder. Of corrected scores it has `link_correction`, what stage `correct_links` wrote; and
+    `link_indptr.npy` int64 and `link_indices.npy` int32 are the neighbours by which they were.
     """
     factors = job.inputs["predictions"].array(LINK_FACTORS, mmap=False)
-    counts = _write_ends(job)
+    counts, orders = _write_ends(job)
     job.output.array("factors.npy", factors.astype(np.float32))
     if RELATIONS in job.inputs["predictions"]:
         return _finish_pairs(job, counts, {"task": LINKS, **job.inputs["predictions"].json(RELATIONS)})
     if "network" in job.inputs and read_shape(job.inputs["network"]).head.decoder == "complex":
         weights = read_tensors(job.inputs["network"].local(WEIGHTS_FILE), mapped=True)
         job.output.array("complex_factors.npy", np.array(weights["factors"]))  # turns the rows of new targets
-    return _finish_pairs(job, counts, {"task": LINKS})
+    return _finish_pairs(job, counts, {"task": LINKS, **_write_paths(job, orders)})
+
+
+def _write_paths(job: StageRun[PublishPredictionsParams], orders: list[NDArray[np.int64]]) -> dict[str, Any]:
+    """Write the neighbours by which scores of links are corrected; the bundle's facts of the correction.
+
+    Args:
+        job: the stage's argument.
+        orders: numbers of the sources, and of the targets of another file, by place in the bundle.
+    """
+    if (correction := read_correction(job.inputs.get("corrected"))) is None:
+        return {}
+    graph = HeteroGraph.open(job.inputs["graph"])
+    held_out = read_held_out(graph)
+    there = LinkPaths.of(graph, held_out)
+    shift = there.shift
+    order = np.concatenate([orders[0], shift + orders[-1]]) if shift else orders[0]
+    indptr, indices = there.paths.reordered(order)
+    job.output.array("link_indptr.npy", indptr)
+    job.output.array("link_indices.npy", indices)
+    own = graph.edge_sets[held_out.edges]
+    table = own.reversed_of or own.name
+    relations = [number for number, each in enumerate(graph.edge_sets.values())
+                 if table in (each.name, each.reversed_of)]  # fmt: skip
+    return {"link_correction": {**correction._asdict(), "shift": shift, "relations": relations}}
 
 
 def _publish_edges(job: StageRun[PublishPredictionsParams], head: Head) -> Output:
@@ -160,7 +189,7 @@ def _publish_edges(job: StageRun[PublishPredictionsParams], head: Head) -> Outpu
     Nodes and vectors as of links; `decoder_hidden_weight.npy`, `decoder_hidden_bias.npy`, `decoder_out_weight.npy` and
     `decoder_out_bias.npy` float32, of `lib.gnn.model.pair_decoder`.
     """
-    trained, counts = job.inputs["network"], _write_ends(job)
+    trained, (counts, _) = job.inputs["network"], _write_ends(job)
     weights = read_tensors(trained.local(WEIGHTS_FILE), mapped=True)
     for layer in ("hidden", "out"):
         for part in ("weight", "bias"):
@@ -169,18 +198,20 @@ def _publish_edges(job: StageRun[PublishPredictionsParams], head: Head) -> Outpu
     return _finish_pairs(job, counts, facts)
 
 
-def _write_ends(job: StageRun[PublishPredictionsParams]) -> list[int]:
-    """Write the nodes in which pairs begin and end, and their vectors; their numbers."""
+def _write_ends(job: StageRun[PublishPredictionsParams]) -> tuple[list[int], list[NDArray[np.int64]]]:
+    """Write the nodes in which pairs begin and end, and their vectors; how many they are, and their order."""
     predictions, out = job.inputs["predictions"], job.output
-    counts = []
+    counts, orders = [], []
     for file, prefix in (("embeddings.parquet", ""), ("target_embeddings.parquet", "target_")):
         if file not in predictions:
             continue
-        nodes, vectors = (column.combine_chunks() for column in _in_order(predictions, file, ["vector"])[0].columns)
+        table, order = _in_order(predictions, file, ["vector"])
+        nodes, vectors = (column.combine_chunks() for column in table.columns)
         write_names(out, nodes, prefix)
         out.array(f"{prefix}vectors.npy", vectors.flatten().to_numpy().reshape(len(nodes), -1).astype(np.float32))
         counts.append(len(nodes))
-    return counts
+        orders.append(order.to_numpy())
+    return counts, orders
 
 
 def _finish_pairs(job: StageRun[PublishPredictionsParams], counts: list[int], facts: dict[str, Any]) -> Output:

@@ -13,6 +13,9 @@ split (a simpler method that is better is a warning, where its figures are given
   the reciprocal ranks, and the shares of ranks up to 1, 3 and `k`.
 - `direction`: where links have a direction, the share of those without one back that score higher than their reverse.
 
+Corrected scores (stage `correct_links`) are judged where they are given, and as `network_…` those of the network
+alone; of the links to rank, as many as paths can be followed for in some minutes.
+
 Triples of all relations have a direction, and a node may be both ends. Each is ranked among those with any other tail
 and with any other head, by the same figures; triples to train on, validate and test are left out (Bordes et al., 2013).
 `auc` and `ap` compare them with as many of the same relations that the graph does not have. `relations.parquet` has the
@@ -47,6 +50,9 @@ class ScoreLinksParams(StageParams):
     )
 
 
+FIGURES = ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
+MOST_STEPS = 1 << 36
+"""Edges of short paths followed at most to rank the links of a split by corrected scores."""
 _PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 _BLOCK_BYTES = 96 << 20
 
@@ -67,15 +73,16 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
 
 STAGE = Stage(
     name="score_links",
-    version="4",
+    version="5",
     params=ScoreLinksParams,
     inputs={
         "graph": Input("holdout_links dataset: the graph, and what was held out of it"),
         "predictions": Input("infer dataset: vectors of its nodes"),
+        "corrected": Input("correct_links dataset: the correction of scores by short paths", optional=True),
         "baselines": Input("baselines_links dataset: figures of simpler methods, to compare with", optional=True),
     },
     run="superworkflow.tasks.score_links.run:run",
     estimate=estimate,
     help="AUC, average precision and ranks of predicted links",
-    metrics=("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction"),
+    metrics=(*FIGURES, *(f"network_{name}" for name in FIGURES)),
 )

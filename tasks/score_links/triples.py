@@ -11,6 +11,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import triple_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.link_scores import read_vectors
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
 from superworkflow.tasks.lib.gnn.sampler.triples import (
     Sides,
@@ -27,7 +28,6 @@ from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, Vectors, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
-from superworkflow.tasks.score_links.vectors import read_vectors
 
 TABLE = "relations.parquet"
 

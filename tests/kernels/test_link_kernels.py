@@ -1,5 +1,8 @@
 """The kernels of link prediction, with guard zones; see `tests.kernels.guarded`."""
 
+import itertools
+
+import numba as nb
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import (
     draw_non_links,
     edges_between,
 )
+from superworkflow.tasks.lib.graph.short_paths import ShortPaths
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
@@ -105,3 +109,39 @@ def test_negatives_are_of_two_sides():
     assert (fine | np.isin(out, [30, 31, 32]).any(axis=1)).mean() > 0.99
     assert fine.mean() > 0.45
     assert set(high[fine].tolist()) == set(range(33, 40))
+
+
+@given(
+    nodes=st.integers(2, 9), share=st.floats(0, 1), seed=st.integers(0, 1000), long=st.booleans(),
+    threads=st.integers(1, 2),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None, print_blob=True)
+def test_short_paths(nodes, share, seed, long, threads):
+    """Against brute force: also of nodes that an edge joins, whichever end is followed, in any order of the nodes."""
+    rng = np.random.default_rng(seed)
+    links = np.array([each for each in itertools.combinations(range(nodes), 2) if rng.random() < share]).reshape(-1, 2)
+    worth = rng.random(nodes)
+    linked = {*map(tuple, links.tolist()), *map(tuple, links[:, ::-1].tolist())}
+    two, three = np.zeros((2, nodes, nodes))
+    for u, v in itertools.permutations(range(nodes), 2):
+        inner = [each for each in range(nodes) if each not in (u, v)]
+        two[u, v] = sum(worth[a] for a in inner if {(u, a), (a, v)} <= linked)
+        if long:
+            three[u, v] = sum(
+                worth[a] * worth[b] for a, b in itertools.permutations(inner, 2) if {(u, a), (a, b), (b, v)} <= linked
+            )
+    pairs = np.array(list(itertools.permutations(range(nodes), 2)))
+    paths, before = ShortPaths(links, nodes), nb.get_num_threads()
+    nb.set_num_threads(min(threads, before))
+    try:
+        found, rows = paths.of_pairs(worth, pairs, long), paths.from_nodes(worth, np.arange(nodes), long)
+    finally:
+        nb.set_num_threads(before)
+    for wanted, own, row in zip((two, three), found, rows, strict=True):
+        np.testing.assert_allclose(own, wanted[tuple(pairs.T)], atol=1e-12)
+        np.testing.assert_allclose(row, wanted, atol=1e-12)
+    order = rng.permutation(nodes)
+    indptr, indices = paths.reordered(order)
+    moved = {(int(order[u]), int(order[v])) for u in range(nodes) for v in indices[indptr[u] : indptr[u + 1]]}
+    assert moved == linked
+    assert all((np.diff(indices[indptr[u] : indptr[u + 1]]) > 0).all() for u in range(nodes))

@@ -83,13 +83,13 @@ class Answered:
         rows: of each node, its row among those of its set that were there; -1 for none.
         made: of each node, what the network makes of it, where it is new.
         errors: of each node, why it has neither; empty where it has.
-        neighbors: of each new node, the rows of its neighbours that were there, of its own set.
+        neighbors: of each new node, the rows of its neighbours that were there, by number of the edge set.
     """
 
     rows: NDArray[np.int64]
     made: list[Floats | None]
     errors: list[str]
-    neighbors: list[list[int]]
+    neighbors: list[dict[int, list[int]]]
 
 
 class NodeReader:
@@ -137,14 +137,17 @@ class NodeReader:
         self._connect(described, failed)
         outputs = self._computed(described)
         made: list[Floats | None] = [None] * len(queries)
-        neighbors: list[list[int]] = [[] for _ in queries]
+        neighbors: list[dict[int, list[int]]] = [{} for _ in queries]
         for place, (key, each) in enumerate(zip(keys, queries, strict=True)):
             if errors[place]:
                 continue
             if key in failed:
                 errors[place] = failed[key]
             elif key in outputs:
-                made[place], neighbors[place] = outputs[key], self._own_set(described[key])
+                made[place], neighbors[place] = outputs[key], {
+                    number: [place for place, *_ in senders if place >= 0]
+                    for number, senders in described[key].senders.items()
+                }  # fmt: skip
             else:
                 try:
                     rows[place] = self._row(each)
@@ -152,13 +155,9 @@ class NodeReader:
                     errors[place] = str(error)
         return Answered(rows, made, errors, neighbors)
 
-    def _own_set(self, new: _New) -> list[int]:
-        """Rows of the neighbours that were there, of the node's own set."""
-        return [
-            place
-            for number, senders in new.senders.items() if self._relations[number][3] == new.query.node_set
-            for place, *_ in senders if place >= 0
-        ]  # fmt: skip
+    def within(self, node_set: str, neighbors: Mapping[int, list[int]]) -> list[int]:
+        """Rows of the neighbours of a new node that are of a node set."""
+        return [row for number, rows in neighbors.items() if self._relations[number][3] == node_set for row in rows]
 
     def _row(self, query: NodeQuery) -> int:
         """Row of a node that is only named."""

@@ -13,6 +13,7 @@ from .attention import Floats
 from .inductive import NodeReader
 from .names import Names, answer_column, mapped
 from .predictions import network_of, queries_of, softmax
+from .short_paths import PathCorrection
 
 DECODER = ("hidden_weight", "hidden_bias", "out_weight", "out_bias")
 """Arrays of the decoder of edges, `decoder_….npy`."""
@@ -61,11 +62,13 @@ class PairModel:
             if both:
                 answers.append((None,) * len(self.columns))
                 continue
-            vectors = []
-            for side, place in enumerate((i, count + i)):
+            vectors, places = [], (i, count + i)
+            for side, place in enumerate(places):
                 made = found.made[place]
                 vectors.append(self._vectors[side][found.rows[place]] if made is None else self._of_new(made, side))
-            answers.append(self._answer(relations[i], *vectors))
+            rows = [int(found.rows[place]) for place in places]
+            answer = self._answer(relations[i], *vectors)
+            answers.append(self._corrected(answer, rows, [found.neighbors[place] for place in places]))
         return pd.DataFrame({
             **{
                 column: [each.name for each in queries]
@@ -87,6 +90,12 @@ class PairModel:
         """Values of the columns for a pair, by the vectors of its nodes."""
         raise NotImplementedError
 
+    def _corrected(
+        self, answer: tuple[Any, ...], rows: list[int], neighbors: list[dict[int, list[int]]]
+    ) -> tuple[Any, ...]:
+        """The answer about a pair, by the rows of its nodes, below 0 of new ones, and by the neighbours of these."""
+        return answer
+
 
 class LinkModel(PairModel):
     """Answers how probable links are; see `PairModel`."""
@@ -97,6 +106,8 @@ class LinkModel(PairModel):
         super().__init__(folder, facts)
         self._factors = mapped(folder, "factors")
         self._turn = mapped(folder, "complex_factors") if (folder / "complex_factors.npy").exists() else None
+        weights = facts.get("link_correction")
+        self._paths = PathCorrection(folder, weights) if weights else None
 
     def _of_new(self, made: Floats, side: int) -> Floats:
         if not side or self._turn is None:
@@ -104,8 +115,12 @@ class LinkModel(PairModel):
         return _turned(made, self._turn)
 
     def _answer(self, relation: Any, source: Floats, target: Floats) -> tuple[float, float]:
-        score = float((source * self._factors * target).sum())
-        return score, 0.5 * (1 + float(np.tanh(score / 2)))
+        return _with_probability(float((source * self._factors * target).sum()))
+
+    def _corrected(
+        self, answer: tuple[Any, ...], rows: list[int], neighbors: list[dict[int, list[int]]]
+    ) -> tuple[Any, ...]:
+        return answer if self._paths is None else _with_probability(self._paths.corrected(answer[0], rows, neighbors))
 
 
 class TripleModel(PairModel):
@@ -130,7 +145,7 @@ class TripleModel(PairModel):
             score = float(source @ _turned(target, factors))
         else:
             score = float((source * factors * target).sum())
-        return relation, score, 0.5 * (1 + float(np.tanh(score / 2)))
+        return relation, *_with_probability(score)
 
 
 class EdgeModel(PairModel):
@@ -151,6 +166,10 @@ class EdgeModel(PairModel):
         likely = softmax(made)
         best = int(likely.argmax())
         return classes[best], float(likely[best]), dict(zip(classes, map(float, likely), strict=True))
+
+
+def _with_probability(score: float) -> tuple[float, float]:
+    return score, 0.5 * (1 + float(np.tanh(score / 2)))
 
 
 def _turned(target: Floats, factors: Floats) -> Floats:

@@ -53,8 +53,10 @@ class NodeModel:
         answers = [
             (None,) * len(self.columns)
             if error or (row < 0 and (scores is None or not len(scores)))
-            else self._answer(int(row), scores, near)
-            for row, scores, error, near in zip(found.rows, found.made, found.errors, found.neighbors, strict=True)
+            else self._answer(int(row), scores, self._nodes.within(query.node_set, near))
+            for query, row, scores, error, near in zip(
+                queries, found.rows, found.made, found.errors, found.neighbors, strict=True
+            )
         ]
         return pd.DataFrame({
             "node": [each.name for each in queries],

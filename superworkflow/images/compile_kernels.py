@@ -57,6 +57,7 @@ from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, Neighbor
 from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.graph.short_paths import ShortPaths
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES, FLOAT32
@@ -267,6 +268,9 @@ def _compile_batches(graph: HeteroGraph) -> None:
     links = read_only(links_of(edges, True))
     pairs, sides = np.empty((2, 2), np.int64), read_only(np.empty(0, np.int8))
     draw_negatives(*edges, True, _VERTICES, links, PAIRS, ends, 1, np.uint64(0), pairs, sides)
+    paths, worth = ShortPaths(links, _VERTICES), np.ones(_VERTICES)
+    paths.of_pairs(worth, links)
+    paths.from_nodes(worth, links[:1, 0])
 
 
 def _compile_means(

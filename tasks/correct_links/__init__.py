@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
 LEAST_LINKS, MOST_FITTED, OTHERS = 20, 2000, 50
-MOST_STEPS = 1 << 36
+MOST_STEPS = 1 << 35
 """Edges followed at most for the pairs that are judged, and for the first 100 links that are ranked."""
 _PROCESS = Process(start_s=1.2, memory_bytes=200 << 20)
 

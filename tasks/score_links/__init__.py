@@ -51,7 +51,7 @@ class ScoreLinksParams(StageParams):
 
 
 FIGURES = ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
-MOST_STEPS = 1 << 36
+MOST_STEPS = 1 << 35
 """Edges of short paths followed at most to rank the links of a split by corrected scores."""
 _PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 _BLOCK_BYTES = 96 << 20
@@ -63,9 +63,12 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
     nodes, edges = int(found.get("nodes") or graph.get("nodes") or 0), int(graph.get("edges") or 0)
     width = int(found.get("dimensions") or 256)
     ranked = min(params.ranked, int(graph.get("test_links") or params.ranked)) * 1.5
+    paths = 0.0
+    if "corrected" in inputs:
+        paths = min(2 * MOST_STEPS, 2 * ranked * (nodes + min(edges, 10 * (edges / max(1, nodes)) ** 3)))
     return _PROCESS.estimate(
         memory_bytes=min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + 64 * edges,
-        cpu_s=2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) + 3e-7 * edges,
+        cpu_s=2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) * (1 + (paths > 0)) + 3e-9 * paths + 3e-7 * edges,
         output_bytes=1 << 10,
         parallel=0.4,
     )

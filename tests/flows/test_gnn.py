@@ -99,8 +99,8 @@ def test_links_from_edges_to_a_model(
     """Without labels; the model answers for pairs."""
     words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
     run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
-    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "score_links"]
-    names.append("publish_predictions")
+    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "correct_links"]
+    names += ["score_links", "publish_predictions"]
     assert [stage["name"] for stage in run["stages"]] == names
     assert run["metrics"]["score_links.auc@test"] > 0.6
     assert 0 < run["metrics"]["baselines_links.common_neighbors_auc@test"] < 1

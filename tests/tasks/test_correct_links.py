@@ -183,7 +183,7 @@ def test_links_to_test_are_not_read(tmp_path: Path) -> None:
     ("random", 0.05, "do not make the links to validate on more likely"),
 ])  # fmt: skip
 def test_scores_that_stay_as_they_are(kind: str, share: float, why: str, tmp_path: Path) -> None:
-    """Of few links, and of a graph whose links are at random."""
+    """Few links to validate on, and links at random."""
     log = io.StringIO()
     sources = _made(tmp_path / "made", kind, validation_share=share)
     given = {name: sources[name] for name in ("graph", "predictions")}

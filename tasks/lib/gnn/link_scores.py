@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,8 @@ from superworkflow.tasks.lib.graph.short_paths import Floats, PathSums, ShortPat
 
 LINK_CORRECTION = "link-correction.json"
 Vectors = NDArray[np.float32]
+_PIECE = 1 << 20
+"""Pairs whose paths are followed at once, about."""
 
 
 class LinkCorrection(NamedTuple):
@@ -68,7 +71,7 @@ class LinkPaths:
 
     @cached_property
     def worth(self) -> Floats:
-        """What each node is worth as an inner node: a random walk takes each of its edges as often."""
+        """Worth of each node as an inner node, 1 / degree: a random walk takes each of its edges as often."""
         return 1 / np.maximum(self.paths.degrees, 1)
 
     @cached_property
@@ -130,9 +133,14 @@ class LinkScores:
         if by is None or there is None:
             return given
         numbers, first = nodes + side * there.shift, 0 if side else there.shift
-        part = slice(first, first + len(others))
-        sums = PathSums(*(each[:, part] for each in there.paths.from_nodes(there.worth, numbers)))
-        return by.scores(given, sums, there.log_degrees[numbers][:, None] + there.log_degrees[part])
+        columns = slice(first, first + len(others))
+        size = max(nb.get_num_threads(), _PIECE // len(there.log_degrees))
+        for start in range(0, len(numbers), size):
+            piece = slice(start, start + size)
+            sums = there.paths.from_nodes(there.worth, numbers[piece])
+            logs = there.log_degrees[numbers[piece]][:, None] + there.log_degrees[columns]
+            given[piece] = by.scores(given[piece], PathSums(*(each[:, columns] for each in sums)), logs)
+        return given
 
 
 def read_correction(corrected: Dataset | None) -> LinkCorrection | None:

@@ -19,7 +19,7 @@ Nodes = NDArray[np.int64]
 
 
 class PathSums(NamedTuple):
-    """What all paths are worth, by their number of edges: float64 arrays of one shape."""
+    """Worth of all paths by their number of edges, float64 arrays of one shape."""
 
     two: Floats
     three: Floats

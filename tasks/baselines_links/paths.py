@@ -33,7 +33,10 @@ class PathScore(NamedTuple):
 
     def rows(self, paths: ShortPaths, columns: slice, nodes: Nodes, others: Nodes) -> Floats:
         """Scores of some nodes with the nodes in `columns`, which are `others`, [nodes, others]."""
-        return self._chosen(paths.from_nodes(self.worth, nodes, 3 in self.lengths))[:, columns]
+        found = np.empty((len(nodes), len(others)))
+        for piece in paths.pieces(len(nodes)):
+            found[piece] = self._chosen(paths.from_nodes(self.worth, nodes[piece], 3 in self.lengths))[:, columns]
+        return found
 
     def _chosen(self, sums: PathSums) -> Floats:
         return sums.two * (2 in self.lengths) + sums.three * (3 in self.lengths)

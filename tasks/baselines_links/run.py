@@ -13,9 +13,7 @@ from superworkflow.tasks.baselines_links.triples import judge_frequencies
 from superworkflow.tasks.lib.gnn.link_scores import LinkPaths
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
-    Pairs,
     directed_links_of,
-    links_of,
     read_held_out,
     sides_of_nodes,
     true_links_of,
@@ -43,19 +41,16 @@ def run(job: StageRun[StageParams]) -> Output:
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
     one_set = edges.source == edges.target
-    links = links_of(graph.rows(edges.name), one_set)
-    directed = directed_links_of(graph.rows(edges.name)) if held_out.directed else links
-    sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
-    degrees = _degrees(directed, sizes)
-    either_way = sum(_degrees(links, sizes), np.zeros(sizes[0])) if one_set else degrees[0]
-    if one_set:
-        degrees = degrees if held_out.directed else [either_way] * 2
-    else:
+    link_paths = LinkPaths.of(graph, held_out)
+    paths, shift = link_paths.paths, link_paths.shift
+    degrees = [paths.degrees] * 2 if one_set else [paths.degrees[:shift], paths.degrees[shift:]]
+    if held_out.directed:
+        directed = directed_links_of(graph.rows(edges.name)).T
+        degrees = [np.bincount(ends, minlength=len(paths.degrees)).astype(np.float64) for ends in directed]
+    if not one_set:
         job.progress.log(
             f"common neighbours are left out, since nodes of {edges.source} and {edges.target} have none in common"
         )
-    link_paths = LinkPaths.of(graph, held_out)
-    paths, shift = link_paths.paths, link_paths.shift
     scores = path_scores(paths.degrees, one_set)
     metrics: dict[str, float] = {}
     judged = 0
@@ -99,8 +94,3 @@ def run(job: StageRun[StageParams]) -> Output:
             job.progress.log(f"{method.replace('_', ' ')}: {words} ({split})")
     job.output.json("metrics.json", metrics)
     return Output(rows=judged, metrics=metrics)
-
-
-def _degrees(links: Pairs, sizes: tuple[int, int]) -> list[Floats]:
-    """Links of each source, and of each target."""
-    return [np.bincount(links[:, side], minlength=sizes[side]).astype(np.float64) for side in (0, 1)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +19,6 @@ from superworkflow.tasks.lib.graph.short_paths import Floats, PathSums, ShortPat
 
 LINK_CORRECTION = "link-correction.json"
 Vectors = NDArray[np.float32]
-_PIECE = 1 << 20
-"""Pairs whose paths are followed at once, about."""
 
 
 class LinkCorrection(NamedTuple):
@@ -134,9 +131,7 @@ class LinkScores:
             return given
         numbers, first = nodes + side * there.shift, 0 if side else there.shift
         columns = slice(first, first + len(others))
-        size = max(nb.get_num_threads(), _PIECE // len(there.log_degrees))
-        for start in range(0, len(numbers), size):
-            piece = slice(start, start + size)
+        for piece in there.paths.pieces(len(numbers)):
             sums = there.paths.from_nodes(there.worth, numbers[piece])
             logs = there.log_degrees[numbers[piece]][:, None] + there.log_degrees[columns]
             given[piece] = by.scores(given[piece], PathSums(*(each[:, columns] for each in sums)), logs)

@@ -5,6 +5,7 @@ Edges have no direction. An inner node of a path is neither of its ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -16,6 +17,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 Floats = NDArray[np.float64]
 Nodes = NDArray[np.int64]
+_PIECE = 1 << 20
 
 
 class PathSums(NamedTuple):
@@ -58,6 +60,12 @@ class ShortPaths:
         _sum_rows(self.indptr, self.indices, read_only(worth), read_only(np.ascontiguousarray(sources)), long,
                   found.two, found.three)  # fmt: skip
         return found
+
+    def pieces(self, sources: int) -> Iterator[slice]:
+        """Some of the sources at a time, for `from_nodes` to have about `_PIECE` sums of either kind."""
+        size = max(nb.get_num_threads(), _PIECE // max(1, len(self.degrees)))
+        for first in range(0, sources, size):
+            yield slice(first, first + size)
 
     def reordered(self, order: Nodes) -> tuple[Nodes, NDArray[np.int32]]:
         """Neighbours of the nodes in another order: `indptr` int64 [nodes + 1], and `indices`, ascending in each row.

@@ -11,8 +11,8 @@ The corrected score of a pair is the logarithm of its odds, a sum of
 - log(1 + degree) of both nodes,
 
 each times a weight. The weights make the links to validate on, the first `MOST_FITTED`, as likely as can be among
-pairs with one end replaced at random, `OTHERS` of each (conditional logit; among given pairs, where there are any); an
-intercept and a common factor then make scores odds against as many pairs without a link. Links to test are never read.
+`OTHERS` pairs at random each (conditional logit; among given pairs, where there are any); an intercept and a common
+factor then make scores odds against as many pairs without a link. Links to test are never read.
 
 Scores stay as they are, and the log says why: where the weights do not raise the likelihood of validation links that
 they were not fitted by (five folds) by two standard errors; of fewer than `LEAST_LINKS` of these; of links with times,
@@ -29,7 +29,7 @@ from collections.abc import Mapping
 
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 
-LEAST_LINKS, MOST_FITTED, OTHERS = 20, 2000, 50
+LEAST_LINKS, MOST_FITTED, OTHERS = 20, 2000, 100
 MOST_STEPS = 1 << 35
 """Edges followed at most for the pairs that are judged, and for the first 100 links that are ranked."""
 _PROCESS = Process(start_s=1.2, memory_bytes=200 << 20)
@@ -43,7 +43,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     degree = edges / max(1, nodes)
     return _PROCESS.estimate(
         memory_bytes=90 * edges + 120 * nodes + 300 * pairs + 8 * nodes * int(found.get("dimensions") or 64),
-        cpu_s=4e-7 * edges + min(MOST_STEPS, (pairs + 2 * OTHERS * MOST_FITTED) * (10 + 4 * degree**2)) * 2e-9,
+        cpu_s=4e-7 * edges + min(MOST_STEPS, (pairs + OTHERS * MOST_FITTED) * (10 + 4 * degree**2)) * 2e-9,
         output_bytes=24 * pairs,
         stats={"rows": nodes, "nodes": nodes},
         parallel=0.6,

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     HeldOut,
     Pairs,
-    packed_pairs,
+    are_links,
     read_held_out,
     sides_of_nodes,
     true_links_of,
@@ -84,7 +84,7 @@ def _correction(job: StageRun[StageParams], graph: HeteroGraph) -> tuple[LinkCor
         return "paths through hubs are too many to follow"
     scores = LinkScores(graph, held_out, predictions)
     compared = _compared(graph, held_out, links)
-    job.progress.log(f"{len(links):,} links to validate on are compared with {2 * OTHERS} pairs each")
+    job.progress.log(f"{len(links):,} links to validate on are compared with {OTHERS} pairs each")
     sums = _path_sums(link_paths, compared.reshape(-1, 2))
     units = [float(np.median(each[each > 0])) if (each > 0).any() else 1.0 for each in sums]
 
@@ -96,7 +96,7 @@ def _correction(job: StageRun[StageParams], graph: HeteroGraph) -> tuple[LinkCor
     columns = columns_of(compared.reshape(-1, 2), sums).reshape(*compared.shape[:2], -1)
     columns[:, 1:][_linked(graph, held_out, compared[:, 1:])] = np.nan
     before, after = gains(columns)
-    gain = (after - before).reshape(-1, 2).mean(axis=1)
+    gain = after - before
     if gain.mean() <= 2 * gain.std() / np.sqrt(len(gain)):
         return "paths and degrees do not make the links to validate on more likely"
     weights = fitted(columns)
@@ -121,19 +121,16 @@ def _steps(link_paths: LinkPaths, held_out: HeldOut) -> float:
 
 
 def _compared(graph: HeteroGraph, held_out: HeldOut, links: Pairs) -> Pairs:
-    """Each link twice, and the pairs that it is compared with, int64 [2 links, 1 + others, 2].
-
-    They have another source, and then another target, at random; or they are random given ones.
-    """
+    """Each link and random pairs, int64 [links, 1 + others, 2]; where pairs are given, random ones of these."""
     rng, edges = np.random.default_rng(0), graph.edge_sets[held_out.edges]
-    found = np.repeat(np.repeat(links, 2, 0)[:, None], 1 + OTHERS, 1)
+    shape = len(links), OTHERS
     if "validation" in held_out.candidates:
         given = held_out.candidates["validation"]
-        found[:, 1:] = given[rng.integers(0, len(given), (len(found), OTHERS))]
-        return found
-    for side, node_set in enumerate((edges.source, edges.target)):
-        found[side::2, 1:, side] = rng.integers(0, graph.node_sets[node_set].count, (len(links), OTHERS))
-    return found
+        others = given[rng.integers(0, len(given), shape)]
+    else:
+        sizes = (graph.node_sets[name].count for name in (edges.source, edges.target))
+        others = np.stack([rng.integers(0, size, shape) for size in sizes], -1)
+    return np.concatenate([links[:, None], others], 1)
 
 
 def _linked(graph: HeteroGraph, held_out: HeldOut, pairs: Pairs) -> NDArray[np.bool_]:
@@ -142,8 +139,7 @@ def _linked(graph: HeteroGraph, held_out: HeldOut, pairs: Pairs) -> NDArray[np.b
         return np.zeros(pairs.shape[:2], bool)
     validated = replace(held_out, links={"validation": held_out.links["validation"]})
     links, no_order = true_links_of(graph, validated)
-    packed, own = packed_pairs(pairs.reshape(-1, 2), no_order), packed_pairs(links, no_order)
-    hidden: NDArray[np.bool_] = np.isin(packed, own).reshape(pairs.shape[:2])
+    hidden = are_links(pairs.reshape(-1, 2), links, no_order).reshape(pairs.shape[:2])
     if no_order:
         hidden |= pairs[..., 0] == pairs[..., 1]
     sides = sides_of_nodes(graph, graph.edge_sets[held_out.edges])

@@ -38,7 +38,7 @@ from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.hidden_edges import write_without
 from superworkflow.tasks.lib.graph.stat_names import is_single
 from superworkflow.tasks.lib.graph.two_sides import nodes_by_side, two_sides
-from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.arrays import distinct, read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
@@ -143,7 +143,7 @@ def _given(
         raise UserError("links of the split train are not in the graph", where=where, value=f"{absent.sum()} links",
                         remedy="Give an edge list with all links to train on")  # fmt: skip
     hidden = np.concatenate([given.links[split] for split in HELD_OUT])
-    gone = np.unique(packed_pairs(hidden, one_set))
+    gone = distinct(packed_pairs(hidden, one_set))
     if len(there) - np.isin(gone, there).sum() < 2:
         raise UserError("no link is left to train on", where=where, value=f"{len(hidden)} of {len(links)} links",
                         remedy="Give an edge list with links that are neither validated on nor tested")  # fmt: skip

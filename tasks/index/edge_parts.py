@@ -23,6 +23,7 @@ from superworkflow.tasks.lib.graph import csr
 from superworkflow.tasks.lib.graph.graph_writer import VERTICES
 from superworkflow.tasks.lib.in_parts.id_ranges import PartEndpoints, ids_name, numbers_of
 from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
+from superworkflow.tasks.lib.kernels.arrays import distinct
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
@@ -162,7 +163,7 @@ def count_degrees(work: EdgeWork, place: int, sent: list[Any]) -> Degrees:
 
 def first_numbers(ranges: Sequence[Degrees]) -> list[NDArray[np.int64]]:
     """Final number of the first id of each degree of each range: by degree from the highest, then by label."""
-    values = np.unique(np.concatenate([each.values for each in ranges]))
+    values = distinct(np.concatenate([each.values for each in ranges]))
     totals, before = np.zeros(len(values), np.int64), []
     for each in ranges:
         place = np.searchsorted(values, each.values)
@@ -184,7 +185,7 @@ def final_numbers(work: EdgeWork, place: int, firsts: NDArray[np.int64]) -> NDAr
 
 def send_ranks(work: EdgeWork, task: int) -> Sent:
     """The different ids of a task's edges, to their ranges."""
-    ranks = np.unique(np.concatenate(ends_of(work.edges(task))))
+    ranks = distinct(np.concatenate(ends_of(work.edges(task))))
     for place, chosen in work.by_range(ranks):
         yield place, (task, ranks[chosen] - work.bases[place])
 
@@ -200,7 +201,7 @@ def renumber(work: EdgeWork, task: int, sent: list[Any]) -> int:
     """Leave a task's edges by final numbers; and those of vertices above the limit, as places and their owners."""
     edges = work.edges(task)
     sides = ends_of(edges)
-    ranks = np.unique(np.concatenate(sides))
+    ranks = distinct(np.concatenate(sides))
     numbers, hubs = gathered(sent, np.int64, np.bool_)
     places = [np.searchsorted(ranks, side) for side in sides]
     first, second = (numbers[place] for place in places)
@@ -263,7 +264,7 @@ class Blocks:
 
 def cut_blocks(ranges: Sequence[Degrees], most_arcs: int, most_vertices: int) -> NDArray[np.int64]:
     """First vertex of each block, and the number of vertices; a row is never cut, and its length at most the degree."""
-    values = np.unique(np.concatenate([each.values for each in ranges]))[::-1]
+    values = distinct(np.concatenate([each.values for each in ranges]))[::-1]
     counts = sum(np.bincount(np.searchsorted(-values, -each.values), each.counts, len(values)) for each in ranges)
     vertices = np.concatenate([[0], np.cumsum(counts)])
     load = np.concatenate([[0], np.cumsum(counts * (values / most_arcs + 1 / most_vertices))])

@@ -51,7 +51,7 @@ class ScoreLinksParams(StageParams):
 
 
 FIGURES = ("auc", "ap", "mrr", "hits_at_1", "hits_at_3", "hits_at_k", "direction")
-MOST_STEPS = 1 << 35
+MOST_STEPS = 1 << 34
 """Edges of short paths followed at most to rank the links of a split by corrected scores."""
 _PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 _BLOCK_BYTES = 96 << 20

@@ -48,7 +48,10 @@ def ghost_lists(
         own: numbers of its intervals.
     """
     first, last = int(limits[server]), int(limits[server + 1])
-    numbers = np.unique(arcs.indices[(arcs.indices < first) | (arcs.indices >= last)]).astype(np.int64)
+    is_read = np.zeros(int(limits[-1]), bool)
+    is_read[arcs.indices] = True
+    is_read[first:last] = False
+    numbers = np.flatnonzero(is_read)
     cuts, coming = np.searchsorted(numbers, bounds) + last - first, dict[int, slice]()
     for number in range(len(bounds) - 1):
         if cuts[number + 1] > cuts[number]:
@@ -58,7 +61,9 @@ def ghost_lists(
     for other in range(len(limits) - 1):
         if other == server:
             continue
-        read = np.unique(senders[(back.indices >= limits[other]) & (back.indices < limits[other + 1])])
+        is_read = np.zeros(last - first, bool)
+        is_read[senders[(back.indices >= limits[other]) & (back.indices < limits[other + 1])]] = True
+        read = np.flatnonzero(is_read)
         ends = np.searchsorted(read, bounds[own.start : own.stop + 1] - first)
         for number, (low, high) in enumerate(itertools.pairwise(ends), own.start):
             if high > low:

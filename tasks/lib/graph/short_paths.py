@@ -18,6 +18,8 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 Floats = NDArray[np.float64]
 Nodes = NDArray[np.int64]
 _PIECE = 1 << 20
+_SEARCHED = 16
+"""Times as many neighbours as the far end has from which on an inner node's are searched for these."""
 
 
 class PathSums(NamedTuple):
@@ -79,7 +81,7 @@ class ShortPaths:
         return _sorted_rows(places[starts], places[self.indices], len(order))
 
     def pair_steps(self, pairs: Nodes) -> Floats:
-        """Edges that `of_pairs` follows for each pair, about."""
+        """Edges that `of_pairs` follows for each pair, at most."""
         steps: Floats = self._followed(self.degrees)[pairs].min(axis=1, initial=np.inf) + self.degrees[pairs].sum(
             axis=1
         )
@@ -144,9 +146,16 @@ def _sum_pairs(
                 inner = indices[i]
                 short_sum += mark[inner]
                 if long and inner != far:
+                    others = indices[indptr[inner] : indptr[inner + 1]]
                     onward = 0.0
-                    for j in range(indptr[inner], indptr[inner + 1]):
-                        onward += mark[indices[j]]
+                    if len(others) > _SEARCHED * (indptr[far + 1] - indptr[far]):
+                        for j in range(indptr[far], indptr[far + 1]):
+                            place = np.searchsorted(others, indices[j])
+                            if place < len(others) and others[place] == indices[j]:
+                                onward += mark[indices[j]]
+                    else:
+                        for other in others:
+                            onward += mark[other]
                     long_sum += worth[inner] * onward
             two[pair], three[pair] = short_sum, long_sum
             for i in range(indptr[far], indptr[far + 1]):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.kernels.arrays import distinct
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
 from superworkflow.tasks.sample.partitioned.requester import (
     ShardSeeds,
@@ -63,7 +64,7 @@ def members_of(plan: SamplePlan, shard: ShardSeeds) -> list[ShardNodes]:
 
 
 def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any], seeds: SeedRows) -> ShardNodes:
-    others = np.unique(np.concatenate([np.zeros(0, np.int64), *fronts]))
+    others = distinct(np.concatenate([np.zeros(0, np.int64), *fronts]))
     if own.shape[1]:
         others = np.setdiff1d(others, seed_keys(seeds), assume_unique=True)
     firsts = _firsts(own)

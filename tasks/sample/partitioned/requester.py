@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.kernels.arrays import distinct
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.sample.order import MOST_PATHS
 from superworkflow.tasks.sample.partitioned.plan import NODE_BITS, OpPlan, Routes, SamplePlan
@@ -97,7 +98,7 @@ def nodes_of(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 def seed_keys(seeds: SeedRows) -> NDArray[np.int64]:
     """Keys of the seeds, each once."""
     subgraphs = np.repeat(np.arange(len(seeds.nodes)), seeds.nodes.shape[1])
-    return np.unique(keys_of(subgraphs, np.ascontiguousarray(seeds.nodes).reshape(-1)))
+    return distinct(keys_of(subgraphs, np.ascontiguousarray(seeds.nodes).reshape(-1)))
 
 
 def streams(plan: SamplePlan, seeds: SeedRows, op: OpPlan) -> NDArray[np.uint64]:

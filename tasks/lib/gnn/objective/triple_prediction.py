@@ -31,6 +31,7 @@ from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.gnn.sampler.links import Places
 from superworkflow.tasks.lib.gnn.sampler.triples import Triples, loop_free, queries, read_triples, triples_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import distinct
 from superworkflow.tasks.lib.metrics.ranks import ranks_among
 
 RANKED_AMONG = 1 << 14
@@ -217,7 +218,7 @@ class TrueTriples:
     def __init__(self, triples: Triples, of_tails: bool, counts: tuple[int, int]):
         self._kept, self._others = counts[::-1] if of_tails else counts
         ends = triples[:, ::-1] if of_tails else triples
-        self._keys = np.unique(self._key(ends[:, 0], ends[:, 1], ends[:, 2]))
+        self._keys = distinct(self._key(ends[:, 0], ends[:, 1], ends[:, 2]))
 
     def _key(self, kept: NDArray[np.int64], relations: NDArray[np.int64], others: Any) -> NDArray[np.int64]:
         keys: NDArray[np.int64] = (relations * self._kept + kept) * self._others + others

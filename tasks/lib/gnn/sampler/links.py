@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.graph.seed_times import UNTIMED
-from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.arrays import distinct, read_only
 
 LINKS_FILE, TRIPLES_FILE, SIDES_FILE = "links.json", "triples.json", "link-sides.npy"
 FORMAT = 1
@@ -133,7 +133,16 @@ def directed_links_of(rows: CsrRows) -> Pairs:
 
 def is_one_way(pairs: Pairs, links: Pairs) -> NDArray[np.bool_]:
     """True for each of some pairs whose reverse is not among the links."""
-    return ~np.isin(packed_pairs(pairs[:, ::-1]), packed_pairs(links))
+    return ~are_links(pairs[:, ::-1], links, False)
+
+
+def are_links(pairs: Pairs, links: Pairs, no_order: bool) -> NDArray[np.bool_]:
+    """True for each of some pairs that is among the links, [pairs]; with `no_order` either way round."""
+    if not len(links):
+        return np.zeros(len(pairs), bool)
+    packed, own = packed_pairs(pairs, no_order), np.sort(packed_pairs(links, no_order))
+    found: NDArray[np.bool_] = own[np.minimum(np.searchsorted(own, packed), len(own) - 1)] == packed
+    return found
 
 
 def packed_pairs(pairs: NDArray[np.integer], one_set: bool = False) -> NDArray[np.uint64]:
@@ -149,7 +158,7 @@ def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     if one_set:
         ends.sort(axis=1)
         ends = ends[ends[:, 0] != ends[:, 1]]
-    packed = np.unique(packed_pairs(ends))
+    packed = distinct(packed_pairs(ends))
     links = np.empty((len(packed), 2), np.int64)
     links[:, 0], links[:, 1] = packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)
     return links

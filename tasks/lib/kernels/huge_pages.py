@@ -8,6 +8,7 @@ import mmap
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14 and later
 _STEP = 16 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 _KEPT_BYTES = 1 << 30
+_FREE_BYTES = 256 << 20
 _PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
@@ -96,3 +98,33 @@ def keep_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     wanted = {_TRIM_THRESHOLD: -1, _MMAP_THRESHOLD: _KEPT_BYTES, _ARENA_MAX: 1}
     return mallopt is not None and all(mallopt(option, value) for option, value in wanted.items())
+
+
+class _HeapSizes(ctypes.Structure):
+    """Glibc's `struct mallinfo2`: bytes in use are `uordblks` of the heap and `hblkhd` of mapped pieces."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def give_back_memory() -> bool:
+    """Give back what this process has freed and kept, if it is more than half of what it uses; says whether it did.
+
+    For loops after `keep_memory` whose arrays have other sizes in each step: the holes between them grow, in a training
+    on links to five times what was used. To be called every some seconds: it walks all holes. Only glibc from 2.33 on
+    can be asked.
+    """
+    library = ctypes.CDLL(None)
+    if not sys.platform.startswith("linux") or not hasattr(library, "mallinfo2"):
+        return False
+    library.mallinfo2.restype = _HeapSizes
+    sizes = library.mallinfo2()
+    used = sizes.uordblks + sizes.hblkhd
+    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    if (resident - shared) * mmap.PAGESIZE - used <= max(_FREE_BYTES, used // 2):
+        return False
+    return bool(library.malloc_trim(0))

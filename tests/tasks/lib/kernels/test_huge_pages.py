@@ -87,3 +87,35 @@ def test_a_file_is_mapped_whole_and_keeps_its_values(tmp_path: Path) -> None:
     assert faults() - before < 500  # of 16,384 pages, which come 16 at a time else
     map_whole(values)
     map_whole(None)
+
+
+HOLES = """
+import sys
+from pathlib import Path
+import numpy as np
+from superworkflow.tasks.lib.kernels.huge_pages import give_back_memory, keep_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+if not keep_memory():
+    sys.exit(3)
+arrays = [np.full(1 << 18, number, np.float32) for number in range(800)]
+assert not give_back_memory()  # nothing is free
+del arrays[::2]
+before = resident()
+if not give_back_memory():
+    sys.exit(3)
+assert before - resident() > 350 << 20, (before, resident())
+assert not give_back_memory()
+assert all((each == number).all() for each, number in zip(arrays, range(1, 800, 2), strict=True))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory of Linux processes")
+def test_holes_between_kept_arrays_are_given_back() -> None:
+    """In a process of its own, since it is for good."""
+    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode == 3:
+        pytest.skip("this C library cannot be asked")
+    assert done.returncode == 0, done.stderr

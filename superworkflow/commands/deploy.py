@@ -122,8 +122,11 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.infra.orchestration.deployment import next_times
 
     if before := done.before:
-        print(f"warning: {title} replaces the deployment of this name on pool {before['pool']} and store "
-              f"{before['store']}. If that is another team's, deploy both again, under two names.", file=sys.stderr)  # fmt: skip
+        print(
+            f"warning: {title} replaces the deployment of this name on pool {before['pool']} and store "
+            f"{before['store']}. If that is another team's, deploy both again, under two names.",
+            file=sys.stderr,
+        )
     due = [
         each.isoformat(" ", "seconds") for each in (next_times(made.schedule, 3) if made.schedule is not None else ())
     ]

@@ -129,7 +129,7 @@ def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Datase
 
 
 def test_the_model_in_use_has_other_classes(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    """Labels that are none of its classes, and classes that no label has, are named; names that became numbers end it."""
+    """Labels that are none of its classes and classes without a label are named; names that became numbers end it."""
     _, found = predicted
     classes, log = found.json("classes.json"), io.StringIO()
     output = DatasetWriter(tmp_path / "nobody")

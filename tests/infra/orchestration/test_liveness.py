@@ -1,4 +1,4 @@
-"""What the process of a flow logs."""
+"""Log of the process of a flow."""
 
 import io
 import logging

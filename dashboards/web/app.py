@@ -236,7 +236,8 @@ def compare() -> str:
             titles[each.run_id]: {name: took.get("cost_usd", 0.0) for name, took in each.stages.items()}
             for each in chosen
         }
-        curves = {titles[each.run_id]: _sources().runs.curves(each) for each in chosen}
+        reader = _sources().runs
+        curves = {titles[each.run_id]: reader.curves(each, reader.stages(each)) for each in chosen}
         content = {
             "curves": figures.curves(curves), "titles": titles, "differing": frames.differing(chosen),
             "cells": frames.quality_texts(chosen), "metrics": list(dict.fromkeys(table["metric"])),

@@ -247,9 +247,11 @@ def gates(version: Version) -> tuple[tuple[str, bool], ...]:
 
 
 def _promotion(run: DetailedRun, version: Version | None) -> Promotion:
-    first = headline(run)
+    heads = [each for each in run.declared if each.headline]
+    compared = sorted(heads, key=lambda each: each.precedence(run.metrics) or 0)  # as `decide` takes them
+    first = next(iter(headlines(run.metrics, compared)), None)
     quality, metric = run.figures.get("promotion/quality"), str(version.decision.get("metric", "")) if version else ""
-    if quality is None or not metric:  # not compared: the first headline, which has another name and value
+    if quality is None or not metric:  # not compared: by what it would be, which has another name and value
         found = metric if metric in run.metrics else first.name if first else ""
         quality, metric = quality if metric and quality is not None else run.metrics.get(found), found
     champion = run.figures.get("promotion/champion_quality")

@@ -214,7 +214,7 @@ def _is_number(text: str) -> bool:
 
 def metrics_text(declared: Sequence[Metric]) -> str:
     """Declarations as a recorder keeps them with a run, for those who read it without the superworkflow."""
-    kept = {"node", "name", "direction", "headline", "uncertainty", "baselines"}
+    kept = {"node", "name", "direction", "headline", "uncertainty", "baselines", "promotes"}
     # Without defaults, as records have room for 5,000 characters: with those of a champion, `gnn` has 70 metrics.
     named = [{key: value for key, value in vars(metric).items() if key in kept and value} for metric in declared]
     return json.dumps(named, separators=(",", ":"))
@@ -233,6 +233,7 @@ def read_metrics(text: str) -> tuple[Metric, ...]:
             Metric(
                 str(each["node"]), str(each["name"]), each["direction"], bool(each.get("headline")),
                 each.get("uncertainty", ""), baselines=_node_names(each.get("baselines", ())),
+                promotes=found if isinstance(found := each.get("promotes"), str) else found is True,
             )
             for each in json.loads(text)
             if each["direction"] in DIRECTIONS and isinstance(each.get("uncertainty", ""), str)

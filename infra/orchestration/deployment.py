@@ -15,6 +15,7 @@ import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.server.schemas import schedules as server_schedules
@@ -136,6 +137,7 @@ class Registered:
         pool_created: whether its work pool is new.
         watcher: id of the deployment that watches its sources; empty where none does.
         paused: whether it is paused, as before or by its own setting.
+        before: pool and store that it had, where one of them differs: it may be another team's.
     """
 
     id: str
@@ -144,6 +146,7 @@ class Registered:
     pool_created: bool
     watcher: str = ""
     paused: bool = False
+    before: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_schedule(cron: str | None, interval_s: float | None, timezone: str | None) -> Schedule | None:
@@ -221,7 +224,18 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             set_notifications(client, title, ids, targets)
         url = page(f"deployments/deployment/{made}")
         paused = client.read_deployment(watcher or made).paused
-        return Registered(str(made), url, existing is None, pool_created, str(watcher or ""), paused)
+        return Registered(
+            str(made), url, existing is None, pool_created, str(watcher or ""), paused, _replaced(existing, deployment)
+        )
+
+
+def _replaced(existing: DeploymentResponse | None, deployment: Deployment) -> dict[str, str]:
+    """Pool and store of the deployment that was replaced, if one of them is another now."""
+    if existing is None:
+        return {}
+    before = {"pool": str(existing.work_pool_name), "store": str(existing.parameters.get("store"))}
+    now = {"pool": deployment.pool, "store": str(deployment.parameters.get("store"))}
+    return {} if before == now else before
 
 
 def _set_watcher(client: SyncPrefectClient, deployment: Deployment) -> UUID | None:
@@ -229,7 +243,7 @@ def _set_watcher(client: SyncPrefectClient, deployment: Deployment) -> UUID | No
     name = watching_flow_name(deployment.superworkflow.name)
     if not deployment.watcher:
         if (existing := _find(client, name, deployment.name)) is not None:
-            client.delete_deployment(existing)
+            client.delete_deployment(existing.id)
         return None
     flow = make_watching_flow(deployment.superworkflow)
     watched = {"deployment": f"{deployment.superworkflow.name}/{deployment.name}"}
@@ -252,7 +266,7 @@ def remove(superworkflow: str, name: str) -> bool:
         watcher = _find(client, watching_flow_name(superworkflow), name)
         for each in (existing, watcher):
             if each is not None:
-                client.delete_deployment(each)
+                client.delete_deployment(each.id)
         set_notifications(client, f"{superworkflow}/{name}", [], [])
         set_pending_timeout(client, f"{superworkflow}/{name}", [], PENDING_TIMEOUT["process"])
         return existing is not None
@@ -325,8 +339,8 @@ def _check_variables(pool: WorkPool, given: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
-def _find(client: SyncPrefectClient, superworkflow: str, name: str) -> UUID | None:
+def _find(client: SyncPrefectClient, superworkflow: str, name: str) -> DeploymentResponse | None:
     try:
-        return client.read_deployment_by_name(f"{superworkflow}/{name}").id
+        return client.read_deployment_by_name(f"{superworkflow}/{name}")
     except ObjectNotFound:
         return None

@@ -127,7 +127,7 @@ def _ended(run: RunRecord, deployed: DeployedRun | None) -> RunRecord | State[Ru
     mark(REJECTED_TAG)
     if deployed is None:
         return Completed(message=message, data=run)
-    return Failed(message=f"rejected: {message}", data=run)
+    return Failed(message=message, data=SuperworkflowError(message))  # what Prefect raises, and logs
 
 
 def _execute(

@@ -6,6 +6,7 @@ A run whose process died without reporting to Prefect is closed by a later run.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from uuid import UUID
@@ -15,6 +16,7 @@ from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.states import Crashed
 
+from superworkflow.infra.base.errors import SuperworkflowError
 from superworkflow.infra.base.masking import mask_log
 from superworkflow.infra.orchestration.deployed_run import current_flow_run
 from superworkflow.infra.process.heartbeat import Heartbeat, is_dead, last_sign, sign, signature
@@ -25,7 +27,17 @@ def enter_flow() -> None:
     """Prepare a flow's process: take back the signals that Prefect's engine has taken, and guard its log."""
     take_signals_back()
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs"):
+        for handler in logging.getLogger(name).handlers:
+            handler.addFilter(_as_sentence)
         mask_log(name)
+
+
+def _as_sentence(record: logging.LogRecord) -> bool:
+    """Log an error of this project, which says what to do, without the traceback that Prefect adds."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, SuperworkflowError) and error.__cause__ is None:
+        record.msg, record.args, record.exc_info = str(error), (), None
+    return True
 
 
 @contextlib.contextmanager

@@ -66,6 +66,8 @@ logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 _BATCH = 1000
 """Most metrics of one call."""
+_RETRIES = "5"
+"""Retries of a run that someone starts; deployed runs and other settings have other numbers."""
 
 
 def open_client(uri: str) -> MlflowClient:
@@ -76,10 +78,11 @@ def open_client(uri: str) -> MlflowClient:
     """
     # A minute of waiting in all: a server that starts anew in the middle of a run is no failure of the run. MLflow asks
     # again after 408, 429, 500, 502, 503, 504 and connections that break.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")
+    retries = os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
-        check_listens(uri)  # a server that is down at the beginning is reported at once
+        if retries == _RETRIES:  # a server that is down at the beginning is reported at once, but to deployed runs
+            check_listens(uri)
         check_database(uri)
         with making_tables(uri):
             client = MlflowClient(uri)

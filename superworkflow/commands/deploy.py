@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,12 @@ def run(options: argparse.Namespace) -> int:
     made, done = register_deployment(superworkflow, options)
     from superworkflow.infra.orchestration.deployment import next_times
 
+    if before := done.before:
+        print(
+            f"warning: {title} replaces the deployment of this name on pool {before['pool']} and store "
+            f"{before['store']}. If that is another team's, deploy both again, under two names.",
+            file=sys.stderr,
+        )
     due = [
         each.isoformat(" ", "seconds") for each in (next_times(made.schedule, 3) if made.schedule is not None else ())
     ]

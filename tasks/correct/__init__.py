@@ -45,13 +45,13 @@ _PROCESS = Process(start_s=0.6, memory_bytes=220 << 20)
 
 
 def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Rows of the neighbours in each step, of half of all nodes; six tables of all."""
+    """Rows of the neighbours in each step, of half of all nodes; nine tables of all."""
     found, graph = inputs.get("predictions", {}), inputs.get("graph", {})
     nodes, edges = int(found.get("nodes") or graph.get("nodes") or 0), int(graph.get("edges") or 0)
     classes = int(found.get("classes") or USUAL_CLASSES)
     cells, steps = nodes * classes, STEPS * (len(SHARES) + len(WEIGHTS)) / 2
     return _PROCESS.estimate(
-        memory_bytes=24 * min(cells, MOST_CELLS) + 200 * nodes + 5 * edges,
+        memory_bytes=36 * min(cells, MOST_CELLS) + 200 * nodes + 5 * edges,
         cpu_s=steps * (5e-10 * edges * classes + 2e-9 * cells) * (cells <= MOST_CELLS) + 2e-6 * nodes,
         output_bytes=nodes * (8 * classes + 40),
         stats={"rows": nodes, "nodes": nodes},

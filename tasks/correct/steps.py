@@ -72,8 +72,10 @@ def corrected(means: NeighborMeans, rows: PredictedRows, report: Callable[[int, 
         losses = np.square(wanted - factor * near).sum(axis=1)
         if losses.mean() < best.mean():
             alpha, scale, spread, best = share, factor, found, losses
+        del found  # rows of all nodes take most of the stage's memory
     if not _is_better(best, first):
         alpha, scale, spread, best = None, 0.0, errors, first
+    del errors
     moved = given if alpha is None else np.asarray(given + scale * spread, np.float32)
     start, made, smooth = np.where(trained[:, None], truth, moved), moved, best
     for tried, weight in enumerate(WEIGHTS, len(SHARES) + 1):
@@ -82,6 +84,7 @@ def corrected(means: NeighborMeans, rows: PredictedRows, report: Callable[[int, 
         losses = np.square(truth[validated] - found[validated], dtype=np.float64).sum(axis=1)
         if losses.mean() < smooth.mean():
             beta, made, smooth = weight, found, losses
+        del found
     if not _is_better(smooth, best):
         beta, made, smooth = None, moved, best
     if alpha is None and beta is None:
@@ -111,8 +114,8 @@ def _spread(means: NeighborMeans, start: Floats, share: float, base: Floats | No
 
 
 def _squared(rows: Floats) -> float:
-    """Squared norm, by no library whose sums depend on its threads."""
-    return float(np.square(rows).sum(dtype=np.float64))
+    """Squared norm, by no library whose sums depend on its threads; the rows become their squares."""
+    return float(np.square(rows, out=rows).sum(dtype=np.float64))
 
 
 def _is_better(losses: NDArray[Any], than: NDArray[Any]) -> bool:

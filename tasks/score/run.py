@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
+from superworkflow.tasks.lib.gnn.learned_features import shown_names
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.metrics import LABEL_FIGURES
 from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibration_error
@@ -22,7 +24,7 @@ def run(job: StageRun[StageParams]) -> Output:
     """Judge predictions; see `tasks.score`.
 
     Raises:
-        UserError: no node is to be validated on or tested.
+        UserError: no node is to be validated on or tested; or, for the model in use, no label is a class of it.
     """
     predictions = job.inputs["predictions"]
     with predictions.parquet("predictions.parquet") as file:
@@ -31,6 +33,8 @@ def run(job: StageRun[StageParams]) -> Output:
         keys = keys_of(file.schema_arrow.names)
         table = file.read([*keys, "ranked" if several else "predicted", "label", "split"])
     table = table.append_column("row", pa.array(np.arange(len(table))))
+    if "seen" in job.inputs and not numbers:
+        _check_classes(job, table["label"])
     if "seen" in job.inputs:
         table = table.filter(pc.invert(pc.is_in(_key(table), value_set=_trained_on(job.inputs["seen"]))))
     if numbers:
@@ -70,6 +74,24 @@ def run(job: StageRun[StageParams]) -> Output:
     warnings = class_warnings(metrics, simple, counts, "micro_f1" if several else "accuracy", trained_by(predictions))
     log_warnings(job.progress, warnings)
     return Output(rows=sum(counts.values()), metrics=metrics, stats=warning_stats(warnings))
+
+
+def _check_classes(job: StageRun[StageParams], given: pa.ChunkedArray) -> None:
+    """Name the labels that are no classes of an earlier network, and its classes that no node has any more.
+
+    Raises:
+        UserError: no label is a class of it, such as names that have become numbers.
+    """
+    predictions, labels = job.inputs["predictions"], all_names([], given)
+    classes = predictions.json("classes.json")
+    new, gone = sorted(set(labels) - set(classes)), [name for name in classes if name not in labels]
+    if labels and len(new) == len(labels):
+        raise UserError(f"no label is a class of the network, which has {shown_names(classes)}", where=predictions.uri,
+                        value=shown_names(new), remedy="Check the labels")  # fmt: skip
+    for what, names in (("labels that the network has no classes for, and gets wrong", new),
+                        ("classes of the network that no node has any more", gone)):  # fmt: skip
+        if names:
+            job.progress.log(f"warning: {what}: {shown_names(names)}")
 
 
 def _trained_on(predictions: Dataset) -> pa.Array:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from superworkflow.dashboards.web.figures import REST
 from superworkflow.dashboards.web.report import write_run_report
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline
 from superworkflow.infra.config.profile import load_profile
+from superworkflow.infra.contract.metrics import Metric, metrics_text, read_metrics
 from superworkflow.infra.contract.panel import Panel, panel_document
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.run_details import RecordedStageRun
@@ -306,6 +308,17 @@ def test_nothing_recorded_is_no_error() -> None:
     assert frames.summary(frames.runs_frame([])).success is None
     assert frames.by_day(frames.costs_frame([]), "stage", 7, today).shape == (7, 0)
     assert frames.month(frames.runs_frame([]), today).forecast_usd == 0
+
+
+def test_a_night_without_a_comparison_shows_what_it_would_be_compared_by(recorded: Recorded) -> None:
+    """Such as one whose model is the champion already: a figure of another split would be an outlier of the chart."""
+    declared = (Metric("score", "accuracy@validation", headline=True),
+                Metric("score", "accuracy@test", headline=True, promotes=True))  # fmt: skip
+    own = {"score.accuracy@validation": 0.9, "score.accuracy@test": 0.8}
+    figures = {name: value for name, value in recorded.nightly[0].figures.items() if "promotion/" not in name}
+    night = replace(recorded.nightly[0], metrics=own, declared=read_metrics(metrics_text(declared)), figures=figures)
+    (history,) = frames.deployments([night], [])
+    assert (history.metric, history.runs[0].quality) == ("score.accuracy@test", 0.8)
 
 
 def test_a_deployment_by_its_nights(recorded: Recorded) -> None:

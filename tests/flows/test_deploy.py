@@ -147,6 +147,14 @@ def test_a_kept_pause_is_shown(command_line: CommandLine) -> None:
     assert "paused" not in _deploy(command_line, "kept", "--interval", "6h", "--no-pause").out
 
 
+def test_another_store_of_a_name_is_a_warning(command_line: CommandLine, tmp_path: Path) -> None:
+    """Two teams on one server may choose the same name."""
+    first = _deploy(command_line, "taken")
+    assert "replaces" not in first.err + _deploy(command_line, "taken").err
+    other = _deploy(command_line, "taken", "--store", str(tmp_path / "other"))
+    assert f"on pool {POOL} and store {command_line.store}" in other.err.replace("\n", " ")
+
+
 def test_registered_updated_removed(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
     profile = tmp_path / "mine.yaml"
     profile.write_text("concurrency: 2\ndefault: {resources: {cpu: 1, memory: 1Gi}}\n")

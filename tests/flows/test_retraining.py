@@ -121,6 +121,7 @@ def test_nights(deploy: Deploy) -> None:
     bad = deployed()
     assert (bad["state_type"], bad["state_name"]) == ("FAILED", "Failed"), bad["state"]
     assert "rejected" in bad["tags"]
+    assert bad["state"]["message"].count("rejected") == 1
     assert re.fullmatch(r"nightly \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", bad["name"])
     assert "(scored again on the same data)" in bad["state"]["message"]
     assert "gate evaluate.macro_f1>=0.3: evaluate.macro_f1@0.5 is" in bad["state"]["message"]

@@ -167,7 +167,8 @@ def test_features_by_name(made):
     row = {"node": "x", "neighbors": ["n001", "n002"]}
     listed = model.predict(pd.DataFrame([row | {"features": list(values.values())}]), {})
     backwards = dict(reversed(values.items()))
-    pd.testing.assert_frame_equal(listed, model.predict(pd.DataFrame([row | {"features": backwards}]), {}))
+    for given in (backwards, np.array(backwards, object)):  # the second is what MLflow's server makes of `inputs`
+        pd.testing.assert_frame_equal(listed, model.predict(pd.DataFrame([row | {"features": given}]), {}))
     table = pd.DataFrame([row | backwards, {"node": "n003"}])
     answer = model.predict(table, {})
     pd.testing.assert_frame_equal(listed, answer[:1])

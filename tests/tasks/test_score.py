@@ -1,6 +1,7 @@
 """Stage `score`: figures of scikit-learn, of predictions by a trained network."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks import baselines, infer, score, train
 from superworkflow.tasks.lib.baseline_warnings import class_warnings
@@ -98,19 +100,23 @@ def test_warnings_name_parameters_of_the_stage_that_trained(predicted: tuple[Dat
     assert trained_by(predicted[1]) == "train"
 
 
-def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    """Such as on a later graph: it counts as never predicted, without a curve."""
-    _, found = predicted
+def _relabelled(found: Dataset, folder: Path, name_of: Callable[[int, str | None], str | None]) -> Dataset:
+    """The same predictions of nodes with other labels, by row and label."""
     table = found.table("predictions.parquet")
-    labels = table["label"].to_pylist()
-    tested = [i for i, split in enumerate(table["split"].to_pylist()) if split == "test"]
-    labels[tested[0]] = "new"
-    output = DatasetWriter(tmp_path / "later")
+    labels = [name_of(row, label) for row, label in enumerate(table["label"].to_pylist())]
+    output = DatasetWriter(folder)
     changed = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.string()))
     output.table("predictions.parquet", changed)
     output.array("probabilities.npy", found.array("probabilities.npy"))
     output.json("classes.json", found.json("classes.json"))
-    later = commit(output, "infer", {"name": "later"}, {"nodes": len(labels), "classes": 3}, len(labels))
+    return commit(output, "infer", {"name": folder.name}, {"nodes": len(labels), "classes": 3}, len(labels))
+
+
+def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    """Such as on a later graph: it counts as never predicted, without a curve."""
+    _, found = predicted
+    first = found.table("predictions.parquet")["split"].to_pylist().index("test")
+    later = _relabelled(found, tmp_path / "later", lambda row, label: "new" if row == first else label)
     scored = run_stage(score.STAGE, {}, {"predictions": later.uri}, tmp_path / "score")
     (row,) = [row for row in _rows(scored, "classes.parquet") if (row["split"], row["class"]) == ("test", "new")]
     assert (row["support"], row["predicted"], row["recall"], row["precision"], row["roc_auc"]) == (
@@ -120,3 +126,19 @@ def test_a_class_that_the_network_does_not_know(predicted: tuple[Dataset, Datase
         None,
         None,
     )
+
+
+def test_the_model_in_use_has_other_classes(predicted: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    """Labels that are none of its classes and classes without a label are named; names that became numbers end it."""
+    _, found = predicted
+    classes, log = found.json("classes.json"), io.StringIO()
+    output = DatasetWriter(tmp_path / "nobody")
+    output.table("predictions.parquet", found.table("predictions.parquet").slice(0, 0))
+    nobody = commit(output, "infer", {"name": "nobody"}, {"nodes": 0, "classes": 3}, 0)
+    renamed = _relabelled(found, tmp_path / "one", lambda row, label: "new" if label == classes[0] else label)
+    run_stage(score.STAGE, {}, {"predictions": renamed.uri, "seen": nobody.uri}, tmp_path / "score", log=log)
+    assert "warning: labels that the network has no classes for, and gets wrong: new\n" in log.getvalue()
+    assert f"warning: classes of the network that no node has any more: {classes[0]}\n" in log.getvalue()
+    numbers = _relabelled(found, tmp_path / "all", lambda row, label: label and f"{classes.index(label)}.0")
+    with pytest.raises(UserError, match=r"no label is a class of the network, which has .* \(got '0\.0, 1\.0"):
+        run_stage(score.STAGE, {}, {"predictions": numbers.uri, "seen": nobody.uri}, tmp_path / "other")

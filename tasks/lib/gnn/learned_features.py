@@ -72,11 +72,11 @@ def unread(graph: HeteroGraph, shape: NetworkConfig) -> list[str]:
     for name in shape.columns.keys() & graph.node_sets.keys():
         learned, texts = dict(shape.columns[name]), _texts(shape.scaling.get(name))
         if more := [column for column, _ in columns_of(graph, name) if column not in learned]:
-            found.append(f"features of {name} that the network does not read are left out: {_shown(more)}")
+            found.append(f"features of {name} that the network does not read are left out: {shown_names(more)}")
         for column, own in _texts(scaling_of(graph, name)).items():
             if column in texts and (more := [each for each in own if each not in texts[column]]):
                 found.append(f"the network has no such categories of {column} of {name}, which count as missing: "
-                             f"{_shown(more)}")  # fmt: skip
+                             f"{shown_names(more)}")  # fmt: skip
     return found
 
 
@@ -136,7 +136,7 @@ def _check_columns(graph: HeteroGraph, shape: NetworkConfig, node_set: str, wher
     ]  # fmt: skip
     if not lacking and not others if wanted else own == width:
         return
-    words = [f"{text} {_shown(names)}" for text, names in (
+    words = [f"{text} {shown_names(names)}" for text, names in (
         ("this one lacks", lacking),
         ("this one also has", [name for name in found if name not in wanted] if lacking or not wanted else []),
         ("of another kind or width:", others),
@@ -188,5 +188,6 @@ def _texts(scaling: Mapping[str, Any] | None) -> Mapping[str, list[str]]:
     return {} if scaling is None else scaling.get("categories", {})
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
+    """The first names, for people."""
     return ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")

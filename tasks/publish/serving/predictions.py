@@ -159,7 +159,7 @@ def queries_of(
         others = [name for name in map(str, table.columns) if name not in read]
         if wanted not in table and (near := difflib.get_close_matches(wanted, others, 1, _MISSPELT)):
             raise ValueError(f"a request has a column `{near[0]}`: write `{wanted}`")
-    given = {name: list(table[f"{prefix}{name}"]) for name in _DESCRIBING if f"{prefix}{name}" in table}
+    given = {name: [*map(_plain, table[f"{prefix}{name}"])] for name in _DESCRIBING if f"{prefix}{name}" in table}
     names = list(table[column]) if column in table else [None] * len(table)
     sets = [node_set if is_missing(each) else str(each) for each in given.get("node_set", names)]
     sets = sets if "node_set" in given else [node_set] * len(table)
@@ -173,6 +173,11 @@ def queries_of(
         NodeQuery(each, node, features, neighbors, weights, column, of_edges)
         for each, node, features, neighbors, weights, of_edges in zip(sets, names, *cells, strict=True)
     ]
+
+
+def _plain(cell: Any) -> Any:
+    """A cell; a mapping that MLflow's server made an array of, as it does of a request's `inputs`."""
+    return cell.item() if isinstance(cell, np.ndarray) and not cell.ndim else cell
 
 
 def _from_columns(table: pd.DataFrame, column: str, columns: list[list[Any]]) -> dict[str, list[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.orchestration import DEPLOYED_RETRIES
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, open_client
@@ -38,6 +39,29 @@ def test_unreachable(uri: str) -> None:
         open_client(uri)
     assert uri in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_deployed_runs_wait_for_a_server_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A night that begins while the server is restarted is not lost."""
+    for name, value in DEPLOYED_RETRIES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with HTTPServer(("127.0.0.1", 0), Server, bind_and_activate=False) as server:
+        server.server_bind()  # nothing listens there yet
+        start = threading.Timer(1.0, lambda: (server.server_activate(), server.serve_forever()))
+        start.start()
+        assert open_client(f"http://127.0.0.1:{server.server_port}").search_experiments(max_results=1) == []
+        server.shutdown()
+        start.join()
 
 
 def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from superworkflow.tasks.train.params import ALL, ConcreteTrainParams
 Prepared = tuple[Example, MiniBatch, NetworkInputs]
 Scheduled = tuple[NDArray[np.int64], Step]
 VALIDATED_AT_ONCE = 4096
-_GIVEN_BACK_S = 20.0
+_GIVEN_BACK_S = 10.0
 """Seconds after which memory that is free is given back, if it is much."""
 
 

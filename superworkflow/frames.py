@@ -57,6 +57,19 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
     return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path)), flags
 
 
+def by_name(text: str, uris: Mapping[str, str]) -> str:
+    """A message whose place is the file of a value in memory, with the source's name as its place.
+
+    Args:
+        text: of an error or a warning.
+        uris: of sources by name.
+    """
+    for name, uri in uris.items():
+        if f"/{_FOLDER}/" in uri and text.startswith(uri):
+            return f"{name}{text.removeprefix(uri)}"
+    return text
+
+
 def content_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
     """A value in memory as an Arrow table, an array, or tables with a description; and the flags it implies."""
     converted, flags = None, ()
@@ -86,14 +99,15 @@ def table_of(name: str, value: Any) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns = _columns(name, value)
-    if columns is None:
-        raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
     try:
+        columns = _columns(name, value)
+        if columns is None:
+            raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
         table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UserError("columns make no table", where=name, value=str(error),
-                        remedy="Give columns of one length, each with values of one type") from error  # fmt: skip
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise UserError("columns make no table", where=name, value="; ".join(map(str, error.args)),
+                        remedy="Give columns of one length, each with values of one type; ids of several types, or "
+                        "beyond 64 bits, as text: frame.astype({'source': str})") from error  # fmt: skip
     if not table.num_rows or not table.num_columns:
         raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
     if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:

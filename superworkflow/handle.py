@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from superworkflow.frames import by_name
 from superworkflow.infra.base.errors import SuperworkflowError, UserError
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.launch.base import Event
@@ -52,8 +53,14 @@ class RunHandle:
         try:
             record = self._execution.run(KEPT)
         except SuperworkflowError as error:
-            if not isinstance(error, UserError):
+            if isinstance(error, UserError):
+                uris = {name: source.uri for name, source in self._request.sources.items()}
+                error.args = (by_name(str(error), uris),)
+            else:
                 error.add_note(KEPT)
+            raise
+        except KeyboardInterrupt as interruption:
+            interruption.add_note(KEPT)
             raise
         return Run(self._request.superworkflow, record, self._execution.tracker.url())
 

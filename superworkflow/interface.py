@@ -339,6 +339,9 @@ def _listed(texts: Sequence[str]) -> Sequence[str]:
 
 def _nested(params: Params) -> dict[str, dict[str, Any]]:
     """Values by prefix and parameter, of which some are given as `prefix.parameter`."""
+    if not isinstance(params, Mapping):
+        raise UserError("are no parameters by name", where="params", value=params,
+                        remedy='Give a mapping, such as {"train.epochs": 20}')  # fmt: skip
     found: dict[str, dict[str, Any]] = {}
     for name, value in params.items():
         prefix, dot, parameter = name.partition(".")

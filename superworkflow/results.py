@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.frames import by_name
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.base.suggest import nearest
@@ -227,7 +228,8 @@ class Run:
 
     def _warnings(self) -> list[str]:
         """Warnings of stages about their input."""
-        return [f"{stage.name}: {each}" for stage in self.record.stages for each in stage.warnings]
+        uris = {source.name: source.uri for source in self.record.sources}
+        return [f"{stage.name}: {by_name(each, uris)}" for stage in self.record.stages for each in stage.warnings]
 
 
 class Study:

@@ -129,6 +129,42 @@ def test_names_of_nodes() -> None:
     assert not _is_directed(FORMS["PyG"]())
 
 
+def test_nodes_of_graphs_are_kept_apart() -> None:
+    """`1` and `"1"` became one node."""
+    with pytest.raises(UserError, match=r"two nodes have one name as text \(got '1'\)"):
+        _table("edges", nx.Graph([(1, "a"), ("1", "a")]))
+
+
+def test_nodes_without_edges() -> None:
+    """They were left out: a graph had fewer components than NetworkX counts."""
+    graph = nx.Graph([(0, 1), (1, 2)])
+    graph.add_nodes_from([3, 4])
+    assert _rows(_table("edges", graph))[2:] == [(3, 3), (4, 4)]
+    graph[0][1]["weight"], graph[1][2]["weight"] = 2.0, 0.5
+    assert _rows(_table("edges", graph)) == [(0, 1, 2.0), (1, 2, 0.5), (3, 3, 1.0), (4, 4, 1.0)]
+
+
+@pytest.mark.parametrize("edges", [2, 3])
+def test_few_edges_of_pyg(edges: int) -> None:
+    """An `edge_index` of 3 edges was read as 2 edges with weights, one of 2 edges as its transpose."""
+    ends = np.arange(edges + 1)
+    data = SimpleNamespace(edge_index=np.stack([ends[:-1], ends[1:]]), edge_weight=ends[1:] / 2, num_nodes=edges + 2)
+    alone = (edges + 1, edges + 1, 1.0)
+    assert _rows(_table("edges", data)) == [*zip(ends[:-1], ends[1:], ends[1:] / 2, strict=True), alone]
+
+
+def test_matrices_that_are_not_square() -> None:
+    """Row 1 and column 1 are two nodes: the names of the columns make stages warn."""
+    assert _table("edges", sp.csr_array([[0, 1, 0], [0, 0, 1]])).column_names == ["row_id", "column_id", "weight"]
+
+
+@pytest.mark.parametrize("ids", [[1, "b"], [2**70, 3]])
+def test_ids_that_make_no_column(ids: list[Any], store: Store) -> None:
+    """Errors of Arrow's, and of Python's, came through."""
+    with pytest.raises(UserError, match="edges: columns make no table"):
+        _uri(pd.DataFrame({"source": ids, "target": ids}), store)
+
+
 @pytest.mark.parametrize(
     "labels",
     [

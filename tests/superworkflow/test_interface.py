@@ -169,7 +169,7 @@ def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.Mo
     with pytest.raises(SuperworkflowError) as failed:
         sw.run("node2vec", edges=[], store=str(tmp_path))
     assert "edges: is no source (got 'list')" in str(failed.value)
-    with pytest.raises(SuperworkflowError, match="label"):
+    with pytest.raises(SuperworkflowError, match=r"^labels:\d+: .*label"):  # not the file in the store
         sw.run("node2vec", edges=np.array([[0, 1], [1, 2], [2, 0], [2, 3]]), labels=labels, store=str(tmp_path),
                params=PARAMS, tracking=False)  # fmt: skip
 
@@ -180,6 +180,7 @@ def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.Mo
         ({"edge": "e.csv"}, "node2vec: is no source (got 'edge'). Did you mean edges?"),
         ({}, "node2vec needs an edge list"),
         ({"edges": "e.csv", "params": {"walk": 3}}, "params: is no parameter (got 'walk'). Write stage.parameter"),
+        ({"edges": "e.csv", "params": ["walk.p", 3]}, "params: are no parameters by name"),
         ({"edges": "e.csv", "params": {"walk.pp": 3}}, "walk.pp: unknown parameter"),
         ({"edges": "e.csv", "gates": "f1=3", "register": "m"}, "(got 'f1=3')"),
         ({"edges": "e.csv", "tolerance": 0.1}, "this run registers no model"),

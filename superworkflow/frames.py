@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.errors import UserError, unwritable
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.described import Described
 from superworkflow.infra.contract.superworkflow import Superworkflow
@@ -43,18 +43,25 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
         The URI, and the flags of the superworkflow that the value implies.
 
     Raises:
-        UserError: a value of another kind or shape, or one without a row.
+        UserError: a value of another kind or shape, or one without a row; the store cannot be written.
     """
     if isinstance(value, str | os.PathLike):
         return os.fspath(value), ()
     content, flags = content_of(superworkflow, name, value)
+    try:
+        return _kept(store, name, content), flags
+    except OSError as error:
+        if (reason := unwritable(error, store.uri)) is None:
+            raise
+        raise reason from error
+
+
+def _kept(store: Store, name: str, content: Any) -> str:
     if isinstance(content, Described):
-        described = content
-        return keep_folder(store, _FOLDER, lambda folder: _write(name, described, folder)), flags
+        return keep_folder(store, _FOLDER, lambda folder: _write(name, content, folder))
     if isinstance(content, np.ndarray):
-        array = content
-        return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, array, allow_pickle=False)), flags
-    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path)), flags
+        return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, content, allow_pickle=False))
+    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path))
 
 
 def by_name(text: str, uris: Mapping[str, str]) -> str:

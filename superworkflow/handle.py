@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.frames import by_name
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.errors import SuperworkflowError, UserError, unwritable
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.launch.base import Event
 from superworkflow.results import Run, frame
@@ -62,6 +62,10 @@ class RunHandle:
         except KeyboardInterrupt as interruption:
             interruption.add_note(KEPT)
             raise
+        except Exception as error:
+            if (reason := unwritable(error)) is None:
+                raise
+            raise reason from error
         return Run(self._request.superworkflow, record, self._execution.tracker.url())
 
     def start(self) -> RunHandle:

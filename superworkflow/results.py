@@ -203,7 +203,7 @@ class Run:
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        return {each.name: Dataset.open(each.output) for each in self.record.stages}
+        return {each.name: Dataset.open(each.output) for each in self.record.stages if each.state != "failed"}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """A query that the superworkflow declares, on the dataset of its node."""

@@ -57,11 +57,16 @@ class UserError(SuperworkflowError):
         super().__init__(message)
 
 
-def unwritable(error: BaseException) -> UserError | None:
-    """Error for a file, or a database of MLflow, that may not be written or has no space left; None for any other."""
+def unwritable(error: BaseException, where: str | None = None) -> UserError | None:
+    """Error for a file, or a database of MLflow, that may not be written or has no space left; None for any other.
+
+    Args:
+        error: of the attempt.
+        where: named unless the error names a file.
+    """
     remedy = "Check its permissions and free space"
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        return UserError(f"cannot be opened or written: {error.strerror}", where=error.filename, remedy=remedy)
+        return UserError(f"cannot be opened or written: {error.strerror}", where=error.filename or where, remedy=remedy)
     if type(error).__module__.startswith("mlflow.") and "OperationalError" in str(error):
         return UserError(f"MLflow cannot write its database: {str(error).splitlines()[0]}", remedy=remedy)
     return None

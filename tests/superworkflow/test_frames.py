@@ -20,6 +20,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.frames import content_of, source_uri
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
+from superworkflow.interface import given_sources
 from superworkflow.tasks.lib.graph.schema import read_schema
 
 ENDS = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 3]])
@@ -158,6 +159,25 @@ def test_matrices_that_are_not_square() -> None:
     assert _table("edges", sp.csr_array([[0, 1, 0], [0, 0, 1]])).column_names == ["row_id", "column_id", "weight"]
 
 
+def test_flags_are_keywords(store: Store) -> None:
+    """What is given counts, whatever the graph implies; parameters count more."""
+    gnn, graph = load_superworkflow("gnn"), _graph(weighted=False)
+    for params, flags, expected in (
+        ({}, {}, True),
+        ({}, {"directed": False}, False),
+        ({"heterograph.directed": True}, {"directed": False}, True),
+    ):
+        assert given_sources(gnn, {"edges": graph, **flags}, params, store)[1]["heterograph"]["directed"] is expected
+    assert given_sources(gnn, {"label": "paper.venue"}, {}, store) == ({}, {"train": {"label": "paper.venue"}})
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="needs a folder that nobody can write")
+def test_a_store_that_cannot_be_written() -> None:
+    """It was an error of the operating system's."""
+    with pytest.raises(UserError, match=r"/sys/store: cannot be opened or written: .*permissions and free space"):
+        _uri(FORMS["pandas"](), Store("/sys/store"))
+
+
 @pytest.mark.parametrize("ids", [[1, "b"], [2**70, 3]])
 def test_ids_that_make_no_column(ids: list[Any], store: Store) -> None:
     """Errors of Arrow's, and of Python's, came through."""
@@ -178,6 +198,13 @@ def test_labels(labels: Any) -> None:
     table = _table("labels", labels)
     assert table.column_names == ["node", "label"]
     assert _rows(table) == [("a", "x"), ("b", "y")]
+
+
+def test_missing_labels() -> None:
+    """NaN among texts is how pandas has them; it was an error."""
+    given = {"a": "x", "b": float("nan"), "c": "y"}
+    for labels in (given, pd.Series(given), pd.Series(given).astype("category"), pd.Series(given, dtype="string")):
+        assert _table("labels", labels)["label"].to_pylist() == ["x", None, "y"]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 4), (3, 1)])

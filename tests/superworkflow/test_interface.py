@@ -19,7 +19,7 @@ from tests.flows.command_line import SMALL, CommandLine
 from tests.flows.deployments import ask
 
 EXAMPLES = {
-    "interface": ("run", "plan", "explain", "runs", "compare", "models", "promote", "rollback"),
+    "interface": ("run", "plan", "explain", "runs", "load", "compare", "models", "promote", "rollback"),
     "calls": ("deploy", "sweep", "predict"),
     "cells": ("stage", "define"),
 }
@@ -121,7 +121,13 @@ def test_run(
     handle.cancel()
     with pytest.raises(Stopped, match="cancelled"):
         handle.result(60)
-    assert sw.runs(store=store).loc[0, "status"] == "KILLED"
+    killed = sw.runs(store=store).loc[0]
+    assert killed["status"] == "KILLED"
+    assert sw.load(killed["run"], store=store).stages.loc["walk", "state"] == "failed"
+    kept = sw.load(run.id, store=store)
+    pd.testing.assert_frame_equal(kept.stages, run.stages, check_dtype=False)
+    assert kept.metrics.equals(run.metrics)
+    assert np.array_equal(kept["embeddings"].to_numpy(), embeddings.to_numpy())
 
 
 def _run_examples(**names: object) -> None:

@@ -6,6 +6,7 @@ and the flags that the value implies (`directed`), or None for a value of anothe
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,11 +40,11 @@ def edges(value: Any) -> Converted | None:
         return _of_pyg(value), ()
     if hasattr(value, "canonical_etypes"):
         return _of_dgl(value), ()
-    elif hasattr(value, "get_edgelist"):
+    if hasattr(value, "get_edgelist"):
         return _of_igraph(value), _direction(value)
-    elif hasattr(value, "edges") and hasattr(value, "adj"):
+    if hasattr(value, "edges") and hasattr(value, "adj"):
         return _of_networkx(value), _direction(value)
-    elif hasattr(value, "tocoo"):
+    if hasattr(value, "tocoo"):
         entries = value.tocoo()
         found = _columns(entries.row, entries.col, entries.data)
         is_square = value.shape[0] == value.shape[1]
@@ -80,9 +81,10 @@ def features(value: Any) -> Converted | None:
 def labels(value: Any) -> Converted | None:
     """Columns `node` and `label`: of an array [nodes], of a mapping of nodes to labels, or of pandas' `Series`."""
     if hasattr(value, "to_frame") and hasattr(value, "index"):
-        return {"node": value.index.to_numpy(), "label": value.to_numpy()}, ()
+        return {"node": value.index.to_numpy(), "label": value}, ()  # whose missing values are null
     if isinstance(value, Mapping) and not any(isinstance(each, list | np.ndarray) for each in value.values()):
-        return {"node": list(value), "label": list(value.values())}, ()
+        found = [None if isinstance(each, float) and math.isnan(each) else each for each in value.values()]
+        return {"node": list(value), "label": found}, ()
     array = _array(value)
     if array is None:
         return None

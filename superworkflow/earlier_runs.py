@@ -56,7 +56,7 @@ def _made_by(superworkflow: Superworkflow, source: str, run: str, store: str) ->
 
 
 def read_record(run: str, store: str) -> tuple[RunRecord, str]:
-    """What is kept of a run: figures, and the addresses of what its stages have made; and its page in MLflow.
+    """Record of a run, as far as MLflow keeps it: figures, and addresses of the datasets of its stages; and its page.
 
     Args:
         run: its id, the beginning of it, or its name.

@@ -160,7 +160,7 @@ def test_matrices_that_are_not_square() -> None:
 
 
 def test_flags_are_keywords(store: Store) -> None:
-    """What is given counts, whatever the graph implies; parameters count more."""
+    """A flag counts more than the direction of the graph, and a parameter more than the flag."""
     gnn, graph = load_superworkflow("gnn"), _graph(weighted=False)
     for params, flags, expected in (
         ({}, {}, True),

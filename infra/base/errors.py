@@ -10,6 +10,11 @@ from superworkflow.infra.base.masking import masked
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
+def rendered(error: BaseException) -> list[str]:
+    """Lines that IPython shows instead of a traceback."""
+    return [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
+
+
 class SuperworkflowError(Exception):
     """Base of all errors that this project raises on purpose.
 
@@ -28,8 +33,7 @@ class SuperworkflowError(Exception):
         super().__init__(*map(masked, words))  # many name a URL
 
     def _render_traceback_(self) -> list[str]:
-        """Lines that IPython shows instead of a traceback."""
-        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
+        return rendered(self)
 
 
 class UserError(SuperworkflowError):

@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import superworkflow as sw
 from superworkflow.infra.base.errors import Stopped, SuperworkflowError
+from superworkflow.infra.process.interrupt import Interrupted
 from tests.flows.command_line import SMALL, CommandLine
 from tests.flows.deployments import ask
 
@@ -210,3 +212,6 @@ def test_nodes_may_be_numbers(graph_files: tuple[Path, Path], tmp_path: Path) ->
 def test_a_notebook_shows_the_message_alone() -> None:
     error = sw.UserError("is no source", where="node2vec", value="edge", remedy="Did you mean edges?")
     assert error._render_traceback_() == ["UserError: node2vec: is no source (got 'edge'). Did you mean edges?"]
+    interrupted = Interrupted(signal.SIGINT)
+    interrupted.add_note("Complete stages are kept")
+    assert interrupted._render_traceback_() == ["Interrupted: interrupted", "Complete stages are kept"]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from superworkflow.infra.storage.source import Source as Source
     from superworkflow.interface import compare as compare
     from superworkflow.interface import explain as explain
+    from superworkflow.interface import load as load
     from superworkflow.interface import models as models
     from superworkflow.interface import plan as plan
     from superworkflow.interface import promote as promote
@@ -85,7 +86,7 @@ _MODULES = {
     "superworkflow.infra.storage.source": ("Source",),
     "superworkflow.cells": ("define", "stage"),
     "superworkflow.calls": ("deploy", "predict", "sweep"),
-    "superworkflow.interface": ("compare", "explain", "models", "plan", "promote", "rollback", "run", "runs"),
+    "superworkflow.interface": ("compare", "explain", "load", "models", "plan", "promote", "rollback", "run", "runs"),
     "superworkflow.results": ("Result", "Run", "Study"),
     "superworkflow.tasks.lib.vertex.program": ("VertexProgram", "ProgramParams", "Sync", "AT_REST", "keep_fields"),
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.errors import UserError, unwritable
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.contract.described import Described
 from superworkflow.infra.contract.superworkflow import Superworkflow
@@ -43,18 +43,38 @@ def source_uri(superworkflow: Superworkflow, name: str, value: Any, store: Store
         The URI, and the flags of the superworkflow that the value implies.
 
     Raises:
-        UserError: a value of another kind or shape, or one without a row.
+        UserError: a value of another kind or shape, or one without a row; the store cannot be written.
     """
     if isinstance(value, str | os.PathLike):
         return os.fspath(value), ()
     content, flags = content_of(superworkflow, name, value)
+    try:
+        return _kept(store, name, content), flags
+    except OSError as error:
+        if (reason := unwritable(error, store.uri)) is None:
+            raise
+        raise reason from error
+
+
+def _kept(store: Store, name: str, content: Any) -> str:
     if isinstance(content, Described):
-        described = content
-        return keep_folder(store, _FOLDER, lambda folder: _write(name, described, folder)), flags
+        return keep_folder(store, _FOLDER, lambda folder: _write(name, content, folder))
     if isinstance(content, np.ndarray):
-        array = content
-        return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, array, allow_pickle=False)), flags
-    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path)), flags
+        return keep_content(store, _FOLDER, ".npy", lambda path: np.save(path, content, allow_pickle=False))
+    return keep_content(store, _FOLDER, ".parquet", lambda path: write_parquet([content], path))
+
+
+def by_name(text: str, uris: Mapping[str, str]) -> str:
+    """A message whose place is the file of a value in memory, with the source's name as its place.
+
+    Args:
+        text: of an error or a warning.
+        uris: of sources by name.
+    """
+    for name, uri in uris.items():
+        if f"/{_FOLDER}/" in uri and text.startswith(uri):
+            return f"{name}{text.removeprefix(uri)}"
+    return text
 
 
 def content_of(superworkflow: Superworkflow, name: str, value: Any) -> tuple[Any, tuple[str, ...]]:
@@ -86,14 +106,15 @@ def table_of(name: str, value: Any) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns = _columns(name, value)
-    if columns is None:
-        raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
     try:
+        columns = _columns(name, value)
+        if columns is None:
+            raise UserError("is no source", where=name, value=type(value).__name__, remedy=_REMEDY)
         table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UserError("columns make no table", where=name, value=str(error),
-                        remedy="Give columns of one length, each with values of one type") from error  # fmt: skip
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise UserError("columns make no table", where=name, value="; ".join(map(str, error.args)),
+                        remedy="Give columns of one length, each with values of one type; ids of several types, or "
+                        "beyond 64 bits, as text: frame.astype({'source': str})") from error  # fmt: skip
     if not table.num_rows or not table.num_columns:
         raise UserError("has no row", where=name, value=f"{table.num_rows} rows", remedy="Give one with content")
     if twice := {each for each in table.column_names if table.column_names.count(each) > 1}:

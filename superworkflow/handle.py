@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.frames import by_name
+from superworkflow.infra.base.errors import SuperworkflowError, UserError, unwritable
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.launch.base import Event
 from superworkflow.results import Run, frame
@@ -52,9 +53,19 @@ class RunHandle:
         try:
             record = self._execution.run(KEPT)
         except SuperworkflowError as error:
-            if not isinstance(error, UserError):
+            if isinstance(error, UserError):
+                uris = {name: source.uri for name, source in self._request.sources.items()}
+                error.args = (by_name(str(error), uris),)
+            else:
                 error.add_note(KEPT)
             raise
+        except KeyboardInterrupt as interruption:
+            interruption.add_note(KEPT)
+            raise
+        except Exception as error:
+            if (reason := unwritable(error)) is None:
+                raise
+            raise reason from error
         return Run(self._request.superworkflow, record, self._execution.tracker.url())
 
     def start(self) -> RunHandle:

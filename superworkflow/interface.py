@@ -21,8 +21,8 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
-from superworkflow.earlier_runs import find_datasets
-from superworkflow.flows import known_names, load_superworkflow
+from superworkflow.earlier_runs import find_datasets, read_record
+from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
 from superworkflow.frames import source_uri
 from superworkflow.handle import RunHandle
 from superworkflow.infra.base.errors import UserError
@@ -90,7 +90,7 @@ def run(
         as_of: version or time at which tables of Delta Lake and Iceberg are read.
         wait: False returns a handle at once: `progress`, `cancel()`, `result()`.
         sources: by name: a path, a URI, the address of a table in a database or lakehouse, a frame, an array, a sparse
-            matrix or a graph. None leaves one out.
+            matrix or a graph. None leaves one out. Flags of the superworkflow are given likewise: `directed=True`.
 
     Returns:
         The run, or a handle of it.
@@ -179,6 +179,28 @@ def runs(*, store: str | None = None, limit: int = 20) -> pd.DataFrame:
         for each in found
     ]  # fmt: skip
     return frame(rows)
+
+
+def load(run: str, *, superworkflow: str | Superworkflow | None = None, store: str | None = None) -> Run:
+    """An earlier run, such as of another process or of the command line: its figures and what it made.
+
+    Args:
+        run: its ID, the beginning of it, or its name (the newest of that name).
+        superworkflow: that it ran; needed where a file or a cell defined it.
+        store: whose run it is.
+
+    Raises:
+        UserError: there is no such run, or no superworkflow of its name is installed.
+
+    >>> first = sw.load("first")
+    >>> first.metrics.equals(sw.load(first.id).metrics), len(first[first.outputs[0]].to_pandas()) > 0
+    (True, True)
+    """
+    record, page = read_record(run, _location(store).uri)
+    if superworkflow is None and record.superworkflow not in superworkflow_names():
+        raise UserError("the superworkflow of this run is not installed", where=run, value=record.superworkflow,
+                        remedy="Give it as superworkflow=: the path of its file, or the object")  # fmt: skip
+    return Run(chosen_superworkflow(superworkflow or record.superworkflow), record, page)
 
 
 def compare(first: str | Run, second: str | Run, *, store: str | None = None) -> pd.DataFrame:
@@ -291,9 +313,9 @@ def _request(
     """The request of a call; values in memory are written to the store."""
     where = open_store(store)
     for name in sources:
-        if name not in superworkflow.sources:
+        if name not in superworkflow.sources and name not in superworkflow.flags:
             raise UserError("is no source", where=superworkflow.name, value=name,
-                            remedy=nearest(name, list(superworkflow.sources)))  # fmt: skip
+                            remedy=nearest(name, [*superworkflow.sources, *superworkflow.flags]))  # fmt: skip
     uris, values = given_sources(superworkflow, sources, params, where)
     uris = find_datasets(superworkflow, uris, where.uri)
     return build_request(
@@ -323,13 +345,16 @@ def given_sources(
             field = model.model_fields.get(parameter)
             if isinstance(value, Integral) and field is not None and field.annotation in (str, str | None):
                 values[prefix][parameter] = str(value)  # such as the number of a node
-    for name, value in sources.items():
+    for name, value in sorted(sources.items(), key=lambda each: each[0] in superworkflow.sources):  # flags first
         if value is None:
             continue
-        uris[name], implied = source_uri(superworkflow, name, value, store)
-        for flag in set(implied) & superworkflow.flags.keys():
+        flags: dict[str, Any] = {name: value}
+        if name in superworkflow.sources:
+            uris[name], implied = source_uri(superworkflow, name, value, store)
+            flags = dict.fromkeys(implied, True)
+        for flag in flags.keys() & superworkflow.flags.keys():
             prefix, _, parameter = superworkflow.flags[flag].parameter.partition(".")
-            values.setdefault(prefix, {}).setdefault(parameter, True)
+            values.setdefault(prefix, {}).setdefault(parameter, flags[flag])
     return uris, values
 
 
@@ -339,6 +364,9 @@ def _listed(texts: Sequence[str]) -> Sequence[str]:
 
 def _nested(params: Params) -> dict[str, dict[str, Any]]:
     """Values by prefix and parameter, of which some are given as `prefix.parameter`."""
+    if not isinstance(params, Mapping):
+        raise UserError("are no parameters by name", where="params", value=params,
+                        remedy='Give a mapping, such as {"train.epochs": 20}')  # fmt: skip
     found: dict[str, dict[str, Any]] = {}
     for name, value in params.items():
         prefix, dot, parameter = name.partition(".")

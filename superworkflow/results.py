@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.frames import by_name
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.base.suggest import nearest
@@ -202,7 +203,7 @@ class Run:
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        return {each.name: Dataset.open(each.output) for each in self.record.stages}
+        return {each.name: Dataset.open(each.output) for each in self.record.stages if each.state != "failed"}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """A query that the superworkflow declares, on the dataset of its node."""
@@ -227,7 +228,8 @@ class Run:
 
     def _warnings(self) -> list[str]:
         """Warnings of stages about their input."""
-        return [f"{stage.name}: {each}" for stage in self.record.stages for each in stage.warnings]
+        uris = {source.name: source.uri for source in self.record.sources}
+        return [f"{stage.name}: {by_name(each, uris)}" for stage in self.record.stages for each in stage.warnings]
 
 
 class Study:

@@ -10,6 +10,11 @@ from superworkflow.infra.base.masking import masked
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
+def rendered(error: BaseException) -> list[str]:
+    """Lines that IPython shows instead of a traceback."""
+    return [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
+
+
 class SuperworkflowError(Exception):
     """Base of all errors that this project raises on purpose.
 
@@ -28,8 +33,7 @@ class SuperworkflowError(Exception):
         super().__init__(*map(masked, words))  # many name a URL
 
     def _render_traceback_(self) -> list[str]:
-        """Lines that IPython shows instead of a traceback."""
-        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
+        return rendered(self)
 
 
 class UserError(SuperworkflowError):
@@ -57,11 +61,16 @@ class UserError(SuperworkflowError):
         super().__init__(message)
 
 
-def unwritable(error: BaseException) -> UserError | None:
-    """Error for a file, or a database of MLflow, that may not be written or has no space left; None for any other."""
+def unwritable(error: BaseException, where: str | None = None) -> UserError | None:
+    """Error for a file, or a database of MLflow, that may not be written or has no space left; None for any other.
+
+    Args:
+        error: of the attempt.
+        where: named unless the error names a file.
+    """
     remedy = "Check its permissions and free space"
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        return UserError(f"cannot be opened or written: {error.strerror}", where=error.filename, remedy=remedy)
+        return UserError(f"cannot be opened or written: {error.strerror}", where=error.filename or where, remedy=remedy)
     if type(error).__module__.startswith("mlflow.") and "OperationalError" in str(error):
         return UserError(f"MLflow cannot write its database: {str(error).splitlines()[0]}", remedy=remedy)
     return None

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from superworkflow.infra.base.errors import rendered
+
 PATIENCE_SECONDS = 10.0
 """Seconds after the first signal in which further ones only print a message."""
 _POSTPONED_SECONDS = 2.0
@@ -32,6 +34,9 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int):
         self.exit_code = 128 + number
         super().__init__("interrupted" if number == signal.SIGINT else f"interrupted by {signal.Signals(number).name}")
+
+    def _render_traceback_(self) -> list[str]:
+        return rendered(self)
 
 
 class _Interruption:

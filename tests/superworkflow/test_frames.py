@@ -20,6 +20,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.frames import content_of, source_uri
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
+from superworkflow.interface import given_sources
 from superworkflow.tasks.lib.graph.schema import read_schema
 
 ENDS = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 3]])
@@ -129,6 +130,61 @@ def test_names_of_nodes() -> None:
     assert not _is_directed(FORMS["PyG"]())
 
 
+def test_nodes_of_graphs_are_kept_apart() -> None:
+    """`1` and `"1"` became one node."""
+    with pytest.raises(UserError, match=r"two nodes have one name as text \(got '1'\)"):
+        _table("edges", nx.Graph([(1, "a"), ("1", "a")]))
+
+
+def test_nodes_without_edges() -> None:
+    """They were left out: a graph had fewer components than NetworkX counts."""
+    graph = nx.Graph([(0, 1), (1, 2)])
+    graph.add_nodes_from([3, 4])
+    assert _rows(_table("edges", graph))[2:] == [(3, 3), (4, 4)]
+    graph[0][1]["weight"], graph[1][2]["weight"] = 2.0, 0.5
+    assert _rows(_table("edges", graph)) == [(0, 1, 2.0), (1, 2, 0.5), (3, 3, 1.0), (4, 4, 1.0)]
+
+
+@pytest.mark.parametrize("edges", [2, 3])
+def test_few_edges_of_pyg(edges: int) -> None:
+    """An `edge_index` of 3 edges was read as 2 edges with weights, one of 2 edges as its transpose."""
+    ends = np.arange(edges + 1)
+    data = SimpleNamespace(edge_index=np.stack([ends[:-1], ends[1:]]), edge_weight=ends[1:] / 2, num_nodes=edges + 2)
+    alone = (edges + 1, edges + 1, 1.0)
+    assert _rows(_table("edges", data)) == [*zip(ends[:-1], ends[1:], ends[1:] / 2, strict=True), alone]
+
+
+def test_matrices_that_are_not_square() -> None:
+    """Row 1 and column 1 are two nodes: the names of the columns make stages warn."""
+    assert _table("edges", sp.csr_array([[0, 1, 0], [0, 0, 1]])).column_names == ["row_id", "column_id", "weight"]
+
+
+def test_flags_are_keywords(store: Store) -> None:
+    """A flag counts more than the direction of the graph, and a parameter more than the flag."""
+    gnn, graph = load_superworkflow("gnn"), _graph(weighted=False)
+    for params, flags, expected in (
+        ({}, {}, True),
+        ({}, {"directed": False}, False),
+        ({"heterograph.directed": True}, {"directed": False}, True),
+    ):
+        assert given_sources(gnn, {"edges": graph, **flags}, params, store)[1]["heterograph"]["directed"] is expected
+    assert given_sources(gnn, {"label": "paper.venue"}, {}, store) == ({}, {"train": {"label": "paper.venue"}})
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="needs a folder that nobody can write")
+def test_a_store_that_cannot_be_written() -> None:
+    """It was an error of the operating system's."""
+    with pytest.raises(UserError, match=r"/sys/store: cannot be opened or written: .*permissions and free space"):
+        _uri(FORMS["pandas"](), Store("/sys/store"))
+
+
+@pytest.mark.parametrize("ids", [[1, "b"], [2**70, 3]])
+def test_ids_that_make_no_column(ids: list[Any], store: Store) -> None:
+    """Errors of Arrow's, and of Python's, came through."""
+    with pytest.raises(UserError, match="edges: columns make no table"):
+        _uri(pd.DataFrame({"source": ids, "target": ids}), store)
+
+
 @pytest.mark.parametrize(
     "labels",
     [
@@ -142,6 +198,13 @@ def test_labels(labels: Any) -> None:
     table = _table("labels", labels)
     assert table.column_names == ["node", "label"]
     assert _rows(table) == [("a", "x"), ("b", "y")]
+
+
+def test_missing_labels() -> None:
+    """NaN among texts is how pandas has them; it was an error."""
+    given = {"a": "x", "b": float("nan"), "c": "y"}
+    for labels in (given, pd.Series(given), pd.Series(given).astype("category"), pd.Series(given, dtype="string")):
+        assert _table("labels", labels)["label"].to_pylist() == ["x", None, "y"]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 4), (3, 1)])

@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 
 import superworkflow as sw
 from superworkflow.infra.base.errors import Stopped, SuperworkflowError
+from superworkflow.infra.process.interrupt import Interrupted
 from tests.flows.command_line import SMALL, CommandLine
 from tests.flows.deployments import ask
 
 EXAMPLES = {
-    "interface": ("run", "plan", "explain", "runs", "compare", "models", "promote", "rollback"),
+    "interface": ("run", "plan", "explain", "runs", "load", "compare", "models", "promote", "rollback"),
     "calls": ("deploy", "sweep", "predict"),
     "cells": ("stage", "define"),
 }
@@ -121,7 +123,13 @@ def test_run(
     handle.cancel()
     with pytest.raises(Stopped, match="cancelled"):
         handle.result(60)
-    assert sw.runs(store=store).loc[0, "status"] == "KILLED"
+    killed = sw.runs(store=store).loc[0]
+    assert killed["status"] == "KILLED"
+    assert sw.load(killed["run"], store=store).stages.loc["walk", "state"] == "failed"
+    kept = sw.load(run.id, store=store)
+    pd.testing.assert_frame_equal(kept.stages, run.stages, check_dtype=False)
+    assert kept.metrics.equals(run.metrics)
+    assert np.array_equal(kept["embeddings"].to_numpy(), embeddings.to_numpy())
 
 
 def _run_examples(**names: object) -> None:
@@ -169,7 +177,7 @@ def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.Mo
     with pytest.raises(SuperworkflowError) as failed:
         sw.run("node2vec", edges=[], store=str(tmp_path))
     assert "edges: is no source (got 'list')" in str(failed.value)
-    with pytest.raises(SuperworkflowError, match="label"):
+    with pytest.raises(SuperworkflowError, match=r"^labels:\d+: .*label"):  # not the file in the store
         sw.run("node2vec", edges=np.array([[0, 1], [1, 2], [2, 0], [2, 3]]), labels=labels, store=str(tmp_path),
                params=PARAMS, tracking=False)  # fmt: skip
 
@@ -180,6 +188,7 @@ def test_a_failed_stage(tmp_path: Path, prefect_api: str, monkeypatch: pytest.Mo
         ({"edge": "e.csv"}, "node2vec: is no source (got 'edge'). Did you mean edges?"),
         ({}, "node2vec needs an edge list"),
         ({"edges": "e.csv", "params": {"walk": 3}}, "params: is no parameter (got 'walk'). Write stage.parameter"),
+        ({"edges": "e.csv", "params": ["walk.p", 3]}, "params: are no parameters by name"),
         ({"edges": "e.csv", "params": {"walk.pp": 3}}, "walk.pp: unknown parameter"),
         ({"edges": "e.csv", "gates": "f1=3", "register": "m"}, "(got 'f1=3')"),
         ({"edges": "e.csv", "tolerance": 0.1}, "this run registers no model"),
@@ -203,3 +212,6 @@ def test_nodes_may_be_numbers(graph_files: tuple[Path, Path], tmp_path: Path) ->
 def test_a_notebook_shows_the_message_alone() -> None:
     error = sw.UserError("is no source", where="node2vec", value="edge", remedy="Did you mean edges?")
     assert error._render_traceback_() == ["UserError: node2vec: is no source (got 'edge'). Did you mean edges?"]
+    interrupted = Interrupted(signal.SIGINT)
+    interrupted.add_note("Complete stages are kept")
+    assert interrupted._render_traceback_() == ["Interrupted: interrupted", "Complete stages are kept"]

@@ -29,6 +29,8 @@ _MOVES = 6
 """Times that a layer reads or writes each of its values in training: activation, dropout, and their gradients."""
 _PATIENCES, _LINK_PATIENCES = 3.0, 1.5
 """Epochs of a training of nodes or links that ends early, in multiples of `patience`."""
+_HOLES = 5
+"""Memory of steps of links, in multiples of a step's: their arrays differ in size, and leave holes in what is free."""
 _VALIDATED_AT_ONCE, _LINK_SHARE = 4096, 8
 """Items of a step of validation; a step of training has at most one of this many links."""
 
@@ -130,6 +132,8 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     # Weights, gradients, two moments, the best ones, and those that are written.
     state = 4 * (6 * dense + 5 * learned) + 16 * nodes + (8 * 3 * links)
     steps_bytes = training.held_bytes + (1 + params.lookahead) * max(training.waiting_bytes, validation.waiting_bytes)
+    if links:
+        steps_bytes *= _HOLES
     means = mean_values(graph) if params.sums_features else 0
     mapped = 0 if network.learned else 4 * (values + means)
     return _PROCESS.estimate(

@@ -38,7 +38,7 @@ class ShortPaths:
     """
 
     def __init__(self, links: Nodes, nodes: int):
-        ends = np.concatenate([links, links[:, ::-1]]).T
+        ends = np.concatenate([links, links[:, ::-1]]).T.astype(np.int32)
         self.indptr, self.indices = _sorted_rows(ends[0], ends[1], nodes)
         self.degrees: Floats = np.diff(self.indptr).astype(np.float64)
 
@@ -75,9 +75,9 @@ class ShortPaths:
         Args:
             order: number of the node at each place, int64 [nodes].
         """
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        starts = np.repeat(np.arange(len(order)), np.diff(self.indptr))
+        places = np.empty(len(order), np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        starts = np.repeat(np.arange(len(order), dtype=np.int32), np.diff(self.indptr))
         return _sorted_rows(places[starts], places[self.indices], len(order))
 
     def pair_steps(self, pairs: Nodes) -> Floats:
@@ -100,7 +100,7 @@ class ShortPaths:
         return found
 
 
-def _sorted_rows(starts: Nodes, ends: Nodes, nodes: int) -> tuple[Nodes, NDArray[np.int32]]:
+def _sorted_rows(starts: NDArray[np.int32], ends: NDArray[np.int32], nodes: int) -> tuple[Nodes, NDArray[np.int32]]:
     rows = sp.csr_array((np.ones(len(starts), np.int8), (starts, ends)), shape=(nodes, nodes))
     rows.sort_indices()
     return read_only(rows.indptr.astype(np.int64)), read_only(rows.indices.astype(np.int32))

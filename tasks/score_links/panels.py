@@ -17,11 +17,11 @@ _BINS = 50
 
 
 def links(datasets: Mapping[str, Dataset]) -> list[Part] | None:
-    """Parts of a score_links dataset, the first, and of the predictions that it judged."""
+    """Parts of a score_links dataset, the first, and of the predictions that it judged, corrected ones first."""
     scores, *others = datasets.values()
     parts: list[Part] = []
     for dataset in others:
-        if "predictions.parquet" in dataset:
+        if not parts and "predictions.parquet" in dataset:
             parts += _histograms(dataset)
     if HITS_FILE in scores:
         parts.append(_hits(scores.json(HITS_FILE)))

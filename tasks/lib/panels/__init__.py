@@ -12,8 +12,8 @@ CLASSES = Panel(
     optional=True,
 )  # fmt: skip
 LINKS = Panel(
-    "score_links", "superworkflow.tasks.score_links.panels:links", "links", title="Links", others=("infer",),
-    optional=True,
+    "score_links", "superworkflow.tasks.score_links.panels:links", "links", title="Links",
+    others=("correct_links", "infer"), optional=True,
 )  # fmt: skip
 PROJECTION = Panel(
     "infer", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",

@@ -10,7 +10,7 @@ from superworkflow.tasks.baselines_links import PATHS, WALKS
 from superworkflow.tasks.lib.gnn.sampler.links import Pairs
 from superworkflow.tasks.lib.graph.short_paths import Floats, Nodes, PathSums, ShortPaths
 
-_MOST_STEPS = 1 << 28
+_MOST_STEPS = 1 << 27
 """Edges that are followed for the pairs of a split at most; some seconds."""
 
 

@@ -43,7 +43,7 @@ def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resour
     degree = edges / max(1, nodes)
     return _PROCESS.estimate(
         memory_bytes=90 * edges + 120 * nodes + 300 * pairs + 8 * nodes * int(found.get("dimensions") or 64),
-        cpu_s=4e-7 * edges + min(MOST_STEPS, (pairs + OTHERS * MOST_FITTED) * (10 + 4 * degree**2)) * 2e-9,
+        cpu_s=4e-7 * edges + min(MOST_STEPS, (pairs + OTHERS * MOST_FITTED) * (10 + 4 * degree**2)) * 4.5e-9,
         output_bytes=24 * pairs,
         stats={"rows": nodes, "nodes": nodes},
         parallel=0.6,

@@ -9,8 +9,9 @@ from superworkflow.tasks.lib.gnn.objective.base import Objective
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.loss_warnings import guessing_loss
 
-MARGIN, EPOCHS = 0.2, 2
-"""A validation loss this far above that of guessing, in at least this many last epochs, counts as diverging."""
+MARGIN, EPOCHS, FALL = 0.2, 2, 0.05
+"""A validation loss this far above that of guessing, in at least this many last epochs, counts as diverging where the
+AUC is this far below that of the best epoch too: as scores grow the loss alone rises in most trainings."""
 
 
 def divergence(task: Objective, position: TrainingPosition, items: int, rate: float | None) -> list[InputWarning]:
@@ -35,15 +36,19 @@ def divergence(task: Objective, position: TrainingPosition, items: int, rate: fl
     if min(losses[-EPOCHS:]) <= limit or not is_rising:
         return []
     course = f"{losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last, {guess:.2f} by guessing"
-    best = max(row[f"validation_{task.figure}"] for row in position.epochs)
+    figures = [row[f"validation_{task.figure}"] for row in position.epochs]
+    best = max(figures)
     is_lost = position.epochs[-1]["loss"] > guess  # of what is trained on: it did not just overfit
     if is_lost and best <= 0.5 + 2 * ((2 * items + 1) / (12 * items**2)) ** 0.5:
         raise UserError(
             f"training diverged (validation loss {course}), and no epoch is better than guessing",
             where="train.learning_rate", value=rate, remedy="Lower train.learning_rate",
         )  # fmt: skip
+    if figures[-1] >= best - FALL:
+        return []
     kept = f"epoch {position.best} is" if position.best else "the first weights are"
-    what = f"the validation loss rose above that of guessing ({course}); {kept} kept"
+    fall = f"the validation {task.figure.upper()} fell from {best:.3f} to {figures[-1]:.3f}"
+    what = f"the validation loss rose above that of guessing ({course}), and {fall}; {kept} kept"
     return [InputWarning(what, "train.learning_rate", str(rate), "If predictions are poor, lower train.learning_rate")]
 
 

@@ -317,20 +317,27 @@ def test_first_weights_are_kept_where_no_epoch_is_better(tmp_path, one):
     assert untrained(course, "validation_auc") == []
 
 
-def _course(losses: list[float], figure: float) -> TrainingPosition:
+def _course(losses: list[float], figure: float, last: float) -> TrainingPosition:
+    """A training whose figure is the same in all epochs but the last."""
     rows = [{"epoch": i + 1.0, "loss": 1.0, "validation_loss": loss, "validation_auc": figure}
             for i, loss in enumerate(losses)]  # fmt: skip
+    rows[-1]["validation_auc"] = last
     return TrainingPosition(epoch=len(losses), epochs=rows, best=1)
 
 
 @pytest.mark.parametrize(
-    ("losses", "warned"),
-    [([0.65, 0.98, 1.1, 1.42], True), ([0.65, 0.98, 0.7, 1.42], False), ([0.7, 0.6, 0.55], False)],
-    ids=["rising", "one epoch below", "falling"],
+    ("losses", "last", "warned"),
+    [
+        ([0.65, 0.98, 1.1, 1.42], 0.7, True),
+        ([0.65, 0.98, 1.1, 1.42], 0.76, False),
+        ([0.65, 0.98, 0.7, 1.42], 0.7, False),
+        ([0.7, 0.6, 0.55], 0.7, False),
+    ],
+    ids=["rising", "ranked as well", "one epoch below", "falling"],
 )
-def test_a_rising_loss_is_a_warning_or_an_error(one, losses, warned):
+def test_a_rising_loss_is_a_warning_or_an_error(one, losses, last, warned):
     task = task_of(one, TrainParams(**SMALL))
-    assert len(divergence(task, _course(losses, 0.78), 1000, 0.01)) == warned
+    assert len(divergence(task, _course(losses, 0.78, last), 1000, 0.01)) == warned
     if warned:
         with pytest.raises(UserError, match="no epoch is better than guessing"):
-            divergence(task, _course(losses, 0.51), 1000, 0.01)
+            divergence(task, _course(losses, 0.51, 0.5), 1000, 0.01)

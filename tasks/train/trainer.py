@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -23,7 +22,7 @@ from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Obje
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
-from superworkflow.tasks.lib.kernels.huge_pages import give_back_memory, keep_memory
+from superworkflow.tasks.lib.kernels.huge_pages import KeptMemory
 from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
 from superworkflow.tasks.train.divergence import divergence, untrained
 from superworkflow.tasks.train.learning_rates import rate_of
@@ -35,8 +34,6 @@ from superworkflow.tasks.train.params import ALL, ConcreteTrainParams
 Prepared = tuple[Example, MiniBatch, NetworkInputs]
 Scheduled = tuple[NDArray[np.int64], Step]
 VALIDATED_AT_ONCE = 4096
-_GIVEN_BACK_S = 10.0
-"""Seconds after which memory that is free is given back, if it is much."""
 
 
 class BatchSource(Protocol):
@@ -146,8 +143,7 @@ class Trainer:
         Raises:
             UserError: training diverged.
         """
-        keep_memory()
-        position, given_back = self.position, time.monotonic()
+        memory, position = KeptMemory(), self.position
         if self._may_keep_first and position == TrainingPosition():
             self._keep_first()
         self._selection = ModelSelection(self.params.kept_by, self._figure, position.epochs)
@@ -159,9 +155,7 @@ class Trainer:
             for prepared in batches:
                 position.losses[-1].append(self.step(*prepared))
                 position.step += 1
-                if time.monotonic() > given_back + _GIVEN_BACK_S:
-                    give_back_memory()
-                    given_back = time.monotonic()
+                memory.give_back()
                 self._report()
                 if position.step < self.steps:
                     self._save_if_due()

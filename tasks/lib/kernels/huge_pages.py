@@ -20,7 +20,7 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14 and later
 _STEP = 16 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 _KEPT_BYTES = 1 << 30
-_FREE_BYTES = 256 << 20
+_GROWTH_BYTES = 256 << 20
 _PIECE_VALUES, _HELD_PIECES = 1 << 21, 8
 
 
@@ -100,31 +100,30 @@ def keep_memory() -> bool:
     return mallopt is not None and all(mallopt(option, value) for option, value in wanted.items())
 
 
-class _HeapSizes(ctypes.Structure):
-    """Glibc's `struct mallinfo2`: bytes in use are `uordblks` of the heap and `hblkhd` of mapped pieces."""
+class KeptMemory:
+    """Memory that this process keeps, as by `keep_memory`, and gives back once it has become much more.
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
-
-
-def give_back_memory() -> bool:
-    """Give back what this process has freed and kept, if it is more than half of what it uses; says whether it did.
-
-    For loops after `keep_memory` whose arrays have other sizes in each step: the holes between them grow, in a training
-    on links to five times what was used. To be called every some seconds: it walks all holes. Only glibc from 2.33 on
-    can be asked.
+    For loops whose arrays have other sizes in each step: the holes between them grow, in a training on links to five
+    times what was used. Where sizes are alike nothing is given back.
     """
-    library = ctypes.CDLL(None)
-    if not sys.platform.startswith("linux") or not hasattr(library, "mallinfo2"):
-        return False
-    library.mallinfo2.restype = _HeapSizes
-    sizes = library.mallinfo2()
-    used = sizes.uordblks + sizes.hblkhd
-    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
-    if (resident - shared) * mmap.PAGESIZE - used <= max(_FREE_BYTES, used // 2):
-        return False
-    return bool(library.malloc_trim(0))
+
+    def __init__(self) -> None:
+        self._bounded = keep_memory()
+        self._most = self._limit()
+
+    def give_back(self) -> bool:
+        """Give back what is free, if the process has grown by half and 256 MiB since; says whether it was tried."""
+        if not self._bounded or _own_bytes() <= self._most:
+            return False
+        ctypes.CDLL(None).malloc_trim(0)
+        self._most = self._limit()
+        return True
+
+    def _limit(self) -> int:
+        return _own_bytes() * 3 // 2 + _GROWTH_BYTES if self._bounded else 0
+
+
+def _own_bytes() -> int:
+    """Resident memory of this process that is no file's."""
+    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * mmap.PAGESIZE

@@ -93,21 +93,21 @@ HOLES = """
 import sys
 from pathlib import Path
 import numpy as np
-from superworkflow.tasks.lib.kernels.huge_pages import give_back_memory, keep_memory
+from superworkflow.tasks.lib.kernels.huge_pages import KeptMemory, keep_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 if not keep_memory():
     sys.exit(3)
+memory = KeptMemory()
+assert not memory.give_back()
 arrays = [np.full(1 << 18, number, np.float32) for number in range(800)]
-assert not give_back_memory()  # nothing is free
 del arrays[::2]
 before = resident()
-if not give_back_memory():
-    sys.exit(3)
+assert memory.give_back()
 assert before - resident() > 350 << 20, (before, resident())
-assert not give_back_memory()
+assert not memory.give_back()
 assert all((each == number).all() for each, number in zip(arrays, range(1, 800, 2), strict=True))
 """
 

@@ -124,8 +124,7 @@ def _compared(graph: HeteroGraph, held_out: HeldOut, links: Pairs) -> Pairs:
     """Each link and random pairs, int64 [links, 1 + others, 2]; where pairs are given, random ones of these."""
     rng, edges = np.random.default_rng(0), graph.edge_sets[held_out.edges]
     shape = len(links), OTHERS
-    if "validation" in held_out.candidates:
-        given = held_out.candidates["validation"]
+    if len(given := held_out.candidates.get("validation", links[:0])):
         others = given[rng.integers(0, len(given), shape)]
     else:
         sizes = (graph.node_sets[name].count for name in (edges.source, edges.target))
@@ -135,7 +134,7 @@ def _compared(graph: HeteroGraph, held_out: HeldOut, links: Pairs) -> Pairs:
 
 def _linked(graph: HeteroGraph, held_out: HeldOut, pairs: Pairs) -> NDArray[np.bool_]:
     """True for pairs [n, others, 2] that are links or none, as far as the links to learn and to validate on say."""
-    if "validation" in held_out.candidates:
+    if len(held_out.candidates.get("validation", ())):
         return np.zeros(pairs.shape[:2], bool)
     validated = replace(held_out, links={"validation": held_out.links["validation"]})
     links, no_order = true_links_of(graph, validated)

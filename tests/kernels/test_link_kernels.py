@@ -145,3 +145,19 @@ def test_short_paths(nodes, share, seed, long, threads):
     moved = {(int(order[u]), int(order[v])) for u in range(nodes) for v in indices[indptr[u] : indptr[u + 1]]}
     assert moved == linked
     assert all((np.diff(indices[indptr[u] : indptr[u + 1]]) > 0).all() for u in range(nodes))
+
+
+def test_short_paths_through_a_hub():
+    """A hub's neighbours are searched for those of the other end, where these are few."""
+    rng, nodes = np.random.default_rng(0), 60
+    links = np.stack([np.zeros(nodes - 1, np.int64), np.arange(1, nodes)], 1)
+    more = np.unique(np.sort(rng.integers(1, nodes, (25, 2)), axis=1), axis=0)
+    links = np.concatenate([links, more[more[:, 0] != more[:, 1]]])
+    linked, worth = np.zeros((nodes, nodes)), rng.random(nodes)
+    linked[tuple(links.T)] = linked[tuple(links[:, ::-1].T)] = 1
+    pairs = np.array(list(itertools.permutations(range(nodes), 2)))
+    found = ShortPaths(links, nodes).of_pairs(worth, pairs)
+    for (u, v), three in zip(pairs.tolist(), found.three, strict=True):
+        near, far = linked[u] * worth, linked[v] * worth
+        near[v] = far[u] = 0
+        assert abs(three - near @ linked @ far) < 1e-12

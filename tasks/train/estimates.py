@@ -29,7 +29,7 @@ _MOVES = 6
 """Times that a layer reads or writes each of its values in training: activation, dropout, and their gradients."""
 _PATIENCES, _LINK_PATIENCES = 3.0, 1.5
 """Epochs of a training of nodes or links that ends early, in multiples of `patience`."""
-_HOLES = 7
+_HOLES = 12
 """Memory of steps of links, in multiples of a step's: their arrays differ in size, and leave holes in what is free."""
 _VALIDATED_AT_ONCE, _LINK_SHARE = 4096, 8
 """Items of a step of validation; a step of training has at most one of this many links."""

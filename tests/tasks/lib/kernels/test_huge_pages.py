@@ -102,13 +102,13 @@ if not keep_memory():
     sys.exit(3)
 memory = KeptMemory()
 assert not memory.give_back()
-arrays = [np.full(1 << 18, number, np.float32) for number in range(800)]
+arrays = [np.full(1 << 18, number, np.float32) for number in range(1600)]
 del arrays[::2]
 before = resident()
 assert memory.give_back()
-assert before - resident() > 350 << 20, (before, resident())
+assert before - resident() > 700 << 20, (before, resident())
 assert not memory.give_back()
-assert all((each == number).all() for each, number in zip(arrays, range(1, 800, 2), strict=True))
+assert all((each == number).all() for each, number in zip(arrays, range(1, 1600, 2), strict=True))
 """
 
 

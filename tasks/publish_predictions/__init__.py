@@ -43,7 +43,7 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
         values = feature_values(graph) + int(graph.get("nodes") or nodes) * inner
         rows += 4 * values + 4 * int(network.get("parameters") or 0)
     rows = min(rows, params.most_bytes)
-    paths = 60 * int(graph.get("edges") or 0) if "corrected" in inputs and graph.get("links") else 0
+    paths = 80 * int(graph.get("edges") or 0) if "corrected" in inputs and graph.get("links") else 0
     return _PROCESS.estimate(
         memory_bytes=100 * nodes + paths, cpu_s=2e-6 * nodes + 2e-9 * rows, output_bytes=(1 << 10) + 36 * nodes + rows,
         stats={"nodes": nodes},

@@ -67,7 +67,7 @@ def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: R
     if "corrected" in inputs:
         paths = min(2 * MOST_STEPS, 2 * ranked * (nodes + min(edges, 10 * (edges / max(1, nodes)) ** 3)))
     return _PROCESS.estimate(
-        memory_bytes=min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + 64 * edges,
+        memory_bytes=min(_BLOCK_BYTES, round(12 * ranked * nodes)) + 8 * nodes * width + (100 if paths else 64) * edges,
         cpu_s=2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) * (1 + (paths > 0)) + 4e-9 * paths + 3e-7 * edges,
         output_bytes=1 << 10,
         parallel=0.4,

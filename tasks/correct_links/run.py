@@ -46,9 +46,8 @@ def run(job: StageRun[StageParams]) -> Output:
         job.progress.log(f"scores of links stay as they are: {found}")
         out.copy(PREDICTIONS, predictions.local(PREDICTIONS))
     else:
-        correction, link_paths, before, after = found
+        correction, scores, before, after = found
         held_out, table = read_held_out(graph), predictions.table(PREDICTIONS)
-        scores = LinkScores(graph, held_out, predictions, correction, link_paths)
         pairs = np.concatenate([
             each for split in HELD_OUT for each in (held_out.links[split], held_out.others[split])
         ])  # fmt: skip
@@ -68,8 +67,10 @@ def run(job: StageRun[StageParams]) -> Output:
     return Output(rows=rows, stats={"rows": rows, "nodes": rows})
 
 
-def _correction(job: StageRun[StageParams], graph: HeteroGraph) -> tuple[LinkCorrection, LinkPaths, float, float] | str:
-    """The correction, its paths, and the likelihoods before and after; or why there is none."""
+def _correction(
+    job: StageRun[StageParams], graph: HeteroGraph
+) -> tuple[LinkCorrection, LinkScores, float, float] | str:
+    """The correction, corrected scores, and the likelihoods before and after; or why there is none."""
     predictions = job.inputs["predictions"]
     if has_triples(graph.dataset):
         return "they are of all relations"
@@ -105,7 +106,8 @@ def _correction(job: StageRun[StageParams], graph: HeteroGraph) -> tuple[LinkCor
     factor, constant = odds(*made)
     if factor <= 0:
         return "pairs without a link have higher scores by paths and degrees"
-    return LinkCorrection._make([*factor * weights, constant, *units]), link_paths, -before.mean(), -after.mean()
+    found = LinkCorrection._make([*factor * weights, constant, *units])
+    return found, scores.corrected(found, link_paths), -before.mean(), -after.mean()
 
 
 def _path_sums(link_paths: LinkPaths, pairs: Pairs) -> PathSums:

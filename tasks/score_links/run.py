@@ -50,7 +50,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     correction = read_correction(job.inputs.get("corrected"))
     link_paths = LinkPaths.of(graph, held_out) if correction else None
     network = LinkScores(graph, held_out, predictions)
-    scores = LinkScores(graph, held_out, predictions, correction, link_paths)
+    scores = network.corrected(correction, link_paths) if correction and link_paths else network
     true_links, no_order = true_links_of(graph, held_out)
     sides = sides_of_nodes(graph, edges)
     timed = bool(predictions.stats.get("timed"))

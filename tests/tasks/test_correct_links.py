@@ -116,7 +116,7 @@ def test_scores_are_the_formula_and_better(made: dict[str, str], tmp_path: Path)
     pd.testing.assert_frame_equal(
         table.drop(columns=["score", "probability"]), before.drop(columns=["score", "probability"])
     )
-    scores = LinkScores(graph, found, predictions, by, there)
+    scores = LinkScores(graph, found, predictions).corrected(by, there)
     for side, others in enumerate((scores.targets, scores.sources)):
         rows = scores.rows(side, pairs[:, side], others)[np.arange(len(pairs)), pairs[:, 1 - side]]
         np.testing.assert_allclose(rows, scores.of_pairs(pairs), rtol=1e-5, atol=1e-5)

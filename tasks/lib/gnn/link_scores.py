@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,20 +84,15 @@ class LinkPaths:
 
 
 class LinkScores:
-    """Scores of pairs by the vectors of their nodes, corrected if there is a correction.
+    """Scores of pairs by the vectors of their nodes.
 
     Args:
         graph: of the nodes.
         held_out: what was held out of it.
         predictions: infer dataset of a network of its links.
-        correction: None for none.
-        link_paths: with a correction, the paths that it reads.
     """
 
-    def __init__(
-        self, graph: HeteroGraph, held_out: HeldOut, predictions: Dataset, correction: LinkCorrection | None = None,
-        link_paths: LinkPaths | None = None,
-    ):  # fmt: skip
+    def __init__(self, graph: HeteroGraph, held_out: HeldOut, predictions: Dataset):
         edges = graph.edge_sets[held_out.edges]
         self.sources = read_vectors(predictions, "embeddings.parquet", graph.node_sets[edges.source].count)
         self.targets = self.sources
@@ -106,14 +102,20 @@ class LinkScores:
         width = self.sources.shape[1]
         if self.factors.shape != (width,) or width != self.targets.shape[1]:
             raise damaged(predictions, "factors.npy", "vectors have other widths")
-        self._correction, self._paths = correction, link_paths
+        self._correction: tuple[LinkCorrection, LinkPaths] | None = None
+
+    def corrected(self, correction: LinkCorrection, link_paths: LinkPaths) -> LinkScores:
+        """Corrected scores by the same vectors, and by the paths that the correction reads."""
+        found = copy.copy(self)
+        found._correction = correction, link_paths
+        return found
 
     def of_pairs(self, pairs: Pairs) -> Vectors:
         """Scores of pairs, float32 [pairs]."""
         given = scores_of(self.sources, self.targets, self.factors, pairs)
-        by, there = self._correction, self._paths
-        if by is None or there is None:
+        if self._correction is None:
             return given
+        by, there = self._correction
         numbers = there.numbers(pairs)
         return by.scores(given, there.paths.of_pairs(there.worth, numbers), there.log_degrees[numbers].sum(axis=1))
 
@@ -126,9 +128,9 @@ class LinkScores:
             others: the vectors of the other side.
         """
         given: Vectors = ((self.sources, self.targets)[side][nodes] * self.factors) @ others.T
-        by, there = self._correction, self._paths
-        if by is None or there is None:
+        if self._correction is None:
             return given
+        by, there = self._correction
         numbers, first = nodes + side * there.shift, 0 if side else there.shift
         columns = slice(first, first + len(others))
         for piece in there.paths.pieces(len(numbers)):

@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.formats.safetensors import read_tensors
 from superworkflow.tasks.lib.gnn.link_scores import LinkPaths, read_correction
 from superworkflow.tasks.lib.gnn.model.config import REGRESSION, Head, read_shape
-from superworkflow.tasks.lib.gnn.sampler.links import read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import read_held_out, sets_of_links
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.model_bundle import sorted_order, write_names
@@ -176,10 +176,7 @@ def _write_paths(job: StageRun[PublishPredictionsParams], orders: list[NDArray[n
     indptr, indices = there.paths.reordered(order)
     job.output.array("link_indptr.npy", indptr)
     job.output.array("link_indices.npy", indices)
-    own = graph.edge_sets[held_out.edges]
-    table = own.reversed_of or own.name
-    relations = [number for number, each in enumerate(graph.edge_sets.values())
-                 if table in (each.name, each.reversed_of)]  # fmt: skip
+    relations = list(sets_of_links(graph, graph.edge_sets[held_out.edges]))
     return {"link_correction": {**correction._asdict(), "shift": shift, "relations": relations}}
 
 

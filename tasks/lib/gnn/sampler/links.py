@@ -232,6 +232,13 @@ def is_directed(graph: HeteroGraph, edges: EdgeSet) -> bool:
     return 2 * int(stats.get("reversed_edges") or 0) != int(stats.get("edges") or 0) or not edges.count
 
 
+def sets_of_links(graph: HeteroGraph, edges: EdgeSet) -> dict[int, EdgeSet]:
+    """The edge set of links, and all sets that reverse it, by number."""
+    table = edges.reversed_of or edges.name
+    return {number: each for number, each in enumerate(graph.edge_sets.values())
+            if table in (each.name, each.reversed_of)}  # fmt: skip
+
+
 class Places:
     """Positions of the links' edges, in their edge set and in all sets that reverse it.
 
@@ -243,13 +250,11 @@ class Places:
 
     def __init__(self, graph: HeteroGraph, edges: EdgeSet, directed: bool = False):
         self._one_set = edges.source == edges.target and not directed
-        table = edges.reversed_of or edges.name
         self._sets: list[tuple[int, CsrRows, bool]] = []
-        for number, each in enumerate(graph.edge_sets.values()):
-            if table in (each.name, each.reversed_of):
-                rows = CsrRows(*map(read_only, graph.rows(each.name)))
-                turned = (each.reversed_of is None) != (edges.reversed_of is None)
-                self._sets.append((number, rows, turned))
+        for number, each in sets_of_links(graph, edges).items():
+            rows = CsrRows(*map(read_only, graph.rows(each.name)))
+            turned = (each.reversed_of is None) != (edges.reversed_of is None)
+            self._sets.append((number, rows, turned))
 
     def of(self, links: Pairs) -> dict[int, NDArray[np.int64]]:
         """Positions of the edges of some links, by the number of the edge set, ascending and distinct."""

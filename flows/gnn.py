@@ -29,6 +29,7 @@ from superworkflow.tasks import (
     infer,
     node_labels,
     partition,
+    predict_links,
     publish_predictions,
     score,
     score_links,
@@ -117,6 +118,7 @@ def diagram(
         scores = flow.stage(
             score_links.STAGE, graph=learned, predictions=predictions, corrected=corrected, baselines=simple
         )
+        flow.stage(predict_links.STAGE, graph=learned, predictions=predictions, corrected=corrected)
     else:
         if flow.option("correct") and not of_edges:
             corrected = flow.stage(correct.STAGE, predictions=predictions, network=network, graph=learned)
@@ -193,7 +195,8 @@ def check_edges(labels: Source | None, links: bool, label: str) -> None:
 STAGES = (
     heterograph.STAGE, feature_matrix.STAGE, node_labels.STAGE, holdout_links.STAGE, holdout_edges.STAGE,
     aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE, correct.STAGE, correct_links.STAGE,
-    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, publish_predictions.STAGE,
+    baselines.STAGE, baselines_links.STAGE, score.STAGE, score_links.STAGE, predict_links.STAGE,
+    publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 OF_LINKS: dict[str, bool | str] = {"auc@test": True, "mrr@test": "baselines_links.relation_frequency_mrr@test"}
@@ -235,6 +238,7 @@ SUPERWORKFLOW = Superworkflow(
         "embeddings": ("infer", "embeddings.parquet"),
         "predictions": (("correct", "correct_links", "infer"), "predictions.parquet"),
         "network": ("train", "model.safetensors"),
+        "links": ("predict_links", predict_links.LINKS),
     },
     in_memory=IN_MEMORY,
     exports={"pyg": Export("train", "superworkflow.tasks.train.export:write_pyg", "pyg.safetensors")},
@@ -271,6 +275,7 @@ SUPERWORKFLOW = Superworkflow(
         ),
         panels.CLASSES,
         panels.LINKS,
+        panels.PREDICTED_LINKS,
         panels.PROJECTION,
         panels.LABELLED_GRAPH,
         Model(

@@ -73,7 +73,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
             continue
         ranked = links[: params.ranked]
         if link_paths is not None and split not in held_out.candidates:
-            ranked = ranked[: _followed(link_paths, ranked)]
+            ranked = ranked[: link_paths.paths.affordable(link_paths.numbers(ranked), MOST_STEPS)]
             if len(ranked) < min(len(links), params.ranked):
                 job.progress.log(f"the first {len(ranked):,} {split} links are ranked, whose paths are minutes' work")
         for prefix, own in (("", scores), *([("network_", network)] if correction else [])):
@@ -108,12 +108,6 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
     warnings = link_warnings(metrics, simple)
     log_warnings(job.progress, warnings)
     return Output(rows=judged, metrics=metrics, stats=warning_stats(warnings))
-
-
-def _followed(link_paths: LinkPaths, links: Pairs) -> int:
-    """Number of the first links whose paths are some minutes' work to follow from both ends."""
-    steps = link_paths.paths.node_steps(link_paths.numbers(links).ravel()).reshape(-1, 2).sum(axis=1)
-    return max(1, int(np.searchsorted(np.cumsum(steps), MOST_STEPS, side="right")))
 
 
 def _predicted(predictions: Dataset, split: str, links: int) -> list[NDArray[np.float32]]:

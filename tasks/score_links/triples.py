@@ -7,26 +7,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
-from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import triple_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.link_scores import read_vectors
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
-from superworkflow.tasks.lib.gnn.sampler.triples import (
-    Sides,
-    Triples,
-    loop_free,
-    queries,
-    read_triples,
-    triple_ranks,
-    triple_scores,
-    triples_of,
-)
+from superworkflow.tasks.lib.gnn.sampler.triples import Triples, loop_free, read_triples, triple_ranks, triples_of
+from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, Vectors, hits_of, rank_figures
+from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
 
 TABLE = "relations.parquet"
@@ -39,20 +28,10 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         UserError: the vectors are not of the graph's nodes.
     """
     predictions, held_out, k = job.inputs["predictions"], read_triples(graph), job.params.k
-    edges = graph.edge_sets[held_out.relations[0]]
-    heads = read_vectors(predictions, "embeddings.parquet", graph.node_sets[edges.source].count)
-    tails = heads
-    if edges.source != edges.target:
-        tails = read_vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
-    factors, decoder = _decoder(predictions, held_out.relations, heads.shape[1])
+    scores = TripleScores(graph, held_out, predictions)
     learned = triples_of(graph, held_out.relations)
     true_triples = np.concatenate([learned, *held_out.triples.values()])
-    free = loop_free(learned, len(held_out.relations), edges.source == edges.target)
-
-    def sides_of(relation: int) -> Sides:
-        own = factors[relation]
-        return (queries(heads, own, decoder, False), tails), (queries(tails, own, decoder, True), heads)
-
+    free = loop_free(learned, len(held_out.relations), scores.tails is scores.heads)
     metrics: dict[str, float] = {}
     hits: dict[str, dict[str, float]] = {}
     rows: list[pa.Table] = []
@@ -60,9 +39,9 @@ def score_triples(job: StageRun[ScoreLinksParams], graph: HeteroGraph) -> Output
         triples, others = held_out.triples[split], held_out.others[split]
         if not len(triples):
             continue
-        scored = [triple_scores(heads, tails, factors, decoder, each) for each in (triples, others)]
+        scored = [scores.of(each) for each in (triples, others)]
         ranked = triples[: job.params.ranked]
-        ranks = triple_ranks(ranked, true_triples, free, sides_of)
+        ranks = triple_ranks(ranked, true_triples, free, scores.sides)
         found = {"auc": area_under_curve(*scored), "ap": average_precision(*scored), **rank_figures(ranks, k)}
         metrics |= {f"{name}@{split}": value for name, value in found.items()}
         hits[split] = hits_of(ranks)
@@ -91,14 +70,3 @@ def _table(
         "learned": column(counts[0][order]), "ranked": column(counts[1][order]),
         **{name: pa.array([each.get(name) for each in figures], pa.float64()) for name in names},
     })  # fmt: skip
-
-
-def _decoder(predictions: Dataset, relations: tuple[str, ...], width: int) -> tuple[Vectors, str]:
-    """Factors of the relations [relations, width], and the decoder."""
-    if "relations.json" not in predictions:
-        raise damaged(predictions, "relations.json", "the predictions are of no relations")
-    document: dict[str, object] = dict(predictions.json("relations.json"))
-    factors: Vectors = predictions.array("factors.npy", mmap=False)
-    if factors.shape != (len(relations), width) or tuple(document.get("relations") or ()) != relations:  # type: ignore[arg-type]
-        raise damaged(predictions, "factors.npy", "factors of other relations or vectors")
-    return factors, str(document["decoder"])

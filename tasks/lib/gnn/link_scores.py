@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.gnn.sampler.links import HeldOut, Pairs, links_of, scores_of
+from superworkflow.tasks.lib.gnn.sampler.links import HeldOut, Pairs, distinct_links, links_of, scores_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.graph.short_paths import Floats, PathSums, ShortPaths
@@ -58,13 +58,15 @@ class LinkPaths:
     shift: int
 
     @classmethod
-    def of(cls, graph: HeteroGraph, held_out: HeldOut) -> LinkPaths:
-        """Paths over the links that are left in the graph, in either direction."""
+    def of(cls, graph: HeteroGraph, held_out: HeldOut, known: bool = False) -> LinkPaths:
+        """Paths over the links that are left in the graph, in either direction; if `known`, also over those held out."""
         edges = graph.edge_sets[held_out.edges]
         one_set = edges.source == edges.target
         sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
         shift = 0 if one_set else sizes[0]
         links = links_of(graph.rows(edges.name), one_set)
+        if known:
+            links = distinct_links(np.concatenate([links, *held_out.links.values()]).astype(np.uint64), one_set)
         return cls(ShortPaths(links + np.array([0, shift]), sizes[0] if one_set else sum(sizes)), shift)
 
     @cached_property

@@ -93,6 +93,11 @@ class ShortPaths:
         steps: Floats = two + np.minimum(self._followed(two), len(self.indices)) + len(two)
         return steps[sources]
 
+    def affordable(self, sources: Nodes, most: float) -> int:
+        """Number of the first rows of `sources` [rows, ...], at least one, of which at most `most` edges are followed."""
+        steps = self.node_steps(sources.ravel()).reshape(len(sources), -1).sum(axis=1)
+        return max(1, int(np.searchsorted(np.cumsum(steps), most, side="right")))
+
     def _followed(self, values: Floats) -> Floats:
         """Sum over the neighbours of each node."""
         sums = np.concatenate([[0.0], np.cumsum(values[self.indices])])

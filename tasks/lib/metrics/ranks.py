@@ -19,6 +19,33 @@ def products(queries: Any, others: Any) -> Any:
     return queries @ others.T
 
 
+class KnownLinks:
+    """Pairs that are no candidates for a link: those that are links, and those within a side.
+
+    Args:
+        links: all links, int64 [m, 2].
+        sources: number of nodes in which links start.
+        one_set: these are targets too: links have no direction, and a node is no target of its own.
+        sides: side of each node, whose targets are on another; empty where all nodes are targets.
+    """
+
+    def __init__(self, links: Pairs, sources: int, one_set: bool, sides: NDArray[np.int8] = _NO_SIDES):
+        if one_set:
+            nodes = np.arange(sources)
+            links = np.concatenate([links, links[:, ::-1], np.stack([nodes, nodes], 1)])
+        order = np.lexsort((links[:, 1], links[:, 0]))
+        self._ends, self._sides = links[order, 1], sides
+        self._starts = np.searchsorted(links[order, 0], np.arange(sources + 1))
+
+    def of(self, nodes: NDArray[np.int64]) -> list[Any]:
+        """Indices of these pairs in scores [nodes, targets] of some sources with all targets."""
+        counts = self._starts[nodes + 1] - self._starts[nodes]
+        rows = np.repeat(np.arange(len(nodes)), counts)
+        places = np.arange(len(rows)) + np.repeat(self._starts[nodes] - (np.cumsum(counts) - counts), counts)
+        others = [self._sides[nodes, None] == self._sides] if len(self._sides) else []
+        return [(rows, self._ends[places]), *others]
+
+
 def filtered_ranks(
     sources: Any,
     targets: Any,
@@ -41,22 +68,9 @@ def filtered_ranks(
     Returns:
         float64 [n], from 1.
     """
-    if one_set:
-        nodes = np.arange(sources.shape[0])
-        true_links = np.concatenate([true_links, true_links[:, ::-1], np.stack([nodes, nodes], 1)])
-    order = np.lexsort((true_links[:, 1], true_links[:, 0]))
-    ends = true_links[order, 1]
-    starts = np.searchsorted(true_links[order, 0], np.arange(sources.shape[0] + 1))
-
-    def hidden(part: slice) -> list[Any]:
-        own = links[part, 0]
-        counts = starts[own + 1] - starts[own]
-        rows = np.repeat(np.arange(len(own)), counts)
-        places = np.arange(len(rows)) + np.repeat(starts[own] - (np.cumsum(counts) - counts), counts)
-        others = [sides[own, None] == sides] if len(sides) else []
-        return [(rows, ends[places]), *others]
-
-    return ranks_among(sources[links[:, 0]], targets, hidden, places=links[:, 1], scores_of=scores_of)
+    known = KnownLinks(true_links, sources.shape[0], one_set, sides)
+    return ranks_among(sources[links[:, 0]], targets, lambda part: known.of(links[part, 0]), places=links[:, 1],
+                       scores_of=scores_of)  # fmt: skip
 
 
 def ranks_among(

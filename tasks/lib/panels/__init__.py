@@ -15,6 +15,10 @@ LINKS = Panel(
     "score_links", "superworkflow.tasks.score_links.panels:links", "links", title="Links",
     others=("correct_links", "infer"), optional=True,
 )  # fmt: skip
+PREDICTED_LINKS = Panel(
+    "predict_links", "superworkflow.tasks.predict_links.panels:likeliest", "predicted_links", title="Predicted links",
+    optional=True,
+)  # fmt: skip
 PROJECTION = Panel(
     "infer", "superworkflow.tasks.lib.panels.node_projection:projection", "embeddings", title="Embeddings",
     others=("heterograph",),

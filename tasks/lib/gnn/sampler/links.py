@@ -154,7 +154,16 @@ def packed_pairs(pairs: NDArray[np.integer], one_set: bool = False) -> NDArray[n
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     """Links of an edge set, int64 [links, 2], ascending; see the module."""
-    ends = _ends_of(rows)
+    return distinct_links(_ends_of(rows), one_set)
+
+
+def distinct_links(ends: NDArray[Any], one_set: bool) -> Pairs:
+    """Each link once, int64 [links, 2], ascending; within one node set its smaller node comes first, without loops.
+
+    Args:
+        ends: sources and targets [edges, 2], uint64; changed.
+        one_set: they are of one node set, and have no direction.
+    """
     if one_set:
         ends.sort(axis=1)
         ends = ends[ends[:, 0] != ends[:, 1]]

@@ -1,0 +1,137 @@
+"""The work of stage `predict_links`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.link_scores import LinkPaths, LinkScores, read_correction
+from superworkflow.tasks.lib.gnn.sampler.links import read_held_out, sides_of_nodes, true_links_of
+from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, loop_free, read_triples, triples_of
+from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.largest import largest_of_rows
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.ranks import KnownLinks, Vectors, products
+from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams
+
+load_kernels_fast()
+_BLOCK_BYTES = 32 << 20
+_ROW_GROUP = 1 << 17
+Nodes = NDArray[np.int64]
+
+
+class _Queries(NamedTuple):
+    """Nodes that links are predicted of.
+
+    Args:
+        nodes: numbers of sources, int64 [nodes], ascending.
+        scores: of some of them with all targets, float32 [nodes, targets].
+        known: pairs that are left out.
+        relation: of the links; empty where there is but one.
+    """
+
+    nodes: Nodes
+    scores: Callable[[Nodes], Vectors]
+    known: KnownLinks
+    relation: str = ""
+
+
+def run(job: StageRun[PredictLinksParams]) -> Output:
+    """Write the likeliest links; see `tasks.predict_links`.
+
+    Raises:
+        UserError: no links were held out of the graph, or the vectors are not of its nodes.
+    """
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    graph = HeteroGraph.open(job.inputs["graph"])
+    triples = has_triples(graph.dataset)
+    edges = graph.edge_sets[read_triples(graph).relations[0] if triples else read_held_out(graph).edges]
+    sources, targets = (graph.ids(name).combine_chunks().cast(pa.string()) for name in (edges.source, edges.target))
+    total, found = (_of_triples if triples else _of_links)(job, graph)
+    done, parts = 0, []
+    size = max(1, _BLOCK_BYTES // (4 * len(targets)))
+    for queries in found:
+        for first in range(0, len(queries.nodes), size):
+            own = queries.nodes[first : first + size]
+            places, scores = _best(queries, own, min(job.params.k, len(targets)))
+            there = places >= 0
+            rows, ranks = np.nonzero(there)
+            scores = scores[there]
+            parts.append(pa.table({
+                "source": sources.take(column(own[rows])),
+                **({"relation": pa.array([queries.relation] * len(rows), pa.string())} if triples else {}),
+                "target": targets.take(column(places[there])),
+                "rank": column((ranks + 1).astype(np.int32)),
+                "score": column(scores),
+                "probability": column(0.5 * (1 + np.tanh(scores / 2))),
+            }))  # fmt: skip
+            done += len(own)
+            job.progress.update(done, total, "nodes")
+    table = pa.concat_tables(parts)
+    job.output.table(LINKS, table, _ROW_GROUP)
+    return Output(rows=len(table), stats={"rows": len(table)})
+
+
+def _best(queries: _Queries, nodes: Nodes, k: int) -> tuple[Nodes, Vectors]:
+    """Targets of highest scores, below 0 where there are fewer, and these scores, [nodes, k]."""
+    scores = queries.scores(nodes)
+    for index in queries.known.of(nodes):
+        scores[index] = -np.inf
+    places = np.empty((len(nodes), k), np.int64)
+    largest_of_rows(scores, places)
+    return places, np.take_along_axis(scores, places, 1)
+
+
+def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
+    """Number of the nodes, and these."""
+    held_out = read_held_out(graph)
+    scores = LinkScores(graph, held_out, job.inputs["predictions"])
+    true_links, no_order = true_links_of(graph, held_out)
+    count = len(scores.sources)
+    starts = true_links if no_order else true_links[:, :1]
+    nodes = np.argsort(-np.bincount(starts.ravel(), minlength=count), kind="stable")[: job.params.nodes]
+    if correction := read_correction(job.inputs.get("corrected")):
+        link_paths = LinkPaths.of(graph, held_out, known=True)
+        scores = scores.corrected(correction, link_paths)
+        nodes = nodes[: link_paths.paths.affordable(nodes, MOST_STEPS)]
+    _log_chosen(job, len(nodes), count, "nodes")
+    known = KnownLinks(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
+    return len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), known)]
+
+
+def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
+    """Number of heads with a relation, and these, a relation at a time."""
+    held_out = read_triples(graph)
+    scores = TripleScores(graph, held_out, job.inputs["predictions"])
+    learned, heads = triples_of(graph, held_out.relations), np.arange(len(scores.heads))
+    true_triples = np.concatenate([learned, *held_out.triples.values()])
+    free = loop_free(learned, len(held_out.relations), scores.tails is scores.heads)
+    pairs, counts = np.unique(true_triples[:, 1::-1], axis=0, return_counts=True)  # of relations and heads
+    chosen = pairs[np.sort(np.argsort(-counts, kind="stable")[: job.params.nodes])]
+    _log_chosen(job, len(chosen), len(pairs), "heads with a relation")
+
+    def of_relation(relation: int) -> _Queries:
+        links = true_triples[true_triples[:, 1] == relation][:, ::2]
+        if free[relation]:
+            links = np.concatenate([links, np.stack([heads, heads], 1)])
+        rows, tails = scores.sides(relation)[0]
+        return _Queries(
+            chosen[chosen[:, 0] == relation, 1], lambda nodes: products(rows[nodes], tails),
+            KnownLinks(links, len(heads), False), held_out.relations[relation],
+        )  # fmt: skip
+
+    return len(chosen), map(of_relation, np.unique(chosen[:, 0]).tolist())
+
+
+def _log_chosen(job: StageRun[PredictLinksParams], chosen: int, count: int, unit: str) -> None:
+    few = "" if chosen == count else f" of {count:,}, those with most links (predict_links.nodes)"
+    job.progress.log(f"links are predicted of {chosen:,} {unit}{few}")

@@ -52,7 +52,7 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
 
 STAGE = Stage(
     name="publish_predictions",
-    version="3",
+    version="4",
     params=PublishPredictionsParams,
     inputs={
         "predictions": Input("infer dataset: the predictions to publish"),

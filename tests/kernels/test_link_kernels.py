@@ -17,6 +17,7 @@ from superworkflow.tasks.lib.gnn.sampler.negative_sampling import (
 )
 from superworkflow.tasks.lib.graph.short_paths import ShortPaths
 from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.largest import largest_of_rows
 from tests.kernels.test_gnn_kernels import rows_of
 
 NO_SIDES = read_only(np.empty(0, np.int8))
@@ -161,3 +162,24 @@ def test_short_paths_through_a_hub():
         near, far = linked[u] * worth, linked[v] * worth
         near[v] = far[u] = 0
         assert abs(three - near @ linked @ far) < 1e-12
+
+
+@given(
+    rows=st.integers(0, 5), columns=st.integers(1, 40), k=st.sampled_from([1, 2, 3, 7, 40]), spread=st.integers(1, 50),
+    none=st.sampled_from([0.0, 0.3, 1.0]), threads=st.integers(1, 4), seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=50, deadline=None, print_blob=True)
+def test_largest_values_of_rows(rows, columns, k, spread, none, threads, seed):
+    rng, before = np.random.default_rng(seed), nb.get_num_threads()
+    values = rng.integers(0, spread, (rows, columns)).astype(np.float32)
+    values[rng.random(values.shape) < none] = -np.inf
+    values[rng.random(values.shape) < none / 10] = np.nan
+    places = np.full((rows, k), -7, np.int64)
+    nb.set_num_threads(min(threads, before))
+    try:
+        largest_of_rows(values, places)
+    finally:
+        nb.set_num_threads(before)
+    for row, found in zip(values, places, strict=True):
+        wanted = [place for place in np.argsort(-row, kind="stable") if row[place] > -np.inf][:k]
+        assert found.tolist() == wanted + [-1] * (k - len(wanted))

@@ -17,13 +17,14 @@ from superworkflow.tasks import (
     heterograph,
     holdout_links,
     infer,
+    predict_links,
     publish_predictions,
     score_links,
     train,
 )
 from superworkflow.tasks.correct_links.fit import fitted, gains, log_likelihoods, odds
 from superworkflow.tasks.lib.gnn.link_scores import LINK_CORRECTION, LinkPaths, LinkScores, read_correction
-from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, sides_of_nodes, true_links_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.publish.serving import load
 from tests.tasks.index_helpers import run_stage
@@ -136,10 +137,6 @@ def test_a_served_model_answers_with_corrected_scores(made: dict[str, str], tmp_
     """Also of a new node that has the neighbours of one of the graph, whose embedding is the mean of theirs."""
     bundle = run_stage(publish_predictions.STAGE, {}, made, tmp_path / "bundle")
     model = load(Path(bundle.uri))
-    table = Dataset.open(made["corrected"]).table("predictions.parquet").to_pandas()
-    answers = model.predict(table[["source", "target"]], {})
-    np.testing.assert_allclose(answers["score"], table["score"], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(answers["probability"], table["probability"], rtol=1e-4, atol=1e-4)
     graph = HeteroGraph.open(Dataset.open(made["graph"]))
     edges = graph.edge_sets[read_held_out(graph).edges]
     ids, rows = graph.ids(edges.source).to_pylist(), graph.rows(edges.name)
@@ -153,6 +150,42 @@ def test_a_served_model_answers_with_corrected_scores(made: dict[str, str], tmp_
     assert answer["error"] == lonely["error"] == ""
     assert np.isfinite(answer["score"])
     assert answer["score"] != lonely["score"]
+
+
+def test_predicted_links_are_the_best_that_the_model_answers(made: dict[str, str], tmp_path: Path) -> None:
+    """All pairs, of which no link is among the predicted ones, nor a pair within a side; and fewer nodes and links."""
+    given = {name: made[name] for name in ("graph", "predictions", "corrected")}
+    table = run_stage(predict_links.STAGE, {}, given, tmp_path / "links").table(predict_links.LINKS).to_pandas()
+    whole = HeteroGraph.open(Dataset.open(made["graph"]))
+    edges = whole.edge_sets[read_held_out(whole).edges]
+    links, no_order = true_links_of(whole, read_held_out(whole))
+    names = np.array(whole.ids(edges.source).to_pylist())
+    sides = sides_of_nodes(whole, edges)
+    known = {(u, u) for u in names} | {tuple(pair) for pair in names[links].tolist()}
+    known |= {(v, u) for u, v in known} if no_order else set()
+    if len(sides):
+        known |= {(names[u], names[v]) for u, v in np.argwhere(sides[:, None] == sides).tolist()}
+    pairs = [pair for pair in itertools.product(names, names) if pair not in known]
+    model = load(Path(run_stage(publish_predictions.STAGE, {}, made, tmp_path / "bundle").uri))
+    every = model.predict(pd.DataFrame(pairs, columns=["source", "target"]), {})
+    every = every.sort_values(["source", "score"], ascending=[True, False]).groupby("source").head(10)
+    assert sorted(table["source"].unique()) == sorted(names)
+    assert (table["rank"] == table.groupby("source").cumcount() + 1).all()
+    ordered = table.sort_values(["source", "rank"])
+    np.testing.assert_allclose(ordered["score"], every["score"], rtol=1e-4, atol=1e-4)
+    both = ordered.merge(every, on=["source", "target"], suffixes=("", "_answered"))
+    assert len(both) > 0.9 * len(table)  # but for equal scores
+    np.testing.assert_allclose(both["score"], both["score_answered"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(both["probability"], both["probability_answered"], rtol=1e-4, atol=1e-4)
+    assert not known & {*zip(table["source"], table["target"], strict=True)}
+    log = io.StringIO()
+    few = run_stage(predict_links.STAGE, {"k": 3, "nodes": 7}, given, tmp_path / "few", cpu=1, log=log)
+    assert f"links are predicted of 7 nodes of {len(names)}, those with most links" in log.getvalue()
+    chosen = few.table(predict_links.LINKS).to_pandas()
+    degrees = pd.Series(names[links if no_order else links[:, 0]].ravel()).value_counts()
+    assert degrees[chosen["source"].unique()].min() >= degrees.drop(chosen["source"].unique()).max()
+    wanted = table[table["source"].isin(chosen["source"]) & (table["rank"] <= 3)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(chosen, wanted)
 
 
 def with_other_tests(job: StageRun[StageParams]) -> Output:

@@ -7,15 +7,17 @@ import pytest
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import aggregate, baselines_links, holdout_links, infer, score_links
+from superworkflow.tasks import aggregate, baselines_links, holdout_links, infer, predict_links, score_links
 from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.link_scores import LinkScores
 from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.base import prepare
-from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out, true_links_of
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
+from superworkflow.tasks.predict_links.panels import likeliest
 from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of
@@ -206,6 +208,21 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
     assert scored["auc@test"] == pytest.approx(above)
     assert 0 < scored["mrr@test"] <= 1
     assert scored["hits_at_k@test"] <= 1
+    links = run_stage(predict_links.STAGE, {"k": 50}, given, tmp_path / "links").table(predict_links.LINKS)
+    scores, known = LinkScores(graph, read_held_out(graph), found), true_links_of(graph, read_held_out(graph))[0]
+    names = [graph.ids(each).to_pylist() for each in (("author", "paper") if typed else ("node", "node"))]
+    every = scores.rows(0, np.arange(len(names[0])), scores.targets)
+    every[tuple(known.T)] = -np.inf
+    if not typed:
+        every[tuple(known[:, ::-1].T)] = every[np.diag_indices(len(every))] = -np.inf
+    wanted = []
+    for source, row in zip(names[0], every, strict=True):
+        best = [place for place in np.argsort(-row, kind="stable")[:50] if row[place] > -np.inf]
+        wanted += [(source, names[1][place], rank) for rank, place in enumerate(best, 1)]
+    assert list(zip(*(links[name].to_pylist() for name in ("source", "target", "rank")), strict=True)) == wanted
+    (part,) = likeliest({"predict_links": Dataset.open(str(tmp_path / "links"))})
+    assert part.content["rows"][0][2] == pytest.approx(max(links["probability"].to_pylist()), abs=1e-4)
+    assert len({frozenset(row[:2]) for row in part.content["rows"]}) == len(part.content["rows"]) == 20
 
 
 def test_degrees_are_learned(tmp_path):

@@ -17,6 +17,7 @@ from superworkflow.tasks import (
     heterograph,
     holdout_links,
     infer,
+    predict_links,
     publish_predictions,
     score_links,
     train,
@@ -189,3 +190,22 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
     np.testing.assert_allclose(answer["score"], rows["score"], atol=1e-4)
     bad = model.predict(pd.DataFrame([{"source": "n00", "relation": "hates", "target": "n01"}]), {})
     assert "hates" in bad["error"][0]
+    given = {"graph": held.uri, "predictions": found.uri}
+    links = run_stage(predict_links.STAGE, {"k": 4}, given, tmp_path / "links").table(predict_links.LINKS).to_pandas()
+    whole = read_triples(HeteroGraph.open(held))
+    names = np.array(HeteroGraph.open(held).ids("node").to_pylist())
+    true_triples = np.concatenate([triples_of(HeteroGraph.open(held), whole.relations), *whole.triples.values()])
+    known = {(names[h], whole.relations[r], names[t]) for h, r, t in true_triples.tolist()}
+    every = pd.DataFrame([
+        (head, relation, tail) for head, relation in sorted({each[:2] for each in known}) for tail in names
+        if (head, relation, tail) not in known and tail != head
+    ], columns=["source", "relation", "target"])  # fmt: skip
+    every["score"] = model.predict(every, {})["score"].astype(float)
+    best = every.sort_values(["source", "relation", "score"], ascending=[True, True, False])
+    best = best.groupby(["source", "relation"]).head(4)
+    ordered = links.sort_values(["source", "relation", "rank"])
+    np.testing.assert_allclose(ordered["score"], best["score"], atol=1e-4)
+    assert ordered[["source", "relation", "target"]].values.tolist() == best.iloc[:, :3].values.tolist()
+    few = run_stage(predict_links.STAGE, {"nodes": 1}, given, tmp_path / "few").table(predict_links.LINKS)
+    counts = pd.Series([each[:2] for each in known]).value_counts()
+    assert counts[few["source"][0].as_py(), few["relation"][0].as_py()] == counts.max()

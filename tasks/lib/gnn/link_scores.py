@@ -59,7 +59,7 @@ class LinkPaths:
 
     @classmethod
     def of(cls, graph: HeteroGraph, held_out: HeldOut, known: bool = False) -> LinkPaths:
-        """Paths over the links that are left in the graph, in either direction; if `known`, also over those held out."""
+        """Paths over the links that are left in the graph, in either direction, and if `known` over those held out."""
         edges = graph.edge_sets[held_out.edges]
         one_set = edges.source == edges.target
         sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count

@@ -6,8 +6,8 @@ the source's number and rank: the `k` targets of highest score of each node in w
 of one side. Where links have no direction a pair may be in the table twice, as one of each node's best.
 
 Scores are corrected (stage `correct_links`) where that is given, by paths over all links of the graph, also those that
-were held out: with paths over the links to learn from alone 3 to 11% fewer of further hidden links were among the best
-ten (seven graphs). A probability is that of a link among as many pairs without one. Of links with times scores are of
+were held out: with paths over the links to learn from alone 2 to 20% fewer of further hidden links were among the best
+ten (13 graphs; docs/measurements/gnn.md). A probability is that of a link among as many pairs without one. Of links with times scores are of
 all links in the graph, whatever their times.
 
 Of triples of all relations there is a column `relation`, and in place of a node a head with a relation that it has.
@@ -51,8 +51,8 @@ def estimate(params: PredictLinksParams, inputs: Mapping[str, Stats], resources:
         paths = min(MOST_STEPS, sources * (nodes + min(edges, 10 * (edges / max(1, nodes)) ** 3)))
     rows = sources * min(params.k, max(1, nodes))
     return _PROCESS.estimate(
-        memory_bytes=min(_BLOCK_BYTES, 28 * pairs) + 8 * nodes * width + (130 if paths else 90) * edges + 60 * rows,
-        cpu_s=pairs * (2.0 * width / 2e10 + 2e-9 + 1e-8 * (paths > 0)) + 1.5e-9 * paths + 3e-7 * edges + 1e-6 * rows,
+        memory_bytes=min(_BLOCK_BYTES, 28 * pairs) + 8 * nodes * width + (90 if paths else 60) * edges + 60 * rows,
+        cpu_s=pairs * (2.0 * width / 2e10 + 2e-9 + 1e-8 * (paths > 0)) + 2.3e-9 * paths + 3e-7 * edges + 1e-6 * rows,
         output_bytes=16 * rows,
         stats={"rows": rows},
         parallel=0.6,

@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.largest import largest_of_rows
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.ranks import KnownLinks, Vectors, products
+from superworkflow.tasks.lib.metrics.ranks import TrueLinks, Vectors, products
 from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams
 
 load_kernels_fast()
@@ -35,13 +35,13 @@ class _Queries(NamedTuple):
     Args:
         nodes: numbers of sources, int64 [nodes], ascending.
         scores: of some of them with all targets, float32 [nodes, targets].
-        known: pairs that are left out.
+        left_out: pairs that are left out.
         relation: of the links; empty where there is but one.
     """
 
     nodes: Nodes
     scores: Callable[[Nodes], Vectors]
-    known: KnownLinks
+    left_out: TrueLinks
     relation: str = ""
 
 
@@ -84,7 +84,7 @@ def run(job: StageRun[PredictLinksParams]) -> Output:
 def _best(queries: _Queries, nodes: Nodes, k: int) -> tuple[Nodes, Vectors]:
     """Targets of highest scores, below 0 where there are fewer, and these scores, [nodes, k]."""
     scores = queries.scores(nodes)
-    for index in queries.known.of(nodes):
+    for index in queries.left_out.of(nodes):
         scores[index] = -np.inf
     places = np.empty((len(nodes), k), np.int64)
     largest_of_rows(scores, places)
@@ -100,12 +100,12 @@ def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[in
     starts = true_links if no_order else true_links[:, :1]
     nodes = np.argsort(-np.bincount(starts.ravel(), minlength=count), kind="stable")[: job.params.nodes]
     if correction := read_correction(job.inputs.get("corrected")):
-        link_paths = LinkPaths.of(graph, held_out, known=True)
+        link_paths = LinkPaths.of(graph, held_out, whole=True)
         scores = scores.corrected(correction, link_paths)
         nodes = nodes[: link_paths.paths.affordable(nodes, MOST_STEPS)]
     _log_chosen(job, len(nodes), count, "nodes")
-    known = KnownLinks(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
-    return len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), known)]
+    left_out = TrueLinks(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
+    return len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), left_out)]
 
 
 def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
@@ -126,7 +126,7 @@ def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[
         rows, tails = scores.sides(relation)[0]
         return _Queries(
             chosen[chosen[:, 0] == relation, 1], lambda nodes: products(rows[nodes], tails),
-            KnownLinks(links, len(heads), False), held_out.relations[relation],
+            TrueLinks(links, len(heads), False), held_out.relations[relation],
         )  # fmt: skip
 
     return len(chosen), map(of_relation, np.unique(chosen[:, 0]).tolist())

@@ -170,7 +170,7 @@ def _write_paths(job: StageRun[PublishPredictionsParams], orders: list[NDArray[n
         return {}
     graph = HeteroGraph.open(job.inputs["graph"])
     held_out = read_held_out(graph)
-    there = LinkPaths.of(graph, held_out, known=True)
+    there = LinkPaths.of(graph, held_out, whole=True)
     shift = there.shift
     order = np.concatenate([orders[0], shift + orders[-1]]) if shift else orders[0]
     indptr, indices = there.paths.reordered(order)

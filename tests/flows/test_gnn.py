@@ -100,11 +100,14 @@ def test_links_from_edges_to_a_model(
     words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
     run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
     names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "baselines_links", "correct_links"]
-    names += ["score_links", "publish_predictions"]
+    names += ["score_links", "predict_links", "publish_predictions"]
     assert [stage["name"] for stage in run["stages"]] == names
     assert run["metrics"]["score_links.auc@test"] > 0.6
     assert 0 < run["metrics"]["baselines_links.common_neighbors_auc@test"] < 1
     folder = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
+    links = pd.read_parquet(next((tmp_path / "store" / "predict_links").glob("*/links.parquet")))
+    answer = load(folder).predict(links[["source", "target"]], {})
+    np.testing.assert_allclose(answer["score"], links["score"], rtol=1e-3, atol=1e-3)
     answer = load(folder).predict(pd.DataFrame({"source": ["v3", "v3"], "target": ["v5", "v6"]}), {})
     assert answer["probability"].between(0, 1).all()
     assert answer["score"][0] > answer["score"][1]

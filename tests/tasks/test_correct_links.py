@@ -161,11 +161,11 @@ def test_predicted_links_are_the_best_that_the_model_answers(made: dict[str, str
     links, no_order = true_links_of(whole, read_held_out(whole))
     names = np.array(whole.ids(edges.source).to_pylist())
     sides = sides_of_nodes(whole, edges)
-    known = {(u, u) for u in names} | {tuple(pair) for pair in names[links].tolist()}
-    known |= {(v, u) for u, v in known} if no_order else set()
+    joined = {(u, u) for u in names} | {tuple(pair) for pair in names[links].tolist()}
+    joined |= {(v, u) for u, v in joined} if no_order else set()
     if len(sides):
-        known |= {(names[u], names[v]) for u, v in np.argwhere(sides[:, None] == sides).tolist()}
-    pairs = [pair for pair in itertools.product(names, names) if pair not in known]
+        joined |= {(names[u], names[v]) for u, v in np.argwhere(sides[:, None] == sides).tolist()}
+    pairs = [pair for pair in itertools.product(names, names) if pair not in joined]
     model = load(Path(run_stage(publish_predictions.STAGE, {}, made, tmp_path / "bundle").uri))
     every = model.predict(pd.DataFrame(pairs, columns=["source", "target"]), {})
     every = every.sort_values(["source", "score"], ascending=[True, False]).groupby("source").head(10)
@@ -177,7 +177,7 @@ def test_predicted_links_are_the_best_that_the_model_answers(made: dict[str, str
     assert len(both) > 0.9 * len(table)  # but for equal scores
     np.testing.assert_allclose(both["score"], both["score_answered"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(both["probability"], both["probability_answered"], rtol=1e-4, atol=1e-4)
-    assert not known & {*zip(table["source"], table["target"], strict=True)}
+    assert not joined & {*zip(table["source"], table["target"], strict=True)}
     log = io.StringIO()
     few = run_stage(predict_links.STAGE, {"k": 3, "nodes": 7}, given, tmp_path / "few", cpu=1, log=log)
     assert f"links are predicted of 7 nodes of {len(names)}, those with most links" in log.getvalue()

@@ -209,12 +209,12 @@ def test_links_are_predicted(tmp_path, typed, params, one, two):
     assert 0 < scored["mrr@test"] <= 1
     assert scored["hits_at_k@test"] <= 1
     links = run_stage(predict_links.STAGE, {"k": 50}, given, tmp_path / "links").table(predict_links.LINKS)
-    scores, known = LinkScores(graph, read_held_out(graph), found), true_links_of(graph, read_held_out(graph))[0]
+    scores, joined = LinkScores(graph, read_held_out(graph), found), true_links_of(graph, read_held_out(graph))[0]
     names = [graph.ids(each).to_pylist() for each in (("author", "paper") if typed else ("node", "node"))]
     every = scores.rows(0, np.arange(len(names[0])), scores.targets)
-    every[tuple(known.T)] = -np.inf
+    every[tuple(joined.T)] = -np.inf
     if not typed:
-        every[tuple(known[:, ::-1].T)] = every[np.diag_indices(len(every))] = -np.inf
+        every[tuple(joined[:, ::-1].T)] = every[np.diag_indices(len(every))] = -np.inf
     wanted = []
     for source, row in zip(names[0], every, strict=True):
         best = [place for place in np.argsort(-row, kind="stable")[:50] if row[place] > -np.inf]

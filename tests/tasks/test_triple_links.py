@@ -195,10 +195,10 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
     whole = read_triples(HeteroGraph.open(held))
     names = np.array(HeteroGraph.open(held).ids("node").to_pylist())
     true_triples = np.concatenate([triples_of(HeteroGraph.open(held), whole.relations), *whole.triples.values()])
-    known = {(names[h], whole.relations[r], names[t]) for h, r, t in true_triples.tolist()}
+    joined = {(names[h], whole.relations[r], names[t]) for h, r, t in true_triples.tolist()}
     every = pd.DataFrame([
-        (head, relation, tail) for head, relation in sorted({each[:2] for each in known}) for tail in names
-        if (head, relation, tail) not in known and tail != head
+        (head, relation, tail) for head, relation in sorted({each[:2] for each in joined}) for tail in names
+        if (head, relation, tail) not in joined and tail != head
     ], columns=["source", "relation", "target"])  # fmt: skip
     every["score"] = model.predict(every, {})["score"].astype(float)
     best = every.sort_values(["source", "relation", "score"], ascending=[True, True, False])
@@ -207,5 +207,5 @@ def test_learned_ranked_and_served(whole: Dataset, tmp_path: Path) -> None:
     np.testing.assert_allclose(ordered["score"], best["score"], atol=1e-4)
     assert ordered[["source", "relation", "target"]].values.tolist() == best.iloc[:, :3].values.tolist()
     few = run_stage(predict_links.STAGE, {"nodes": 1}, given, tmp_path / "few").table(predict_links.LINKS)
-    counts = pd.Series([each[:2] for each in known]).value_counts()
+    counts = pd.Series([each[:2] for each in joined]).value_counts()
     assert counts[few["source"][0].as_py(), few["relation"][0].as_py()] == counts.max()

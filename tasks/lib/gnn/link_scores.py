@@ -58,14 +58,14 @@ class LinkPaths:
     shift: int
 
     @classmethod
-    def of(cls, graph: HeteroGraph, held_out: HeldOut, known: bool = False) -> LinkPaths:
-        """Paths over the links that are left in the graph, in either direction, and if `known` over those held out."""
+    def of(cls, graph: HeteroGraph, held_out: HeldOut, whole: bool = False) -> LinkPaths:
+        """Paths over the links that are left in the graph, in either direction, and if `whole` over those held out."""
         edges = graph.edge_sets[held_out.edges]
         one_set = edges.source == edges.target
         sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
         shift = 0 if one_set else sizes[0]
         links = links_of(graph.rows(edges.name), one_set)
-        if known:
+        if whole:
             links = distinct_links(np.concatenate([links, *held_out.links.values()]).astype(np.uint64), one_set)
         return cls(ShortPaths(links + np.array([0, shift]), sizes[0] if one_set else sum(sizes)), shift)
 

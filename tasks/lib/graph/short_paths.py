@@ -94,7 +94,7 @@ class ShortPaths:
         return steps[sources]
 
     def affordable(self, sources: Nodes, most: float) -> int:
-        """Number of the first rows of sources [rows, ...], at least one, from which at most `most` edges are followed."""
+        """Number of the first rows of sources [rows, ...], at least one, of which at most `most` edges are followed."""
         steps = self.node_steps(sources.ravel()).reshape(len(sources), -1).sum(axis=1)
         return max(1, int(np.searchsorted(np.cumsum(steps), most, side="right")))
 

@@ -19,7 +19,7 @@ def products(queries: Any, others: Any) -> Any:
     return queries @ others.T
 
 
-class KnownLinks:
+class TrueLinks:
     """Pairs that are no candidates for a link: those that are links, and those within a side.
 
     Args:
@@ -68,8 +68,8 @@ def filtered_ranks(
     Returns:
         float64 [n], from 1.
     """
-    known = KnownLinks(true_links, sources.shape[0], one_set, sides)
-    return ranks_among(sources[links[:, 0]], targets, lambda part: known.of(links[part, 0]), places=links[:, 1],
+    left_out = TrueLinks(true_links, sources.shape[0], one_set, sides)
+    return ranks_among(sources[links[:, 0]], targets, lambda part: left_out.of(links[part, 0]), places=links[:, 1],
                        scores_of=scores_of)  # fmt: skip
 
 

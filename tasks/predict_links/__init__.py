@@ -7,8 +7,8 @@ of one side. Where links have no direction a pair may be in the table twice, as 
 
 Scores are corrected (stage `correct_links`) where that is given, by paths over all links of the graph, also those that
 were held out: with paths over the links to learn from alone 2 to 20% fewer of further hidden links were among the best
-ten (13 graphs; docs/measurements/gnn.md). A probability is that of a link among as many pairs without one. Of links with times scores are of
-all links in the graph, whatever their times.
+ten (13 graphs; docs/measurements/gnn.md). A probability is that of a link among as many pairs without one. Of links
+with times scores are of all links in the graph, whatever their times.
 
 Of triples of all relations there is a column `relation`, and in place of a node a head with a relation that it has.
 """

@@ -15,7 +15,7 @@ from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import colour, index, publish_latent_factors, score_ratings, time_slices
+from superworkflow.tasks import colour, index, publish_latent_factors, recommend, score_ratings, time_slices
 from superworkflow.tasks.index.two_sets import RatingsParams
 from superworkflow.tasks.lib import panels
 from superworkflow.tasks.lib.formats import IN_MEMORY
@@ -25,7 +25,7 @@ READ = replace(index.STAGE, params=RatingsParams)
 
 
 def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superworkflow:
-    """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out.
+    """Index, colour, the program, publish_latent_factors, recommend; score_ratings if ratings are held out.
 
     Args:
         program: what runs; its `factor` of users and items has their ratings as products. If it reads `slice` of edges,
@@ -34,7 +34,7 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
     """
 
     def diagram(flow: Diagram, edges: Source, test: Source | None = None) -> None:
-        """Index, colour, the program, publish_latent_factors; score_ratings if ratings are held out."""
+        """Index, colour, the program, publish_latent_factors, recommend; score_ratings if ratings are held out."""
         graph = flow.stage(READ, edges=edges)
         colours, slices = flow.stage(colour.STAGE, graph=graph), None
         if timed and flow.parameter(f"{program.name}.slices") > 1:
@@ -46,7 +46,8 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
             if test is not None:
                 imported("superworkflow.tasks.score_ratings.times:check_times")(graph.params, edges, test)
         values = flow.stage(stage, graph=graph, colours=colours, arcs=slices)
-        flow.stage(publish_latent_factors.STAGE, graph=graph, values=values, slices=slices)
+        factors = flow.stage(publish_latent_factors.STAGE, graph=graph, values=values, slices=slices)
+        flow.stage(recommend.STAGE, factors=factors)
         if test is not None:
             flow.stage(score_ratings.STAGE, graph=graph, values=values, slices=slices, test=test)
 
@@ -71,7 +72,7 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
         help=program.help,
         stages=(
             READ, colour.STAGE, *([time_slices.STAGE] if timed else []), stage, publish_latent_factors.STAGE,
-            score_ratings.STAGE,
+            recommend.STAGE, score_ratings.STAGE,
         ),
         sources={
             "edges": "ratings: rows user, item, rating as CSV, TSV, whitespace-separated or Parquet, optionally "
@@ -85,6 +86,7 @@ def ratings_superworkflow(program: VertexProgram, stage: Stage[Any]) -> Superwor
         outputs={
             "users": ("publish_latent_factors", "users.parquet"),
             "items": ("publish_latent_factors", "items.parquet"),
+            "recommendations": ("recommend", "recommendations.parquet"),
             "trace": (program.name, "trace.parquet"),
         },
         outcomes=(

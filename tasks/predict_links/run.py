@@ -18,7 +18,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import read_held_out, sides_of_no
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, loop_free, read_triples, triples_of
 from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.kernels.largest import largest_of_rows
+from superworkflow.tasks.lib.kernels.largest import largest_left
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.ranks import TrueLinks, Vectors, products
 from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams
@@ -62,7 +62,7 @@ def run(job: StageRun[PredictLinksParams]) -> Output:
     for queries in found:
         for first in range(0, len(queries.nodes), size):
             own = queries.nodes[first : first + size]
-            places, scores = _best(queries, own, min(job.params.k, len(targets)))
+            places, scores = largest_left(queries.scores(own), queries.left_out.among(own), job.params.k)
             there = places >= 0
             rows, ranks = np.nonzero(there)
             scores = scores[there]
@@ -81,16 +81,6 @@ def run(job: StageRun[PredictLinksParams]) -> Output:
     return Output(rows=len(table), stats={"rows": len(table)})
 
 
-def _best(queries: _Queries, nodes: Nodes, k: int) -> tuple[Nodes, Vectors]:
-    """Targets of highest scores, below 0 where there are fewer, and these scores, [nodes, k]."""
-    scores = queries.scores(nodes)
-    for index in queries.left_out.of(nodes):
-        scores[index] = -np.inf
-    places = np.empty((len(nodes), k), np.int64)
-    largest_of_rows(scores, places)
-    return places, np.take_along_axis(scores, places, 1)
-
-
 def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
     """Number of the nodes, and these."""
     held_out = read_held_out(graph)
@@ -104,7 +94,7 @@ def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[in
         scores = scores.corrected(correction, link_paths)
         nodes = nodes[: link_paths.paths.affordable(nodes, MOST_STEPS)]
     _log_chosen(job, len(nodes), count, "nodes")
-    left_out = TrueLinks(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
+    left_out = TrueLinks.of_pairs(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
     return len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), left_out)]
 
 
@@ -126,7 +116,7 @@ def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[
         rows, tails = scores.sides(relation)[0]
         return _Queries(
             chosen[chosen[:, 0] == relation, 1], lambda nodes: products(rows[nodes], tails),
-            TrueLinks(links, len(heads), False), held_out.relations[relation],
+            TrueLinks.of_pairs(links, len(heads), False), held_out.relations[relation],
         )  # fmt: skip
 
     return len(chosen), map(of_relation, np.unique(chosen[:, 0]).tolist())

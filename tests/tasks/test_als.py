@@ -24,6 +24,7 @@ from superworkflow.tasks.pagerank import STAGE as PAGERANK
 from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_latent_factors import STAGE as PUBLISH
 from superworkflow.tasks.publish_latent_factors.model import card
+from superworkflow.tasks.recommend import STAGE as RECOMMEND
 from superworkflow.tasks.score_ratings import STAGE as SCORE
 from superworkflow.tasks.walk import STAGE as WALK
 from tests.tasks.index_helpers import run_stage
@@ -262,6 +263,14 @@ def test_ratings_of_either_sign(rows: Rows, tmp_path: Path, form: str, engine: s
         run_stage(PAGERANK, {}, {"graph": graph.uri, "colours": coloured.uri}, tmp_path / "ranks")
 
 
+def by_own(rows: Rows) -> list[list[tuple[int, int, float]]]:
+    """Ratings of each user."""
+    found: dict[int, list[tuple[int, int, float]]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return list(found.values())
+
+
 def test_the_model_predicts_and_recommends(
     rows: Rows, graph: tuple[Dataset, Dataset], values: Dataset, tmp_path: Path
 ) -> None:
@@ -286,6 +295,20 @@ def test_the_model_predicts_and_recommends(
     assert everything["items"][0] == [str(each) for each in np.argsort(-scores)]
     assert described.example[0].keys() == {"user", "item"}
     assert model.predict(pd.DataFrame(described.example), described.options)["error"].tolist() == [""]
+    table = run_stage(RECOMMEND, {"k": 7}, {"factors": published.uri}, tmp_path / "best").table(
+        "recommendations.parquet"
+    )
+    by_user = table.to_pandas().groupby("user")
+    answers = model.predict(pd.DataFrame({"user": list(by_user.groups)}), {"task": "recommendations", "k": 7})
+    assert by_user["item"].agg(list).tolist() == answers["items"].tolist()
+    np.testing.assert_allclose(table["rating"].to_numpy(), np.concatenate(answers["ratings"].tolist()), atol=1e-5)
+    assert by_user["rank"].agg(list).tolist() == [list(range(1, 1 + len(each))) for each in answers["items"]]
+    assert len(by_user) == sum(len({row[1] for row in own}) < 40 for own in by_own(rows))
+    few = run_stage(RECOMMEND, {"users": 3, "k": 2}, {"factors": published.uri}, tmp_path / "few")
+    assert len(few.table("recommendations.parquet")) == few.stats["rows"] == 6
+    most = sorted(map(len, by_own(rows)))[-3:]
+    chosen = {int(each) for each in few.table("recommendations.parquet")["user"].to_pylist()}
+    assert sorted(sum(row[0] == user for row in rows) for user in chosen) == most
     for wrong, message in (({"task": "rank"}, "unknown task"), ({"k": 0}, "1 item or more")):
         with pytest.raises(ValueError, match=message):
             model.predict(questions, wrong)
@@ -344,5 +367,6 @@ def test_superworkflow() -> None:
         "colour",
         "als",
         "publish_latent_factors",
+        "recommend",
         "score_ratings",
     ]

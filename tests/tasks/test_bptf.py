@@ -191,7 +191,7 @@ def test_what_is_refused() -> None:
 
 def test_superworkflow() -> None:
     stages = [stage.name for stage in load_superworkflow("bptf").stages]
-    assert stages == ["index", "colour", "time_slices", "bptf", "publish_latent_factors", "score_ratings"]
+    assert stages == ["index", "colour", "time_slices", "bptf", "publish_latent_factors", "recommend", "score_ratings"]
 
 
 @pytest.mark.slow

@@ -23,21 +23,31 @@ class TrueLinks:
     """Pairs that are no candidates for a link: those that are links, and those within a side.
 
     Args:
-        links: all links, int64 [m, 2].
-        sources: number of nodes in which links start.
-        one_set: these are targets too: links have no direction, and a node is no target of its own.
+        starts: begin of each source's targets, int64 [sources + 1].
+        ends: targets, [links].
         sides: side of each node, whose targets are on another; empty where all nodes are targets.
     """
 
-    def __init__(self, links: Pairs, sources: int, one_set: bool, sides: NDArray[np.int8] = _NO_SIDES):
+    def __init__(self, starts: NDArray[np.int64], ends: NDArray[Any], sides: NDArray[np.int8] = _NO_SIDES):
+        self._starts, self._ends, self._sides = starts, ends, sides
+
+    @classmethod
+    def of_pairs(cls, links: Pairs, sources: int, one_set: bool, sides: NDArray[np.int8] = _NO_SIDES) -> TrueLinks:
+        """Those of all links, int64 [links, 2].
+
+        Args:
+            links: sources and targets.
+            sources: number of nodes in which links start.
+            one_set: these are targets too: links have no direction, and a node is no target of its own.
+            sides: see the class.
+        """
         if one_set:
             nodes = np.arange(sources)
             links = np.concatenate([links, links[:, ::-1], np.stack([nodes, nodes], 1)])
         order = np.lexsort((links[:, 1], links[:, 0]))
-        self._ends, self._sides = links[order, 1], sides
-        self._starts = np.searchsorted(links[order, 0], np.arange(sources + 1))
+        return cls(np.searchsorted(links[order, 0], np.arange(sources + 1)), links[order, 1], sides)
 
-    def of(self, nodes: NDArray[np.int64]) -> list[Any]:
+    def among(self, nodes: NDArray[np.int64]) -> list[Any]:
         """Indices of these pairs in scores [nodes, targets] of some sources with all targets."""
         counts = self._starts[nodes + 1] - self._starts[nodes]
         rows = np.repeat(np.arange(len(nodes)), counts)
@@ -68,8 +78,8 @@ def filtered_ranks(
     Returns:
         float64 [n], from 1.
     """
-    left_out = TrueLinks(true_links, sources.shape[0], one_set, sides)
-    return ranks_among(sources[links[:, 0]], targets, lambda part: left_out.of(links[part, 0]), places=links[:, 1],
+    left_out = TrueLinks.of_pairs(true_links, sources.shape[0], one_set, sides)
+    return ranks_among(sources[links[:, 0]], targets, lambda part: left_out.among(links[part, 0]), places=links[:, 1],
                        scores_of=scores_of)  # fmt: skip
 
 

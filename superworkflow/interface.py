@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from superworkflow.arguments import check_registered, registration_of
@@ -36,6 +37,7 @@ from superworkflow.infra.process.threads import sleep_soon
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.results import Run, frame
+from superworkflow.tasks import stage_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
 
 Params = Mapping[str, Any]
+_IN_CELLS = "In a notebook, define it in a cell that begins with %%superworkflow"
 
 
 @overload
@@ -294,8 +297,20 @@ def _registry(store: str | None) -> ModelRegistry:
 
 
 def chosen_superworkflow(superworkflow: str | Superworkflow) -> Superworkflow:
-    """The superworkflow of a call: the object, or the one of a name or file."""
-    return load_superworkflow(superworkflow) if isinstance(superworkflow, str) else superworkflow
+    """The superworkflow of a call: the object, or the one of a name or file.
+
+    Raises:
+        UserError: it is neither, such as a vertex program or a stage; or processes of its stages would not find them.
+    """
+    if isinstance(superworkflow, str | Path):
+        return load_superworkflow(str(superworkflow))
+    if not isinstance(superworkflow, Superworkflow):
+        raise UserError("is no superworkflow", where="the first argument", value=type(superworkflow).__name__,
+                        remedy=f"Give a name or a file. {_IN_CELLS}")  # fmt: skip
+    if lost := {stage.name for stage in superworkflow.stages} - superworkflow.own - set(stage_names()):
+        raise UserError("a stage is neither in a file nor installed, so that its process would not find it",
+                        where=superworkflow.name, value=min(lost), remedy=_IN_CELLS)  # fmt: skip
+    return superworkflow
 
 
 def _request(

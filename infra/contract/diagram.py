@@ -134,8 +134,11 @@ class Diagram:
         given = {key: value for key, value in inputs.items() if value is not None}
         missing = [key for key, declared in stage.inputs.items() if key not in given and not declared.optional]
         unknown = [key for key in given if key not in stage.inputs]
-        if missing or unknown or name in self.nodes:
-            raise ValueError(f"diagram node {name}: missing inputs {missing}, unknown inputs {unknown}, or name taken")
+        faults = [f"missing inputs: {', '.join(missing)}"] if missing else []
+        faults += [f"unknown inputs: {', '.join(unknown)} (it has {', '.join(stage.inputs)})"] if unknown else []
+        faults += ["name taken: give this node another one, name=…"] if name in self.nodes else []
+        if faults:
+            raise ValueError(f"diagram node {name}: {'; '.join(faults)}")
         for key, value in given.items():
             if isinstance(value, Source):
                 stage.inputs[key].open(value)

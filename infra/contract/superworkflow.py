@@ -314,7 +314,7 @@ def _check_metric(
 
 
 def _check_model(model: Model, superworkflow: Superworkflow, where: str) -> None:
-    check_import(model.code, where)
+    check_import(f"{model.code}:load", where)
     check_import(model.card, where)
     _check_text(model.name, MODEL_NAME, f"{where}: name", "Use letters, digits, -, _ and .")
     if len(superworkflow.registered) > 1:

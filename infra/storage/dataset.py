@@ -176,7 +176,7 @@ class Dataset:
         entry = self._entries.get(name)
         if entry is None:
             raise UserError(
-                f"the dataset has no file {name}", where=self.uri, remedy=f"It has: {', '.join(self.files())}"
+                f"the dataset has no file {name}", where=self.uri, remedy=f"It has: {', '.join(self.files()) or 'none'}"
             )
         with self._guard:
             turn = self._turns.setdefault(name, threading.Lock())

@@ -113,14 +113,18 @@ def decide(
     if champion is not None and champion.own is not None:
         metrics = champion.own
     own = [(metric, found) for metric in headlines if (found := find_metric(metric.full_name, metrics)) is not None]
+    lacking = f"this run has none of the figures to compare by ({', '.join(each.full_name for each in headlines)})"
     if champion is None:
         first = own[0][1] if own else ""
         why = f"rejected: {failed}" if failed else "promoted: the first model under this name"
+        if headlines and not own:
+            why += f"; {lacking}, so that a person has to promote the next"
         return Decision(name, version, "rejected" if failed else "promoted", why, metric=first,
                         quality=metrics.get(first), gates=gates)  # fmt: skip
     common = [pair for pair in own if pair[1] in champion.metrics]
     if champion.fault or (headlines and not common):
-        fault = champion.fault or "the champion has none of this run's figures to compare by"
+        none = "the champion has none of this run's figures to compare by" if own else lacking
+        fault = champion.fault or none
         why = f"rejected: {'; '.join(filter(None, [failed, fault]))}; a person may promote it"
         return Decision(name, version, "rejected", why, champion=champion.version, gates=gates)
     if not common:

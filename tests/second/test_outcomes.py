@@ -193,6 +193,7 @@ def _none(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         (Picture("fit", "tests.second.outcomes:draw", "../a"), r"not a valid name .got '../a'"),
         (replace(MODEL, node="chose"), r"model: the diagram has no such node .*Did you mean choose\?"),
         (replace(MODEL, code="tests.second.server"), "model: no such module .got 'tests.second.server'"),
+        (replace(MODEL, code="tests.second.outcomes"), "module tests.second.outcomes does not define this .got 'load'"),
         (replace(MODEL, card="tests.second.outcomes:cart"), r"model: .*Did you mean card\?"),
         (replace(MODEL, rescore=Rescoring("chose", (), _none)), "rescore: no metric is declared .*got 'chose'"),
         (replace(MODEL, name="a/b"), "model: name: not a valid name .got 'a/b'"),

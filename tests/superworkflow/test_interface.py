@@ -202,6 +202,18 @@ def test_refused(given: dict[str, object], message: str, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_no_superworkflow() -> None:
+    with pytest.raises(sw.UserError, match=r"is no superworkflow .got 'Metric'.*begins with %%superworkflow"):
+        sw.run(sw.Metric("a", "b"))
+    nowhere = sw.Superworkflow(
+        name="nowhere", help="", stages=(sw.Stage("lost", print, {}),), sources={}, diagram=lambda flow: None
+    )  # type: ignore[arg-type]
+    with pytest.raises(sw.UserError, match=r"nowhere: a stage is neither in a file nor installed.* .got 'lost'"):
+        sw.run(nowhere)
+    with pytest.raises(sw.UserError, match=r"absent\.py"):
+        sw.plan(Path("absent.py"))
+
+
 def test_nodes_may_be_numbers(graph_files: tuple[Path, Path], tmp_path: Path) -> None:
     """The command line takes `--set sssp.source=7`; a number was refused here."""
     given = {"edges": str(graph_files[0]), "store": str(tmp_path)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.checksum_cache import cache_folder
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.kernels import atomic, random
-from superworkflow.tasks.lib.vertex.helpers import files_of
+from superworkflow.tasks.lib.vertex.helpers import files_of, generator_of
 from superworkflow.tasks.lib.vertex.program import FieldKind, ProgramParams, VertexProgram, length_of
-from superworkflow.tasks.lib.vertex.scope import Schema
+from superworkflow.tasks.lib.vertex.scope import INIT, Schema
 
 _OF_SCOPES = "vertex, degree, neighbour(i), weight(i), signal(neighbour, priority), random(k), step"
+_CALLS = "neighbour|in_neighbour|weight|in_weight|signal|random|edge|in_edge"
 _FOLDER = Path(__file__).parent
 _KINDS = "biuf"
 _REASON = r"Untyped|Invalid use|Unknown|No implementation|[Uu]nsupported|not supported|Cannot unify|[Nn]o conversion"
@@ -43,8 +44,14 @@ def schema_of(
         sizes: the lengths that the graph has.
 
     Raises:
-        UserError: a field's type is none of NumPy's numbers, its length is nowhere, or its name is another's.
+        UserError: a field's type is none of NumPy's numbers, its length is nowhere, or its name is another's; or there
+            is no such scheduler or execution.
     """
+    for name in ("scheduler", "execution"):  # a program that declares them anew may let them be any text
+        own, choices = (get_args(each.model_fields[name].annotation) for each in (program.params, ProgramParams))
+        if (value := getattr(params, name)) not in (own or choices):
+            raise UserError(f"no such {name}", where=f"{program.name}.{name}", value=value,
+                            remedy=f"Set it to one of: {', '.join(choices)}")  # fmt: skip
     lengths = {**sizes, **params.model_dump()}
     given = {**program.graph_rows, **program.arc_fields}
     fields, edges, messages, rows = (
@@ -68,6 +75,7 @@ def schema_of(
         rows,
         lengths_of,
         checked,
+        (*program.given, *program.graph_fields),
     )
 
 
@@ -115,7 +123,8 @@ def functions_of(
     program's file and of the engine, so that another text never meets what was compiled for this one.
 
     Raises:
-        UserError: residuals are to end the run, and updates return none; or a part returns no number.
+        UserError: residuals are to end the run, and updates return none; a part returns no number; or a function draws
+            random numbers that are others in each run.
     """
     if params.tolerance > 0 and _returns_nothing(program.apply or program.update):
         raise UserError("updates return no residual, whose sum would end the run", where=f"program {program.name}",
@@ -125,6 +134,12 @@ def functions_of(
         if (function := getattr(program, part)) and _returns_nothing(function):
             raise UserError(f"{part} returns no number", where=f"program {program.name}",
                             remedy="End it with return and the number, such as a priority of 0 for none")  # fmt: skip
+    folds = [sync.fold for sync in program.syncs.values()]
+    for function in (program.update, program.init, program.gather, program.apply, program.scatter, *folds):
+        if drawn := generator_of(function):
+            raise UserError("random numbers of its own are others in each run and thread",
+                            where=f"program {program.name}", value=drawn,
+                            remedy="Draw by scope.random(k), which depends on seed, step, vertex and k")  # fmt: skip
     texts = [Path(file).read_bytes() for file in (atomic.__file__, random.__file__)]
     texts += [path.read_bytes() for path in sorted(_FOLDER.glob("*.py"))]
     texts += [Path(file).read_bytes() for file in files_of(program.update) or [__file__]]
@@ -135,12 +150,12 @@ def functions_of(
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
     name = f"superworkflow_program_{re.sub('[^a-z0-9]', '_', program.name)}_{digest}"
     steps = _module(name, "steps.py", PROGRAM=program, SCHEMA=schema, SETTINGS=tuple(numbers))
-    folds = [
+    sums = [
         _module(f"{name}_{number}", "folds.py", FOLD=sync.fold, LENGTH=lengths[number], SCHEMA=schema,
                 LARGEST=sync.merge == "max" and not lengths[number])
         for number, sync in enumerate(program.syncs.values())
     ]  # fmt: skip
-    return Functions(steps, tuple(folds), steps.Settings(**numbers))
+    return Functions(steps, tuple(sums), steps.Settings(**numbers))
 
 
 def _returns_nothing(function: Callable[..., Any]) -> bool:
@@ -176,6 +191,9 @@ def explained(error: Exception, program: VertexProgram) -> UserError:
     lines = re.findall(rf'File "[^"]*{name}", line (\d+)|{name} \((\d+)\)', words)
     where = f"{Path(file).name}:{lines[-1][0] or lines[-1][1]}" if lines else Path(file).name
     where = f"program {program.name}, {where}"
+    if field := re.search(r"the (\w+) (\w+) would lose the fraction", words):
+        return UserError(f"{field[2]} is {field[1]}, and what is written may have a fraction", where=where,
+                         remedy=f"Declare {field[2]} as float64, or write int(…), which cuts it off")  # fmt: skip
     if field := re.search(r"this (scope|edge) may not write (\w+)", words):
         what = "vertex" if field[1] == "scope" else "edge"
         return _forbidden(f"{field[2]} of this {what}", program, where, what)
@@ -183,7 +201,10 @@ def explained(error: Exception, program: VertexProgram) -> UserError:
         return _forbidden("this vector", program, where, "vertex" if program.consistency == "edge" else "edge")
     if lacking := re.search(r"Unknown attribute '(\w+)' of type (scope|neighbour|edge)", words):
         own = lacking[2] != "neighbour"
+        at_first = not own and f"consistency={INIT!r}" in words
         hint = "" if own or program.consistency != "vertex" else "; under vertex consistency neighbours cannot be read"
+        if at_first:
+            hint = "; init reads of neighbours what is given. Read the rest in update, if scope.step == 1"
         article = "an" if lacking[2] == "edge" else "a"
         has = {"scope": f"{_OF_SCOPES}, or a sync", "neighbour": "vertex, out_degree, in_degree", "edge": "edge fields"}
         return UserError(f"{article} {lacking[2]} has no attribute of this name{hint}", where=where, value=lacking[1],
@@ -197,6 +218,13 @@ def explained(error: Exception, program: VertexProgram) -> UserError:
     if re.search(r">>> _note\(.*OptionalType", words):
         return UserError("the update returns a residual on one way and nothing on another", where=where,
                          remedy="Return a number on every way, 0.0 for no change")  # fmt: skip
+    if returned := re.search(r">>> _note\(array.*?, int64, (.*)\)", words):
+        return UserError("the update returns something else than one number, its residual", where=where,
+                         value=returned[1], remedy="Return how much the vertex has changed, or nothing")  # fmt: skip
+    if call := re.search(rf"<function _({_CALLS}) at|Function\(.*ScopeType'>, '({_CALLS})'\)", words):
+        return UserError("a function of a scope is called with other arguments, or not called", where=where,
+                         value=call[1] or call[2], remedy=f"Write {_OF_SCOPES}")  # fmt: skip
+    words = re.sub(r"\(Schema\(.*?given=\(.*?\)\)\)", "", words)
     said = [line for each in words.splitlines() if (line := each.strip()) and not line.startswith("Failed in nopython")]
     first = next((line for line in said if re.search(_REASON, line)), said[0] if said else "")
     if first.endswith("signature:"):

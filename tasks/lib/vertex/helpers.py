@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
+import random
 from collections.abc import Callable
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
+
+import numpy as np
 
 
 def helpers_of(function: Callable[..., Any]) -> list[FunctionType]:
@@ -15,6 +20,19 @@ def helpers_of(function: Callable[..., Any]) -> list[FunctionType]:
         named = (each.__globals__.get(name) for name in each.__code__.co_names)
         found += [other for other in named if isinstance(other, FunctionType) and other not in found]
     return found
+
+
+def generator_of(function: Callable[..., Any] | None) -> str:
+    """Name by which a function or a helper of it calls Python's or NumPy's generator of random numbers; else empty."""
+    for each in [] if function is None else helpers_of(function):
+        for step, after in pairwise(dis.get_instructions(each)):
+            value, name = each.__globals__.get(step.argval) if step.opname == "LOAD_GLOBAL" else None, step.argval
+            if value is np and after.argval == "random":
+                value, name = np.random, f"{name}.random"
+            owner = getattr(value, "__self__", None)
+            if value is random or value is np.random or isinstance(owner, random.Random | np.random.RandomState):
+                return str(name)
+    return ""
 
 
 def files_of(function: Callable[..., Any]) -> list[str]:

@@ -5,7 +5,7 @@
     )
 
 `init(scope, params)` and `update(scope, params)` are Python that Numba compiles. A scope has the fields of its vertex
-as attributes, to read and to write, and besides
+as attributes, to read and to write (an integer one takes no float without `int(…)`), and besides
 
     scope.vertex, scope.vertices          number of the vertex, and of all vertices
     scope.step                            number of the step, 0 in `init`
@@ -206,7 +206,8 @@ class VertexProgram:
             the name of a parameter, of a fact of the graph such as `labels` of a lattice, or of a field in `classes`,
             for as many as there are classes; or the product of two such names, `draws*factors`.
         update: compiled `update(scope, params)`.
-        init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0.
+        init: compiled `init(scope, params)`, which sets the fields of its vertex alone; without one they are 0. Of
+            neighbours it reads the fields in `given` and `graph_fields`, which are set already.
         params: parameter model.
         consistency: what an update may touch, which the colouring keeps apart. edge: it reads its neighbours' fields.
             vertex: none of them. full: it writes them too.
@@ -298,6 +299,12 @@ class VertexProgram:
             if not name.isidentifier() or iskeyword(name) or name in _OF_SCOPES:
                 raise UserError("no name of a field or sync: a scope could not have it as an attribute of its own",
                                 where=where, value=name, remedy="Give it another name")  # fmt: skip
+        if columns := {"node"} & set(self.fields) | {"updates", "arcs", "residual"} & set(self.syncs):
+            raise UserError("no name of a field or sync: a table of results has a column of this name", where=where,
+                            value=min(columns), remedy="Give it another name")  # fmt: skip
+        if not self.fields:
+            raise UserError("it has no field, in which an update could leave anything", where=where,
+                            remedy='Give VertexProgram fields={"value": "float64"}')  # fmt: skip
         of_field = {*self.fields, *self.graph_fields}
         for what, names, allowed in (
             ("nodes", self.nodes, self.params.model_fields), ("given", self.given, of_field),

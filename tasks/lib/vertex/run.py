@@ -178,6 +178,10 @@ class ChromaticEngine:
             return self._run(progress)
         except (NumbaError, UnsupportedBytecodeError) as error:
             raise explained(error, self._program) from None
+        except IndexError as error:  # of a verified run, whose functions check bounds
+            raise UserError(f"an update takes an element that an array does not have ({error})",
+                            where=f"program {self._program.name}",
+                            remedy="Compare the index with the length of the field") from None  # fmt: skip
         finally:
             if self._pool is not None:
                 self._pool.shutdown()

@@ -31,6 +31,9 @@ from superworkflow.tasks.lib.vertex.field_access import (
 )
 from superworkflow.tasks.lib.vertex.verify import record_access, record_index
 
+INIT = "init"
+"""In place of a program's consistency, that of `init`."""
+
 
 class State(NamedTuple):
     """Arrays that updates read and write.
@@ -92,7 +95,7 @@ class Schema(NamedTuple):
     Args:
         fields: name, NumPy type and length of each field, in the order of `State.fields`; 0 for a scalar.
         syncs: names in the order of `State.globals`.
-        consistency: vertex, edge or full.
+        consistency: vertex, edge or full; `INIT` in `init`.
         directed: in-edges are other arrays than out-edges.
         weighted: edges have weights.
         edges: fields of edges, as `fields`.
@@ -100,6 +103,7 @@ class Schema(NamedTuple):
         rows: read-only rows of vertices, as `fields`; each is as long as the graph says.
         sizes: lengths of the syncs' values, 0 of single numbers.
         checked: the execution whose accesses are recorded; empty if none are.
+        given: fields that have their values before `init`.
     """
 
     fields: tuple[tuple[str, str, int], ...]
@@ -112,6 +116,7 @@ class Schema(NamedTuple):
     rows: tuple[tuple[str, str, int], ...] = ()
     sizes: tuple[int, ...] = ()
     checked: str = ""
+    given: tuple[str, ...] = ()
 
     def sync(self, name: str) -> tuple[int, int]:
         """Place at which a sync's value begins in `State.globals`, and its length, 0 of a single number."""
@@ -125,9 +130,9 @@ class Schema(NamedTuple):
 
     @property
     def of_init(self) -> Schema:
-        """Names in `init`, which one thread calls for vertex after vertex: it sets fields of edges in any case."""
-        vertex = self.consistency == "vertex" and (self.edges or self.messages)
-        return self._replace(consistency="edge" if vertex else self.consistency, checked="")
+        """Names in `init`: it sets fields of edges in any case, and reads what neighbours are given, the rest of which
+        may not be set."""
+        return self._replace(consistency=INIT, checked="")
 
     def field(self, name: str) -> int:
         """Number of a field; -1 if there is none of this name."""
@@ -201,7 +206,8 @@ class _ScopeAttributes(AttributeTemplate):
         if kind.reads and kind.schema.row(name) >= 0:
             return _row_type(kind.schema, name)
         number = kind.schema.field(name)
-        if number < 0 or not kind.reads:
+        unset = kind.schema.consistency == INIT and not kind.own and name not in kind.schema.given
+        if number < 0 or not kind.reads or unset:
             return None
         return field_type(kind.schema.fields[number], kind.writes)
 

@@ -13,6 +13,7 @@ from superworkflow.tasks.lib.kernels.atomic import fetch_add, load_acquire
 from superworkflow.tasks.lib.kernels.exact_sum import add_exactly
 from superworkflow.tasks.lib.vertex import edges  # noqa: F401, declares the type of edges
 from superworkflow.tasks.lib.vertex.field_hints import field_bringer
+from superworkflow.tasks.lib.vertex.field_writes import FieldCompiler
 from superworkflow.tasks.lib.vertex.helpers import with_helpers
 from superworkflow.tasks.lib.vertex.neighbour_reads import fields_of_updates, ways_of
 from superworkflow.tasks.lib.vertex.scope import scope_maker
@@ -28,10 +29,10 @@ Settings = namedtuple("Settings", SETTINGS)  # noqa: F821
 """Numeric parameters. The class is found by its module's name, as the kept functions' types are."""
 _scope_of = scope_maker(SCHEMA)  # noqa: F821
 _first_scope_of = scope_maker(SCHEMA.of_init)  # noqa: F821
-_compiled = nb.njit(forceinline=True, error_model="numpy")
+CHECKED = bool(SCHEMA.checked)  # noqa: F821
+_compiled = nb.njit(forceinline=True, error_model="numpy", boundscheck=CHECKED, pipeline_class=FieldCompiler)
 _update = _compiled(with_helpers(PROGRAM.update, _compiled))  # noqa: F821
 _init = _compiled(with_helpers(PROGRAM.init or (lambda scope, params: None), _compiled))  # noqa: F821
-CHECKED = bool(SCHEMA.checked)  # noqa: F821
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
@@ -43,6 +44,8 @@ def _note(sums, row, value):
 def _overload_note(sums, row, value):
     if isinstance(value, types.NoneType):
         return lambda sums, row, value: None
+    if not isinstance(value, types.Number | types.Boolean | types.Optional):
+        return None
 
     return lambda sums, row, value: add_exactly(sums, row, np.float64(value))
 

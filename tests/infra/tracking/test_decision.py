@@ -121,6 +121,9 @@ def test_a_decision_says_why() -> None:
     )
     assert decision.figures == {"quality": 0.3, "champion_quality": 0.5, "tolerance": 0.02}
     lost = judged({"judge.f1": 0.9}, {}, fault="its dataset is gone")
+    assert judged({}, None).why.startswith("promoted: the first model under this name; this run has none")
+    lacking = "this run has none of the figures to compare by (judge.f1)"
+    assert judged({}, {"judge.f1": 0.5}).why == f"rejected: {lacking}; a person may promote it"
     assert lost.why == "rejected: its dataset is gone; a person may promote it"
 
 

@@ -275,6 +275,26 @@ def returns_now_and_then(scope: Any, params: Any) -> Any:
     return None
 
 
+def loses_a_fraction(scope: Any, params: Any) -> None:
+    scope.value = scope.ratio + scope.weight(0)
+
+
+def returns_two(scope: Any, params: Any) -> Any:
+    return 1.0, 2.0
+
+
+def draws_without_an_index(scope: Any, params: Any) -> None:
+    scope.ratio = scope.random()
+
+
+def takes_the_function(scope: Any, params: Any) -> None:
+    scope.ratio = scope.weight
+
+
+def draws_by_numpy(scope: Any, params: Any) -> None:
+    scope.ratio = np.random.random()  # noqa: NPY002
+
+
 def roots(scope: Any, params: Any) -> None:
     scope.ratio = (scope.vertex - 1.0) ** 0.5
 
@@ -298,15 +318,31 @@ def divides_by_nothing(scope: Any, params: Any) -> float:
         (stores_in_a_number, "edge", r"for signature: setitem\(int64, Literal"),
         (returns_less_than_nothing, "edge", r"step 1: the residual is negative .got -3\.0"),
         (returns_now_and_then, "edge", r"returns a residual on one way and nothing on another"),
+        (loses_a_fraction, "edge", r"test_engine\.py:\d+: value is int64, and what is written may have a fraction"),
+        (returns_two, "edge", r"something else than one number, its residual .got 'UniTuple"),
+        (draws_without_an_index, "edge", r"test_engine\.py:\d+: .* with other arguments, or not called .got 'random'"),
+        (takes_the_function, "edge", r"test_engine\.py:\d+: .* or not called .got 'weight'"),
+        (draws_by_numpy, "edge", r"random numbers of its own .*got 'np\.random'"),
         (divides_by_nothing, "edge", r"field ratio, step 1: a field is not a number .got 'vertex 0'"),
     ],
-    ids=str.split("writes reads unknown python unknown-field parameter import text item negative residual nan"),
+    ids=str.split(
+        "writes reads unknown python unknown-field parameter import text item negative residual fraction two call "
+        "function random nan"
+    ),
 )
 def test_what_is_refused(update: Any, consistency: Any, words: str) -> None:
     graph = coloured(graph_of([(0, 1), (1, 2)], 3), DISTANCES[consistency])
     fields = {"value": "int64", "ratio": "float64"}
     with pytest.raises(UserError, match=words):
         ChromaticEngine(VertexProgram("bad", fields, update, consistency=consistency), ProgramParams(), graph).run()
+
+
+def test_init_reads_no_neighbour() -> None:
+    """It read fields that were set or not, by the order of the vertices."""
+    graph = coloured(graph_of([(0, 1), (1, 2)], 3), 1)
+    program = VertexProgram("bad", {"value": "int64"}, alone, init=reads_a_neighbour)
+    with pytest.raises(UserError, match=r"init reads of neighbours what is given"):
+        ChromaticEngine(program, ProgramParams(), graph).run()
 
 
 def test_doubts_of_what_a_run_left() -> None:
@@ -345,6 +381,9 @@ def test_a_gather_returns_a_number() -> None:
         ({"consistency": "edges"}, r"no such consistency .got 'edges'.. Write vertex, edge or full"),
         ({"syncs": {"most": Sync(print, "mean")}}, r"no such merge of sync most .got 'mean'.. Write sum or max"),  # type: ignore[arg-type]
         ({"fields": {"degree": "int64"}}, r"no name of a field or sync.* .got 'degree'"),
+        ({"fields": {"node": "int64"}}, r"a table of results has a column of this name .got 'node'"),
+        ({"syncs": {"arcs": Sync(print, "sum")}}, r"a table of results has a column of this name .got 'arcs'"),  # type: ignore[arg-type]
+        ({"fields": {}}, "it has no field"),
         ({"syncs": {"a b": Sync(print, "sum")}}, r"no name of a field or sync.* .got 'a b'"),  # type: ignore[arg-type]
         ({"nodes": ("origin",)}, r"nodes names nothing of the program .got 'origin'.*seed"),
         ({"given": ("size",)}, r"given names nothing of the program .got 'size'.*Name one of: value"),
@@ -364,6 +403,17 @@ def test_a_type_that_is_none_is_refused() -> None:
     for length in (0, 2.5):
         with pytest.raises(UserError, match=r"field name: no type of a field .*length > 0"):
             ChromaticEngine(VertexProgram("bad", {"name": ("int8", length)}, alone), ProgramParams(), graph)  # type: ignore[dict-item]
+
+
+class AnyText(ProgramParams):
+    scheduler: str = "sweep"  # type: ignore[assignment]
+
+
+def test_a_scheduler_that_is_none_is_refused() -> None:
+    graph = coloured(graph_of([(0, 1)], 2), 1)
+    program = VertexProgram("bad", {"value": "int64"}, alone, params=AnyText)
+    with pytest.raises(UserError, match=r"bad\.scheduler: no such scheduler .got 'swep'.*sweep, fifo, priority"):
+        ChromaticEngine(program, AnyText(scheduler="swep"), graph)
 
 
 def raises(scope: Any, params: Any) -> None:

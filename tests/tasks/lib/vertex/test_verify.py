@@ -148,6 +148,17 @@ def test_neighbours_that_a_vertex_does_not_have_are_refused(update: Any, words: 
         ChromaticEngine(program, params_of(), graph).run()
 
 
+def beyond_a_vector(scope: Any, params: Any) -> None:
+    scope.pair[2 + scope.vertex] = 1
+
+
+def test_elements_that_a_vector_does_not_have_are_refused() -> None:
+    """They are those of other vertices, or no memory of the program's."""
+    program = VertexProgram("beyond", {"pair": ("int64", 2)}, beyond_a_vector)
+    with pytest.raises(UserError, match="an update takes an element that an array does not have"):
+        ChromaticEngine(program, params_of(), coloured(graph_of([(0, 1)], 2), 1)).run()
+
+
 def test_synchronous_updates_read_copies() -> None:
     """Under edge consistency nothing that they share is live but fields of edges."""
     graph = merged(coloured(graph_of([(0, 1), (1, 2)], 3), 1), 0)

@@ -7,8 +7,7 @@ import numpy as np
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.baselines_links import DEGREES, METHODS, MOST_JUDGED, RANK_FIGURES, K
-from superworkflow.tasks.baselines_links.paths import path_scores
-from superworkflow.tasks.baselines_links.ranks import simple_ranks
+from superworkflow.tasks.baselines_links.paths import path_scores, simple_ranks
 from superworkflow.tasks.baselines_links.triples import judge_frequencies
 from superworkflow.tasks.lib.gnn.link_scores import LinkPaths
 from superworkflow.tasks.lib.gnn.sampler.links import (
@@ -22,7 +21,7 @@ from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.short_paths import Floats
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import rank_figures
 
 load_kernels_fast()

@@ -266,7 +266,8 @@ class _TripleMaker(_Maker):
         if self.features is not None:
             self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
-        described, labelled, warnings = write_labels(self.job, names, self.features, len(found))
+        leaks_of = None if self.features is None else self.features.label_leaks
+        described, labelled, warnings = write_labels(self.job, names, leaks_of, len(found))
         self.facts |= warning_stats([*doubts, *warnings]) | labelled
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

@@ -25,7 +25,7 @@ from superworkflow.tasks.lib.gnn.sampler.triples import (
 )
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, Vectors, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
 

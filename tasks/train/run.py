@@ -36,6 +36,7 @@ from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.objective.time_doubts import time_doubts, unused_times
 from superworkflow.tasks.lib.gnn.objective.triple_prediction import TriplePrediction
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.links import has_links
@@ -47,7 +48,7 @@ from superworkflow.tasks.lib.gnn.sampler.time_draws import times_of
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.graph.seed_times import node_times, time_doubts, unused_times
+from superworkflow.tasks.lib.graph.seed_times import node_times
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train.checkpoint import ANOTHERS
 from superworkflow.tasks.train.data import shape_of, unused_edge_features

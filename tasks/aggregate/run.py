@@ -12,7 +12,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.aggregate import AggregateParams
 from superworkflow.tasks.lib.formats.npy import write_header
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.precomputed_means import GCN, sums_file
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges

@@ -13,8 +13,7 @@ from superworkflow.tasks.baselines.labelled_nodes import spread_out
 from superworkflow.tasks.lib.gnn.objective.edge_labels import EdgeLabels, read_edge_labels
 from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.metrics.f1 import class_scores
-from superworkflow.tasks.lib.metrics.number_errors import number_errors
+from superworkflow.tasks.lib.metrics.figures import class_scores, number_errors
 
 JUDGED = ("validation", "test")
 _DAMPING = 5.0

@@ -22,8 +22,7 @@ from superworkflow.tasks.lib.gnn.objective.split_params import SplitParams
 from superworkflow.tasks.lib.gnn.sampler.subgraph_sampler import SampledSubgraphs
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.f1 import class_scores, f1_scores, top_k
-from superworkflow.tasks.lib.metrics.number_errors import number_errors
+from superworkflow.tasks.lib.metrics.figures import class_scores, f1_scores, number_errors, top_k
 
 load_kernels_fast()
 JUDGED = ("validation", "test")

@@ -6,10 +6,8 @@ import numba as nb
 import numpy as np
 
 from superworkflow.infra.contract.stage import Output, StageParams, StageRun
-from superworkflow.tasks.baselines_links import DEGREES, METHODS, MOST_JUDGED, RANK_FIGURES, K
-from superworkflow.tasks.baselines_links.paths import path_scores
-from superworkflow.tasks.baselines_links.ranks import simple_ranks
-from superworkflow.tasks.baselines_links.triples import judge_frequencies
+from superworkflow.tasks.baselines_links import DEGREES, FREQUENCY, METHODS, MOST_JUDGED, RANK_FIGURES, K
+from superworkflow.tasks.baselines_links.paths import path_scores, simple_ranks
 from superworkflow.tasks.lib.gnn.link_scores import LinkPaths
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
@@ -18,11 +16,18 @@ from superworkflow.tasks.lib.gnn.sampler.links import (
     sides_of_nodes,
     true_links_of,
 )
-from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
+from superworkflow.tasks.lib.gnn.sampler.triples import (
+    Sides,
+    has_triples,
+    loop_free,
+    read_triples,
+    triple_ranks,
+    triples_of,
+)
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.short_paths import Floats
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import rank_figures
 
 load_kernels_fast()
@@ -92,5 +97,36 @@ def run(job: StageRun[StageParams]) -> Output:
                 metrics |= {f"{method}_{name}@{split}": figures[name] for name in RANK_FIGURES}
                 words += f", mrr {figures['mrr']:.4f}"
             job.progress.log(f"{method.replace('_', ' ')}: {words} ({split})")
+    job.output.json("metrics.json", metrics)
+    return Output(rows=judged, metrics=metrics)
+
+
+def judge_frequencies(job: StageRun[StageParams], graph: HeteroGraph) -> Output:
+    """Rank held-out triples by the number of triples to train on that have the other end in this relation."""
+    held_out = read_triples(graph)
+    edges = graph.edge_sets[held_out.relations[0]]
+    sizes = graph.node_sets[edges.source].count, graph.node_sets[edges.target].count
+    learned = triples_of(graph, held_out.relations)
+    true_triples = np.concatenate([learned, *held_out.triples.values()])
+    free = loop_free(learned, len(held_out.relations), edges.source == edges.target)
+
+    def sides_of(relation: int) -> Sides:
+        own = learned[learned[:, 1] == relation]
+        heads, tails = (
+            np.bincount(own[:, end], minlength=size).astype(np.float32)[:, None]
+            for end, size in zip((0, 2), sizes, strict=True)
+        )
+        return (np.ones_like(heads), tails), (np.ones_like(tails), heads)
+
+    metrics: dict[str, float] = {}
+    judged = 0
+    for split in HELD_OUT:
+        triples = held_out.triples[split][:MOST_JUDGED]
+        if not len(triples):
+            continue
+        judged += len(triples)
+        found = rank_figures(triple_ranks(triples, true_triples, free, sides_of), K)
+        metrics |= {f"{FREQUENCY}_{name}@{split}": value for name, value in found.items()}
+        job.progress.log(f"{FREQUENCY.replace('_', ' ')}: mrr {found['mrr']:.4f} ({split})")
     job.output.json("metrics.json", metrics)
     return Output(rows=judged, metrics=metrics)

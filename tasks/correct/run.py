@@ -20,7 +20,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics import LABEL_FIGURES
-from superworkflow.tasks.lib.metrics.number_errors import number_errors
+from superworkflow.tasks.lib.metrics.figures import number_errors
 from superworkflow.tasks.score.class_table import all_names, coded, label_scores
 from superworkflow.tasks.score.numbers import JUDGED
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.metrics.f1 import Matrix, f1_scores, top_k
+from superworkflow.tasks.lib.metrics.figures import Matrix, f1_scores, top_k
 from superworkflow.tasks.lib.metrics.logistic_regression import TOLERANCE, decision_function, fit_one_vs_rest
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from typing import Any
@@ -19,13 +18,12 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
 from superworkflow.tasks.evaluate.classify import Score, check_split, classify
-from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
-from superworkflow.tasks.evaluate.seen import unseen
+from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc, unseen
 from superworkflow.tasks.label.table import Labels, open_labels
 from superworkflow.tasks.lib.embeddings import Gathered, gather
 from superworkflow.tasks.lib.graph.integrity import check_pairs
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.auc import area_under_curve
+from superworkflow.tasks.lib.metrics.figures import area_under_curve
 from superworkflow.tasks.lib.projection import project
 
 load_kernels_fast()
@@ -88,7 +86,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
         [asdict(score) for score in scores],
         schema=pa.schema([(name, pa.int32() if name == "shuffle" else pa.float64()) for name in columns]),
     )
-    _write(job, "scores.parquet", table)
+    job.output.table("scores.parquet", table)
     judged = facts.get("labelled_nodes") or facts.get("link_test_pairs") or 0
     return Output(rows=int(judged), stats=facts, metrics=metrics)
 
@@ -204,7 +202,7 @@ def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labe
         "x": pa.array(plane[:, 0]), "y": pa.array(plane[:, 1]),
         "label": pa.array([names[row] for row in present], pa.string()),
     })  # fmt: skip
-    _write(job, "projection.parquet", table)
+    job.output.table("projection.parquet", table)
     return len(present)
 
 
@@ -219,7 +217,3 @@ def _completed(futures: list[Future[Any]]) -> Any:
     finally:
         for future in futures:
             future.cancel()
-
-
-def _write(job: StageRun[EvaluateParams], name: str, table: pa.Table | Mapping[str, Any]) -> None:
-    job.output.table(name, table)

@@ -1,4 +1,4 @@
-"""Features of a set from its table to their files, in the order of the set's items."""
+"""Features of a set, or of the graph as a whole, from its table to their files, in the order of the set's items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks.heterograph.layout import SchemaLayout, sorted_features
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, values_of
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
@@ -156,3 +160,25 @@ def joined_values(feature: Feature, parts: list[Any]) -> Any:
     bounds = np.cumsum([0, *(len(part.values) for part in parts)])
     starts = [part.starts[:-1] + start for part, start in zip(parts, bounds, strict=False)]
     return Ragged(np.concatenate([none, *(part.values for part in parts)]), np.concatenate([*starts, bounds[-1:]]))
+
+
+def write_context(job: StageRun[Any], source: Source, layout: SchemaLayout) -> tuple[Feature, ...]:
+    """Write the features of the context and return them.
+
+    Raises:
+        UserError: its table has not one row, or a value is not what the schema says.
+    """
+    name = layout.table(layout.context)
+    features = sorted_features(layout.context.features)
+    if not name:
+        if features:
+            job.progress.log("the context has no table; its features are left out")
+        return ()
+    table = Table(source, name, job.scratch, job.threads)
+    rows = sum(len(batch.columns[0]) for batch in table.batches([features[0].name])) if features else 1
+    if rows != 1:
+        raise UserError("the table of the context has one row", where=layout.where, value=f"{rows} rows",
+                        remedy="Give the features of the whole graph in one row")  # fmt: skip
+    write_features(job.output, FeatureOwner("context", None, 1), features, table, np.zeros(1, np.int32))
+    table.close()
+    return features

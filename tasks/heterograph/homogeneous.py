@@ -19,8 +19,9 @@ node has several labels, in several rows, `label` is a ragged list of them. Time
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +79,8 @@ _SHOWN = 3
 _STRANGERS = 0.05
 """Largest share of rows of labels that may be about nodes that the graph lacks."""
 _PIECE = 1 << 20
+LeaksOf = Callable[[NDArray[np.int64]], list[InputWarning]]
+"""Warnings of features that give away the class of each node, -1 for none; see `label_leaks`."""
 
 
 def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
@@ -138,7 +141,9 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         found.append(Feature(FEATURES, features.dtype, (features.width,)))
         doubts += of_features
         job.progress.update(3, 4, "parts")
-    described, labelled, of_labels = write_labels(job, names, features, len(found))
+    described, labelled, of_labels = write_labels(
+        job, names, None if features is None else features.label_leaks, len(found)
+    )
     found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     write_graph_file(job.output, [node_set], edge_sets)
@@ -226,17 +231,16 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
-class ComparedFeatures(Protocol):
-    """Features that are compared with labels."""
-
-    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
-        """Warnings of those that give away the label; see `label_leaks`."""
-
-
 def write_labels(
-    job: StageRun[Any], names: pa.Array, features: ComparedFeatures | None, first: int
+    job: StageRun[Any], names: pa.Array, leaks_of: LeaksOf | None, first: int
 ) -> tuple[list[Feature], dict[str, int], list[InputWarning]]:  # fmt: skip
     """Write labels and splits, as features from number `first` on.
+
+    Args:
+        job: the stage's argument.
+        names: of the nodes.
+        leaks_of: warnings of features that give away the labels; None where nodes have no features.
+        first: number of the first feature.
 
     Returns:
         The features; how many nodes are `labelled`, and where splits are given how many are `train_nodes` and
@@ -263,16 +267,8 @@ def write_labels(
         own = lists.setdefault(number, {})
         if not own or not below_zero[row]:
             own[rows.labels[row]] = None
-        if not rows.splits or not rows.splits[row]:
-            continue
-        where, split = rows.place(row), BY_NAME.get(rows.splits[row].lower())
-        if split is None:
-            raise UserError("no such split", where=where, value=rows.splits[row],
-                            remedy="Valid: train, validation, test, or nothing")  # fmt: skip
-        if splits[number] not in ("", split):
-            raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=where, value=rows.splits[row],
-                            remedy="Give each node one split")  # fmt: skip
-        splits[number] = split
+        if rows.splits and rows.splits[row]:
+            _note_split(splits, number, rows, row, rows.splits[row], ", or nothing")
     if "split" in job.sources:
         if splits.any():
             raise UserError("splits are given twice", where=job.sources["split"].uri, value=source.uri,
@@ -299,10 +295,10 @@ def write_labels(
         feature = Feature(TIME, "int64", ())
         write_feature(job.output, feature_stem("nodes", 0, first + len(given)), feature, _times(rows, node, len(names)))
         described.append(feature)
-    if features is not None and not several:
+    if leaks_of is not None and not several:
         own_labels = ["" if is_below_zero(each) else each for each in given[LABEL]]
         texts, classes = np.unique(own_labels, return_inverse=True)
-        leaks = features.label_leaks(classes.reshape(-1) - int(texts[0] == ""))
+        leaks = leaks_of(classes.reshape(-1) - int(texts[0] == ""))
         log_warnings(job.progress, leaks)
         warnings = [*warnings, *leaks]
     counts = {"labelled": sum(not is_below_zero(next(iter(each))) for each in lists.values())}
@@ -335,17 +331,25 @@ def _splits_of(job: StageRun[Any], names: pa.Array) -> NDArray[Any]:
     node, strangers = _nodes_of(rows, names, "splits", "node,split")
     log_warnings(job.progress, strangers)
     for row, number in enumerate(node.tolist()):
-        if number < 0:
-            continue
-        split = BY_NAME.get(rows.labels[row].lower())
-        if split is None:
-            raise UserError("no such split", where=rows.place(row), value=rows.labels[row],
-                            remedy="Valid: train, validation, test; the rows are `node,split`")  # fmt: skip
-        if splits[number] not in ("", split):
-            raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=rows.place(row),
-                            value=rows.labels[row], remedy="Give each node one split")  # fmt: skip
-        splits[number] = split
+        if number >= 0:
+            _note_split(splits, number, rows, row, rows.labels[row], "; the rows are `node,split`")
     return splits
+
+
+def _note_split(splits: NDArray[Any], number: int, rows: LabelRows, row: int, text: str, form: str) -> None:
+    """Note the split of a node by what a row says; `form` of such texts is for the error.
+
+    Raises:
+        UserError: there is no such split, or the node has another one.
+    """
+    split = BY_NAME.get(text.lower())
+    if split is None:
+        raise UserError("no such split", where=rows.place(row), value=text,
+                        remedy=f"Valid: train, validation, test{form}")  # fmt: skip
+    if splits[number] not in ("", split):
+        raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=rows.place(row), value=text,
+                        remedy="Give each node one split")  # fmt: skip
+    splits[number] = split
 
 
 def _nodes_of(

@@ -29,7 +29,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.task_session import Step, TaskSession, open_tasks
 from superworkflow.tasks.heterograph import HeterographParams
-from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.edge_blocks import (
     Buckets,
     EdgeBlocks,
@@ -50,6 +49,7 @@ from superworkflow.tasks.heterograph.feature_parts import (
     place_features,
     send_features,
 )
+from superworkflow.tasks.heterograph.features import write_context
 from superworkflow.tasks.heterograph.layout import SchemaLayout, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.refusals import (
     DANGLING,

@@ -16,9 +16,8 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks.heterograph import FEATURES, NODE_SET, HeterographParams
 from superworkflow.tasks.heterograph.chunked import make_chunked
-from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
-from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
+from superworkflow.tasks.heterograph.features import FeatureOwner, write_context, write_features
 from superworkflow.tasks.heterograph.homogeneous import make_homogeneous, write_labels
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends, sorted_features
@@ -266,7 +265,8 @@ class _TripleMaker(_Maker):
         if self.features is not None:
             self.facts["scaling"], doubts = self.features.write(rank)
             found.append(Feature(FEATURES, self.features.dtype, (self.features.width,)))
-        described, labelled, warnings = write_labels(self.job, names, self.features, len(found))
+        leaks_of = None if self.features is None else self.features.label_leaks
+        described, labelled, warnings = write_labels(self.job, names, leaks_of, len(found))
         self.facts |= warning_stats([*doubts, *warnings]) | labelled
         self.node_sets.append(NodeSet(nodes.name, len(rank), (*found, *described)))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")

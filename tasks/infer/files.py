@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
@@ -28,8 +29,7 @@ def write_probabilities(output: FileWriter, shape: NetworkConfig, scores: NDArra
     """Write the probability of each class, some nodes at a time: no second copy of the scores, which may be large."""
     output.json(CLASSES, list(shape.head.classes))
     with output.file(PROBABILITIES) as path, path.open("wb") as stream:
-        header = {"descr": "<f4", "fortran_order": False, "shape": scores.shape}
-        np.lib.format.write_array_header_1_0(stream, header)
+        write_header(stream, scores.shape, np.dtype("<f4"))
         for first in range(0, len(scores), PIECE):
             piece = torch.from_numpy(scores[first : first + PIECE])
             likely = torch.sigmoid(piece) if shape.head.several else torch.softmax(piece, 1)

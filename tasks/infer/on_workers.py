@@ -40,8 +40,8 @@ from superworkflow.tasks.infer.run import (
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of
 from superworkflow.tasks.lib.gnn.learned_features import learned_features
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,22 +25,18 @@ def run(job: StageRun[NodeLabelsParams]) -> Output:
         UserError: the file cannot be read, or is about other nodes; with its line.
     """
     graph = HeteroGraph.open(job.inputs["graph"])
-    features = _Features(graph) if SCALING_FILE in graph.dataset else None
     names = graph.ids(NODE_SET).combine_chunks()
-    described, labelled, warnings = write_labels(job, names, features, 0)
+
+    def leaks_of(classes: NDArray[np.int64]) -> list[InputWarning]:
+        scaling = graph.dataset.json(SCALING_FILE)[NODE_SET]
+        columns = [NodeColumn(**each) for each in scaling["columns"]]
+        values = graph.node_feature(NODE_SET, FEATURES)
+        return label_leaks(values, scaling["kind"] == ROW, columns, classes, "features")
+
+    has_features = SCALING_FILE in graph.dataset
+    described, labelled, warnings = write_labels(job, names, leaks_of if has_features else None, 0)
     write_graph_file(job.output, [NodeSet(NODE_SET, len(names), tuple(described))], [])
     return Output(
         rows=labelled["labelled"],
         stats={**labelled, "bytes": job.output.bytes_written, **warning_stats(warnings)},
     )
-
-
-@dataclass(frozen=True)
-class _Features:
-    graph: HeteroGraph
-
-    def label_leaks(self, classes: NDArray[np.int64]) -> list[InputWarning]:
-        scaling = self.graph.dataset.json(SCALING_FILE)[NODE_SET]
-        columns = [NodeColumn(**each) for each in scaling["columns"]]
-        values = self.graph.node_feature(NODE_SET, FEATURES)
-        return label_leaks(values, scaling["kind"] == ROW, columns, classes, "features")

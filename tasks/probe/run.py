@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.baseline_warnings import class_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.f1 import f1_scores
+from superworkflow.tasks.lib.metrics.figures import f1_scores
 from superworkflow.tasks.lib.metrics.logistic_regression import LABEL_BLOCK, decision_function, fit_one_vs_rest
 from superworkflow.tasks.lib.subgraphs.blocks import (
     DESCRIPTION,

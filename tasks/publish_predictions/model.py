@@ -36,20 +36,12 @@ def card(bundle: Dataset) -> ModelCard:
             metadata={"metrics": facts["metrics"]},
             answer=_answer(columns, facts, link=task == "link_prediction"),
         )
-    if task == "node_regression":
-        return ModelCard(
-            kind="regression",
-            columns=({"name": "node", "type": "string", "required": True}, *describing(network)),
-            example=({"node": first},),
-            facts=figures,
-            metadata={"metrics": facts["metrics"]},
-            answer=_answer(("node",), facts),
-        )
+    of_numbers = task == "node_regression"
     return ModelCard(
-        kind="classification",
+        kind="regression" if of_numbers else "classification",
         columns=({"name": "node", "type": "string", "required": True}, *describing(network)),
         example=({"node": first},),
-        facts=figures | {"classes": len(facts["classes"])},
+        facts=figures if of_numbers else figures | {"classes": len(facts["classes"])},
         metadata={"metrics": facts["metrics"]},
         answer=_answer(("node",), facts),
     )

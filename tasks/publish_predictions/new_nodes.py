@@ -14,8 +14,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.embeddings import batches, dimensions_of, open_embeddings, vectors_of
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.gnn.column_scaling import unscaled_columns
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
-from superworkflow.tasks.lib.gnn.edge_weights import weights_of
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of, weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 from superworkflow.tasks.lib.gnn.model.inner_rows import inner_rows, is_embedding

@@ -60,12 +60,7 @@ def _publish_numbers(job: StageRun[PublishPredictionsParams]) -> Output:
     write_names(out, nodes.combine_chunks())
     out.array("values.npy", values.to_numpy().astype(np.float64))
     taken, corrected = _write_terms(job, order)
-    lacking = write_new_nodes(job, taken)
-    scores = job.inputs.get("scores")
-    out.json("bundle.json", {
-        "format": BUNDLE_FORMAT, "task": REGRESSION, "nodes": len(nodes), "predictions": predictions.digest,
-        "metrics": scores.json("metrics.json") if scores else {}, **corrected, **lacking,
-    })  # fmt: skip
+    _write_facts(job, predictions, {"task": REGRESSION, "nodes": len(nodes), **corrected}, taken)
     return Output(rows=len(nodes), stats={"nodes": len(nodes)})
 
 
@@ -94,13 +89,8 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     out.array("probabilities.npy", likely.to_numpy().astype(np.float32))
     taken = _write_probabilities(job, order, len(classes)) if "network" in job.inputs else 0
     more, corrected = _write_terms(job, order)
-    lacking = write_new_nodes(job, taken + more)
-    scores = job.inputs.get("scores")
-    out.json("bundle.json", {
-        "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": classes.to_pylist(), "several": several,
-        "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
-        **corrected, **lacking,
-    })  # fmt: skip
+    facts = {"nodes": len(nodes), "classes": classes.to_pylist(), "several": several, **corrected}
+    _write_facts(job, predictions, facts, taken + more)
     return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(classes)})
 
 
@@ -212,14 +202,19 @@ def _write_ends(job: StageRun[PublishPredictionsParams]) -> tuple[list[int], lis
 
 
 def _finish_pairs(job: StageRun[PublishPredictionsParams], counts: list[int], facts: dict[str, Any]) -> Output:
-    lacking = write_new_nodes(job, 0)
-    scores = job.inputs.get("scores")
-    job.output.json("bundle.json", {
-        "format": BUNDLE_FORMAT, **facts, "nodes": counts[0], "target_nodes": counts[-1],
-        "predictions": job.inputs["predictions"].digest, "metrics": scores.json("metrics.json") if scores else {},
-        **lacking,
-    })  # fmt: skip
+    facts = {**facts, "nodes": counts[0], "target_nodes": counts[-1]}
+    _write_facts(job, job.inputs["predictions"], facts, 0)
     return Output(rows=sum(counts), stats={"nodes": sum(counts)})
+
+
+def _write_facts(
+    job: StageRun[PublishPredictionsParams], predictions: Dataset, facts: dict[str, Any], taken: int
+) -> None:
+    """Write what new nodes need, where `taken` bytes are in the bundle already, and `bundle.json` with these facts."""
+    lacking, scores = write_new_nodes(job, taken), job.inputs.get("scores")
+    metrics = scores.json("metrics.json") if scores else {}
+    made = {"format": BUNDLE_FORMAT, "predictions": predictions.digest, "metrics": metrics}
+    job.output.json("bundle.json", {**made, **facts, **lacking})
 
 
 def _in_order(predictions: Dataset, file: str, columns: list[str]) -> tuple[pa.Table, pa.Int64Array]:

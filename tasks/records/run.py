@@ -11,13 +11,21 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.schema import (
+    SCHEMA_FILE,
+    ContextSchema,
+    EdgeSetSchema,
+    GraphSchema,
+    NodeSetSchema,
+    SchemaFeature,
+    schema_text,
+)
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.subgraphs.blocks import SPLITS
 from superworkflow.tasks.records import RecordsParams
-from superworkflow.tasks.records.features import FeatureSource, seed_sets_of
+from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, seed_sets_of
 from superworkflow.tasks.records.rows import write_rows
-from superworkflow.tasks.records.schema import SCHEMA_FILE, schema_of_records
 from superworkflow.tasks.records.shards import (
     Packed,
     SplitSubgraphs,
@@ -149,3 +157,24 @@ def write_shard(
         size = write_records(subgraphs, source, shard.first, shard.last, packed)
         packed.end()
         return size
+
+
+def schema_of_records(source: FeatureSource) -> str:
+    """The text of `schema.pbtxt`: what the Examples of subgraphs with these features hold."""
+    graph, seed_sets = source.graph, source.seed_sets
+    link = len(seed_sets) == 2
+    nodes = {each.name: NodeSetSchema(each.name, _features(each.features)) for each in graph.node_sets.values()}
+    edges = {
+        each.name: EdgeSetSchema(each.name, each.source, each.target, _features(each.features))
+        for each in graph.edge_sets.values()
+    }
+    if link:
+        nodes[READOUT] = NodeSetSchema(READOUT)
+        for end, name in zip(READOUT_ENDS, seed_sets, strict=True):
+            edges[end] = EdgeSetSchema(end, name, READOUT)
+    context = (SchemaFeature("sample_id", "string"), SchemaFeature("seed_id", "string", (2,) if link else ()))
+    return schema_text(GraphSchema(nodes, edges, ContextSchema(context), "SUBGRAPH", tuple(dict.fromkeys(seed_sets))))
+
+
+def _features(features: tuple[Feature, ...]) -> tuple[SchemaFeature, ...]:
+    return tuple(SchemaFeature(each.name, each.dtype, each.shape) for each in features)

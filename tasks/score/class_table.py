@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.f1 import class_scores
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision, class_scores
+
+BINS = 15
 
 
 class LabelCodes(NamedTuple):
@@ -123,3 +124,29 @@ def confusion_table(names: Sequence[str], wanted: NDArray[np.int64], found: NDAr
 def _ratios(hits: NDArray[np.int64], of_all: NDArray[np.int64]) -> pa.Array:
     """Shares, null where there is nothing to be a share of."""
     return pa.array([part / whole if whole else None for part, whole in zip(hits, of_all, strict=True)], pa.float64())
+
+
+def calibration_bins(likely: NDArray[np.floating[Any]], right: NDArray[np.bool_]) -> pa.Table:
+    """Bins (low, high] of equal width that have predictions.
+
+    Args:
+        likely: probability of each predicted class, [n].
+        right: whether it is the true one, bool [n].
+
+    Returns:
+        Columns `low`, `high`, `nodes`, `probability` (mean) and `accuracy`.
+    """
+    number = np.clip(np.ceil(likely.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    counts = np.bincount(number, minlength=BINS)
+    there = np.flatnonzero(counts)
+    means = [np.bincount(number, values, BINS)[there] / counts[there] for values in (likely, right)]
+    return pa.table({
+        "low": there / BINS, "high": (there + 1) / BINS, "nodes": counts[there], "probability": means[0],
+        "accuracy": means[1],
+    })  # fmt: skip
+
+
+def calibration_error(bins: pa.Table) -> float:
+    """Expected calibration error (Guo et al., ICML 2017): mean gap of the bins, by their nodes."""
+    nodes, likely, right = (bins[name].to_numpy() for name in ("nodes", "probability", "accuracy"))
+    return float((nodes * np.abs(likely - right)).sum() / nodes.sum())

@@ -14,7 +14,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.baseline_warnings import number_warnings
 from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.metrics.number_errors import number_errors
+from superworkflow.tasks.lib.metrics.figures import number_errors
 
 JUDGED = ("validation", "test")
 _SHOWN = 100

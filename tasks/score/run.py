@@ -14,9 +14,16 @@ from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warni
 from superworkflow.tasks.lib.gnn.learned_features import shown_names
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.metrics import LABEL_FIGURES
-from superworkflow.tasks.lib.metrics.calibration import calibration_bins, calibration_error
 from superworkflow.tasks.score import MOST_RANKED
-from superworkflow.tasks.score.class_table import all_names, class_table, coded, confusion_table, label_scores
+from superworkflow.tasks.score.class_table import (
+    all_names,
+    calibration_bins,
+    calibration_error,
+    class_table,
+    coded,
+    confusion_table,
+    label_scores,
+)
 from superworkflow.tasks.score.numbers import JUDGED, judge_numbers, keys_of, nothing_to_judge, trained_by
 
 

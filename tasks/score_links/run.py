@@ -26,10 +26,16 @@ from superworkflow.tasks.lib.gnn.sampler.triples import has_triples
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
-from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, filtered_ranks, hits_of, rank_figures
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.ranks import (
+    HITS_FILE,
+    candidate_ranks,
+    filtered_ranks,
+    has_own,
+    hits_of,
+    rank_figures,
+)
 from superworkflow.tasks.score_links import MOST_STEPS, ScoreLinksParams
-from superworkflow.tasks.score_links.candidates import candidate_ranks, has_own
 from superworkflow.tasks.score_links.triples import score_triples
 
 load_kernels_fast()

@@ -14,7 +14,7 @@ from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT
 from superworkflow.tasks.lib.gnn.sampler.triples import Triples, loop_free, read_triples, triple_ranks, triples_of
 from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import HITS_FILE, hits_of, rank_figures
 from superworkflow.tasks.score_links import ScoreLinksParams
 

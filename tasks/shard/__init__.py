@@ -24,17 +24,12 @@ from collections.abc import Mapping
 from superworkflow.infra.contract.stage import Estimate, Input, Process, Resources, Stage, StageParams, Stats
 from superworkflow.tasks.lib.gnn.estimates import edge_values, feature_values, mapped_graph
 
-
-class ShardParams(StageParams):
-    """Parameters of the stage shard: there are none."""
-
-
 _PROCESS = Process(start_s=0.7, memory_bytes=140 << 20)
 _WEIGHT_S = 1e-8
 """To put a number of an edge in its place."""
 
 
-def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: StageParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """A part is in memory at a time, and a number and a stamp of every node; the graph is mapped."""
     graph, divided = inputs.get("graph", {}), inputs.get("partition", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
@@ -56,7 +51,7 @@ def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resour
 STAGE = Stage(
     name="shard",
     version="5",
-    params=ShardParams,
+    params=StageParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),
         "partition": Input("partition dataset: its parts"),

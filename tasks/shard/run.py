@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition
 from superworkflow.tasks.lib.distributed.shards import (
@@ -24,13 +24,12 @@ from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGr
 from superworkflow.tasks.lib.graph.stat_names import is_matrix, is_single
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.shard import ShardParams
 from superworkflow.tasks.shard.kernel import renumber_rows
 
 load_kernels_fast()
 
 
-def run(job: StageRun[ShardParams]) -> Output:
+def run(job: StageRun[StageParams]) -> Output:
     """Write the parts; see `tasks.shard`.
 
     Raises:

@@ -32,9 +32,7 @@ from superworkflow.tasks.lib.gnn.objective.edge_prediction import SHARE as EDGE_
 from superworkflow.tasks.lib.gnn.objective.edge_prediction import EdgeClassification, EdgeRegression
 from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
-from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
-from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
-from superworkflow.tasks.lib.gnn.objective.node_regression import Regression
+from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification, MultiLabel, Regression
 from superworkflow.tasks.lib.gnn.objective.node_targets import node_targets_of
 from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS

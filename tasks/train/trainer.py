@@ -24,11 +24,9 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import is_constant, order_of
 from superworkflow.tasks.lib.kernels.huge_pages import KeptMemory
 from superworkflow.tasks.train.checkpoint import TrainedWeights, TrainingPosition, TrainingState
-from superworkflow.tasks.train.divergence import divergence, untrained
-from superworkflow.tasks.train.learning_rates import rate_of
-from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, loss_warnings
+from superworkflow.tasks.train.loss_warnings import EARLY_STEPS, divergence, loss_warnings, untrained
 from superworkflow.tasks.train.model_selection import FIGURE, ModelSelection
-from superworkflow.tasks.train.optimizers import Optimizer, clip
+from superworkflow.tasks.train.optimizers import Optimizer, clip, rate_of
 from superworkflow.tasks.train.params import ALL, ConcreteTrainParams
 
 Prepared = tuple[Example, MiniBatch, NetworkInputs]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of
 from superworkflow.tasks.lib.gnn.model.mean_kernels import transpose
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
 from superworkflow.tasks.lib.kernels.arrays import read_only

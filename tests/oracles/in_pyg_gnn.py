@@ -37,7 +37,7 @@ from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
 from superworkflow.tasks.lib.graph.heterograph import CsrRows
-from superworkflow.tasks.lib.metrics.auc import area_under_curve, average_precision
+from superworkflow.tasks.lib.metrics.figures import area_under_curve, average_precision
 from superworkflow.tasks.lib.metrics.ranks import filtered_ranks
 from superworkflow.tasks.train.export import pyg_weights, write_pyg
 from superworkflow.tasks.train.params import TrainParams

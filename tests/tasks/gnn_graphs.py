@@ -10,7 +10,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
-from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification
 from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph

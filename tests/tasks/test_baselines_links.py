@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from superworkflow.tasks import baselines_links, holdout_links, infer, score_links, train
-from superworkflow.tasks.baselines_links import ranks
+from superworkflow.tasks.baselines_links import paths
 from superworkflow.tasks.lib.baseline_warnings import link_warnings
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, links_of, read_held_out
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -140,7 +140,7 @@ def test_ranks_are_among_the_nodes_that_the_network_ranks_among(tmp_path, direct
 
 
 def test_no_ranks_where_hubs_make_them_too_much_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "MOST_STEPS", 1000)
+    monkeypatch.setattr(paths, "MOST_STEPS", 1000)
     given, log = {"graph": one_kind(tmp_path / "graph").uri}, io.StringIO()
     held = run_stage(holdout_links.STAGE, {"test_share": 0.2}, given, tmp_path / "held")
     found = run_stage(baselines_links.STAGE, {}, {"graph": held.uri}, tmp_path / "baselines", log=log).metrics

@@ -10,7 +10,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.evaluate.classify import check_split, classify, strength
-from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
+from superworkflow.tasks.lib.metrics.figures import f1_scores, top_k
 
 
 def community_graph(n=600, d=16, labels=8, seed=0):

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
-from superworkflow.tasks.lib.metrics.auc import area_under_curve
+from superworkflow.tasks.lib.metrics.figures import area_under_curve
 
 
 def test_operators_by_formula():

@@ -13,7 +13,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import baselines_links, holdout_links, infer, score_links
 from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.score_links.candidates import has_own
+from superworkflow.tasks.lib.metrics.ranks import has_own
 from superworkflow.tasks.train import STAGE
 from tests.tasks.gnn_graphs import NODES, one_kind, two_kinds
 from tests.tasks.index_helpers import run_stage

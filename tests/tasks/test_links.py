@@ -21,7 +21,7 @@ from superworkflow.tasks.predict_links.panels import likeliest
 from superworkflow.tasks.train import STAGE
 from superworkflow.tasks.train.checkpoint import TrainingPosition
 from superworkflow.tasks.train.data import shape_of
-from superworkflow.tasks.train.divergence import divergence, untrained
+from superworkflow.tasks.train.loss_warnings import divergence, untrained
 from superworkflow.tasks.train.params import TrainParams
 from superworkflow.tasks.train.run import task_of
 from tests.tasks.gnn_graphs import one_kind, two_kinds

@@ -8,9 +8,9 @@ import torch
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks import heterograph, infer, publish_predictions, score
 from superworkflow.tasks.lib.gnn.objective.label_lists import many_targets_of
-from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel
+from superworkflow.tasks.lib.gnn.objective.node_prediction import MultiLabel
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
+from superworkflow.tasks.lib.metrics.figures import f1_scores, top_k
 from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.train import STAGE
 from tests.tasks.index_helpers import run_stage

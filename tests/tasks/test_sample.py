@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.heterograph.distinct_count import estimate_distinct
-from superworkflow.tasks.heterograph.file_sample import sample_table
+from superworkflow.tasks.heterograph.file_sample import estimate_distinct, sample_table
 from superworkflow.tasks.lib.generators.edge_lists import generate
 
 ROOT = Path(__file__).parent.parent.parent

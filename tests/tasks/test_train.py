@@ -25,7 +25,7 @@ from superworkflow.tasks.lib.checkpoint_stores import Folder
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn.model import linear
 from superworkflow.tasks.lib.gnn.model.network import Network
-from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import order_of
 from superworkflow.tasks.train import STAGE

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks.train.learning_rates import rate_of
-from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam, clip
+from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam, clip, rate_of
 from superworkflow.tasks.train.params import TrainParams
 from tests.tasks.gnn_graphs import one_kind
 

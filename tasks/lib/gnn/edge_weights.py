@@ -1,4 +1,4 @@
-"""Edge weights: a feature of edge sets that multiplies messages, or the probability of a draw."""
+"""Edge weights: a feature of edge sets that multiplies messages, or the probability of a draw; degrees by them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn.relations import Relation
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.lib.graph.stat_names import is_single
 
 WHERE = "train.weight"
@@ -90,3 +90,16 @@ def _ends(graph: HeteroGraph, relation: Relation, edge: int) -> str:
     source = int(np.searchsorted(indptr, edge, "right")) - 1
     ends = graph.ids(relation.receivers)[source], graph.ids(relation.senders)[int(indices[edge])]
     return f"{ends[0].as_py()} to {ends[1].as_py()}"
+
+
+def degrees_of(rows: CsrRows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Degree of each node, or the sum of its edges' weights, float32 [nodes].
+
+    Args:
+        rows: rows of the nodes.
+        weights: weights of their edges, float32 [edges].
+    """
+    counts = np.diff(rows.indptr)
+    if weights is None:
+        return counts.astype(np.float32)
+    return np.bincount(np.repeat(np.arange(len(counts)), counts), weights, len(counts)).astype(np.float32)

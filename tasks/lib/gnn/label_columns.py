@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.metrics.f1 import top_k
+from superworkflow.tasks.lib.metrics.figures import top_k
 
 PIECE = 1 << 14
 """Nodes whose lists are made at a time."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.exact_sum import WORDS, exact_total
+from superworkflow.tasks.lib.vertex.blocks import Splash
 from superworkflow.tasks.lib.vertex.compile import explained, functions_of, schema_of
 from superworkflow.tasks.lib.vertex.given import NOTHING_GIVEN, GivenFields
 from superworkflow.tasks.lib.vertex.outcome import ProgramOutcome, Reporter, StepFigures
@@ -24,7 +25,6 @@ from superworkflow.tasks.lib.vertex.scheduler import BLOCK, Queue, bucket, signa
 from superworkflow.tasks.lib.vertex.scope import State
 from superworkflow.tasks.lib.vertex.slots import edge_slots
 from superworkflow.tasks.lib.vertex.snapshots import RunPosition, Snapshots
-from superworkflow.tasks.lib.vertex.splash import Splash
 from superworkflow.tasks.lib.vertex.transpose import transposed
 from superworkflow.tasks.lib.vertex.verify import Verification
 

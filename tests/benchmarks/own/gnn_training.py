@@ -34,7 +34,7 @@ from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
 from superworkflow.tasks.lib.gnn.objective.labels import Targets
-from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead

@@ -20,11 +20,11 @@ from superworkflow.tasks.lib.distributed.kv_store import KVRequest, KVStore, Rem
 from superworkflow.tasks.lib.distributed.partition_book import Route, RoutedNodes
 from superworkflow.tasks.lib.distributed.shards import LocalPartition
 from superworkflow.tasks.lib.gnn import random_streams
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.edge_split import EdgeSplit, NewArray, divided
 from superworkflow.tasks.lib.gnn.distributed.feature_window import WindowRows
 from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
 from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSource
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of
 from superworkflow.tasks.lib.gnn.model.dropout import dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
 from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart

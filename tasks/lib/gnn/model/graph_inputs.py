@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_features import edge_features_of
-from superworkflow.tasks.lib.gnn.edge_weights import weights_of
+from superworkflow.tasks.lib.gnn.edge_weights import degrees_of, weights_of
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.learned_features import learned_features
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig

@@ -11,7 +11,7 @@ from superworkflow.tasks.label.match import match
 from superworkflow.tasks.lib.edge_list.label_file import parse
 from superworkflow.tasks.lib.gnn.objective.label_lists import label_lists
 from superworkflow.tasks.lib.gnn.objective.labels import label_texts, targets_of
-from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.node_prediction import Classification
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged
 from superworkflow.tasks.lib.graph.missing_labels import is_missing, missing
 from superworkflow.tasks.probe.labels import label_of, labels_of

@@ -1,11 +1,34 @@
-"""Labels from scores, and what they are worth against the truth."""
+"""Figures of predictions: area under the ROC curve, average precision, F1 of labels, errors of numbers."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks.lib.metrics import NUMBER_FIGURES
+
 Matrix = NDArray[np.bool_]
+
+
+def area_under_curve(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
+    """Probability that a positive scores above a negative, equal scores counted half (Mann and Whitney)."""
+    ordered = np.sort(negatives)
+    below = np.searchsorted(ordered, positives, side="left").sum(dtype=np.float64)
+    equal = np.searchsorted(ordered, positives, side="right").sum(dtype=np.float64) - below
+    return float((below + equal / 2) / (len(positives) * len(negatives)))
+
+
+def average_precision(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
+    """Mean over the positives of the precision at their score; equal scores are one threshold."""
+    scores = np.concatenate([positives, negatives])
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(order < len(positives))
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    gained = np.diff(hits[ends], prepend=0)
+    return float((gained * hits[ends] / (ends + 1)).sum() / len(positives))
 
 
 def top_k(scores: NDArray[np.float64], k: NDArray[np.integer]) -> Matrix:
@@ -43,3 +66,11 @@ def class_scores(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> tup
     marked = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes)
     there = marked > 0
     return float(hits.sum() / len(labels)), float((2 * hits[there] / marked[there]).mean())
+
+
+def number_errors(truth: NDArray[Any], found: NDArray[Any]) -> dict[str, float]:
+    """RMSE, MAE and R² of predictions, both [n] with n > 0; without R² where all true numbers are the same."""
+    errors = found.astype(np.float64) - truth
+    squares, spread = float(np.square(errors).mean()), float(truth.astype(np.float64).var())
+    values = [math.sqrt(squares), float(np.abs(errors).mean())] + ([1 - squares / spread] if spread else [])
+    return dict(zip(NUMBER_FIGURES, values, strict=False))

@@ -1,4 +1,8 @@
-"""Node classification: cross entropy of the classes of nodes."""
+"""Objectives of nodes: cross entropy of classes, binary cross entropy of each of several labels, squared error of
+numbers.
+
+Numbers are standardised by those of the training nodes.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,15 @@ from torch.nn import functional
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
-from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, Head
+from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, REGRESSION, Head
 from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
+from superworkflow.tasks.lib.gnn.objective.label_lists import ManyTargets
 from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, Targets
+from superworkflow.tasks.lib.gnn.objective.number_targets import NumberTargets
 from superworkflow.tasks.lib.gnn.objective.real_labels import class_doubts
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.graph.heterograph import take
 
 
 class NodeTask:
@@ -135,3 +142,77 @@ def balanced_weights(targets: Targets) -> NDArray[np.float32]:
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:
     """Targets of a batch's nodes, in the order of their scores."""
     return torch.from_numpy(example.wanted[0]).to(scores.device)
+
+
+class Regression(NodeTask):
+    """An `Objective` whose items are nodes with a number.
+
+    Args:
+        targets: their numbers and splits.
+    """
+
+    figure = "r2"
+    """1 less the mean squared error over the variance of the validation nodes' numbers."""
+
+    def __init__(self, targets: NumberTargets):
+        head = Head(
+            REGRESSION, (targets.node_set,), 1, label=targets.label, mean=targets.mean, scale=targets.scale
+        )  # fmt: skip
+        super().__init__(targets, head)
+        self.targets = targets
+        validated = targets.standardised(self.items("validation")).astype(np.float64)
+        self._variance = (float(validated.var()) if len(validated) else 0.0) or 1.0
+
+    def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        nodes = np.sort(items)
+        return self.example_of(nodes, self.targets.standardised(nodes))
+
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
+        found = rows[self.targets.node_set].squeeze(1)
+        return functional.mse_loss(found, wanted_of(example, found))
+
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
+        found = rows[self.targets.node_set].squeeze(1)
+        loss = float(functional.mse_loss(found, wanted_of(example, found), reduction="sum"))
+        return Evaluation(loss, len(found) - loss / self._variance)
+
+    def facts(self) -> dict[str, Stat]:
+        return super().facts() | {"label_mean": self.targets.mean, "label_deviation": self.targets.scale}
+
+
+class MultiLabel(NodeTask):
+    """An `Objective` whose items are nodes with several labels.
+
+    Args:
+        targets: their labels and splits.
+    """
+
+    figure = "r_precision"
+    """Share of a node's k labels among the k labels of highest score."""
+
+    def __init__(self, targets: ManyTargets):
+        super().__init__(targets, class_head(targets, several=True))
+        self.targets = targets
+
+    def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        nodes = np.sort(items)
+        own = take(self.targets.labels, nodes)
+        wanted = np.zeros((len(nodes), len(self.targets.names)), np.float32)
+        wanted[np.repeat(np.arange(len(nodes)), np.diff(own.starts)), own.values] = 1
+        return self.example_of(nodes, wanted)
+
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
+        scores = rows[self.targets.node_set]
+        return functional.binary_cross_entropy_with_logits(scores, wanted_of(example, scores))
+
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
+        scores = rows[self.targets.node_set]
+        wanted = wanted_of(example, scores)
+        losses = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none").mean(1)
+        counts = wanted.sum(1)
+        best = wanted.gather(1, scores.argsort(dim=1, descending=True, stable=True))
+        among = torch.arange(best.shape[1], device=best.device) < counts[:, None]
+        return Evaluation(float(losses.sum()), float(((best * among).sum(1) / counts).sum()))
+
+    def facts(self) -> dict[str, Stat]:
+        return super().facts() | {"labels": len(self.targets.labels.values)}

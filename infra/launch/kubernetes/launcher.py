@@ -34,8 +34,7 @@ from superworkflow.infra.launch.kubernetes.job_manifest import (
     job_manifest,
     label_value,
 )
-from superworkflow.infra.launch.kubernetes.own_pod import own_pod
-from superworkflow.infra.launch.kubernetes.ownership import JobOwnership, launcher_of, sign
+from superworkflow.infra.launch.kubernetes.ownership import JobOwnership, launcher_of, own_pod, sign
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, remove_members
 from superworkflow.infra.launch.kubernetes.result import failure, job_attempt, launched, peak_memory, vanished
 from superworkflow.infra.launch.kubernetes.single_flight import turn

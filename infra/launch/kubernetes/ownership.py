@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from superworkflow.infra.base.errors import SuperworkflowError
-from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX, OwnerPod, owner_references
 from superworkflow.infra.process.identity import ProcessIdentity, has_ended
 
@@ -28,9 +30,27 @@ DEAD_SECONDS = 45.0
 """Seconds after which a launcher whose heartbeat was seen not to change is dead."""
 LOOK_SECONDS = 2.0
 
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
 
 async def _never() -> bool:
     return False
+
+
+async def own_pod(api: KubernetesApi) -> OwnerPod | None:
+    """The flow's own pod, which then owns its Jobs; None outside of a cluster, or in another namespace than theirs."""
+    if "KUBERNETES_SERVICE_HOST" not in os.environ or not _NAMESPACE.exists():
+        return None
+    if _NAMESPACE.read_text().strip() != api.namespace:
+        return None  # owners of another namespace do not exist for Kubernetes, which would delete the Job
+    name = os.environ.get("POD_NAME") or socket.gethostname()
+    if uid := os.environ.get("POD_UID"):
+        return OwnerPod(name, uid)
+    try:
+        pod = await api.get(f"{api.pods}/{name}")
+    except ApiError:
+        return None
+    return OwnerPod(name, pod["metadata"]["uid"]) if pod else None
 
 
 def sign(manifest: Json) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from superworkflow.infra.base.errors import SuperworkflowError
 from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX, OwnerPod, owner_references
+from superworkflow.infra.launch.kubernetes.job_manifest import PREFIX, OwnerPod, ours, owner_references
 from superworkflow.infra.process.identity import ProcessIdentity, has_ended
 
 LAUNCHER = PREFIX + "launcher"
@@ -193,8 +193,7 @@ async def is_dead(
 
 async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None]:
     """Heartbeats of a launcher's Jobs, by the Job's name."""
-    selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, LAUNCHER: launcher}.items())
-    jobs = await api.items(api.jobs, labelSelector=selector)
+    jobs = await api.items(api.jobs, labelSelector=ours(launcher=launcher))
     return {job["metadata"]["name"]: (job["metadata"].get("annotations") or {}).get(HEARTBEAT) for job in jobs}
 
 

@@ -15,7 +15,6 @@ from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.config.request import default_store
 from superworkflow.infra.contract.resources import format_bytes, format_usd
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.version import __version__
 
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     store = Store(options.store)
     if options.deploy:
         return _deploy(options, store)
-    pruner = Pruner(store, default_tracking_uri(Location.of(store.uri)), keep, profile)
+    pruner = Pruner(store, default_tracking_uri(store.root), keep, profile)
     out = Console(highlight=False, emoji=False, quiet=options.json)
     if options.dry_run:
         found = pruner.look()

@@ -47,7 +47,6 @@ class Dask(Engine):
     tasks = "superworkflow.infra.engines.dask.session:dask_tasks"
 
     def member_memory(self, resources: Resources) -> int:
-        """See `Engine`."""
         return resources.memory_of(EXECUTOR)
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
@@ -76,7 +75,6 @@ class Dask(Engine):
         )  # fmt: skip
 
     def settings(self) -> Mapping[str, str]:
-        """See `Engine`."""
         names = {
             "address": ADDRESS_VARIABLE, "host": HOST_VARIABLE, "certificate": CERTIFICATE_VARIABLE,
             "key": KEY_VARIABLE,

@@ -53,22 +53,18 @@ class WorkerGroups(Engine):
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.workers:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
-        """See `Engine`."""
         return resources.only(self.groups(resources))
 
     def groups(self, resources: Resources) -> dict[str, Group]:
-        """See `Engine`."""
         return dict(resources.workers or {})
 
     def check(self, resources: Resources, where: str) -> None:
-        """See `Engine`."""
         if not resources.workers and not resources.endpoints:
             raise UserError("the stage needs a worker group, and its resources name no workers", where=where,
                             remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile"
                             )  # fmt: skip
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
-        """See `Engine`."""
         groups = self.groups(resources)
         if not groups:
             return in_own_process(estimate, resources.threads)
@@ -86,7 +82,6 @@ class WorkerGroups(Engine):
         return replace(found, groups=members)
 
     def settings(self) -> Mapping[str, str]:
-        """See `Engine`."""
         names = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
         return {key: os.environ[name] for key, name in names.items() if name in os.environ}
 

@@ -8,7 +8,6 @@ stage; on Kubernetes they are pods, which the launcher keeps (`infra.launch.kube
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -50,6 +49,7 @@ class WorkerGroups(Engine):
         "worker": "superworkflow.infra.engines.workers.agent:join",
         "function": "superworkflow.infra.engines.workers.http_endpoint:serve",
     }
+    variables: ClassVar[Mapping[str, str]] = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.workers:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
@@ -80,10 +80,6 @@ class WorkerGroups(Engine):
             for role, each in found.groups.items()
         }
         return replace(found, groups=members)
-
-    def settings(self) -> Mapping[str, str]:
-        names = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
-        return {key: os.environ[name] for key, name in names.items() if name in os.environ}
 
 
 ENGINE = WorkerGroups()

@@ -10,7 +10,6 @@ from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import METRIC_PREFIX, WARNING_PREFIX
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 
@@ -44,7 +43,7 @@ def _made_by(superworkflow: Superworkflow, source: str, run: str, store: str) ->
     from superworkflow.infra.tracking.run_reader import RunReader
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
-    uri = default_tracking_uri(Location.of(store))
+    uri = default_tracking_uri(store)
     stage = next(stage.name for stage in superworkflow.stages if source in stage.inputs)
     try:
         recorded = find_run(uri, run)
@@ -66,14 +65,11 @@ def read_record(run: str, store: str) -> tuple[RunRecord, str]:
         UserError: there is no such run.
     """
     require_extra("flow")
-    from superworkflow.infra.tracking.history import find_run
     from superworkflow.infra.tracking.run_reader import RunReader
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
-    uri = default_tracking_uri(Location.of(store))
-    reader = RunReader(uri)
-    found = reader.run(find_run(uri, run).run_id)
-    assert found is not None
+    reader = RunReader(default_tracking_uri(store))
+    found = reader.named(run)
     record = RunRecord(run_id=found.run_id, flow_run_id="", store=store, name=found.name,
                        superworkflow=found.superworkflow, wall_s=found.totals.get("wall_seconds", 0.0),
                        began=found.started.timestamp())  # fmt: skip

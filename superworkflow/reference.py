@@ -66,8 +66,9 @@ def profile_schema() -> Schema:
         del each["required"]
     for each in (schema, *definitions.values()):
         for entry in each["properties"].values():
-            if isinstance(entry.get("default"), dict):
-                del entry["default"]  # those of its own keys say the same
+            entry.pop("title", None)  # the key again, in capitals
+            if isinstance(entry.get("default"), dict | None):
+                entry.pop("default", None)  # those of its own keys say the same, or it is that the key is left out
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -13,6 +13,7 @@ from superworkflow.infra.contract.metrics import figures as quality_figures
 from superworkflow.infra.contract.metrics import headlines
 from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.run_details import DetailedRun, RecordedStageRun
+from superworkflow.infra.tracking.run_filter import STATUSES
 from superworkflow.infra.tracking.tags import CHANGED_TAG, LOGS, PANELS_TAG, read_names, read_texts
 
 if TYPE_CHECKING:  # a run writes its report without MLflow
@@ -24,8 +25,7 @@ COSTS = "stages"
 """Picture of runtimes and costs, which the page has as a table."""
 PRICES_TAG = "superworkflow.prices"
 
-_STATES = {"FINISHED": "completed", "FAILED": "failed", "RUNNING": "running", "KILLED": "stopped"}
-
+_STATES = {status: word for word, status in STATUSES.items()}
 
 Courses = Mapping[str, Sequence[tuple[int, float]]]
 """Figures by step, by `node.figure`."""

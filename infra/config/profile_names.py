@@ -102,7 +102,6 @@ class _Sketch(Diagram):
         return True
 
     def stage(self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Any) -> Node:
-        """See `Diagram`."""
         node = Node(name or stage.name, stage, self.options, {}, "", params or stage.name)
         self.nodes[node.name] = node
         return node

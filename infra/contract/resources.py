@@ -124,12 +124,10 @@ class Executors(Group, frozen=True):
 
     @property
     def elastic(self) -> bool:
-        """See `Group`."""
         return self.max is not None and self.max > self.count
 
     @property
     def largest(self) -> int:
-        """See `Group`."""
         return self.max or self.count
 
 
@@ -156,17 +154,14 @@ class Workers(Group, frozen=True):
 
     @property
     def each(self) -> Resources:
-        """See `Group`."""
         return Resources(cpu=self.cpu, memory=self.memory, gpu=self.gpu, shm=self.shm)
 
     @property
     def elastic(self) -> bool:
-        """See `Group`."""
         return self.most is not None
 
     @property
     def largest(self) -> int:
-        """See `Group`."""
         return self.most or self.count
 
 

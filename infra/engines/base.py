@@ -11,6 +11,7 @@ there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -48,6 +49,8 @@ class Engine:
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
     on_cluster: str = "superworkflow.infra.launch.kubernetes.engines.base:OnCluster"
     """Import string of its `OnCluster`, which launchers on Kubernetes open."""
+    variables: ClassVar[Mapping[str, str]] = {}
+    """Variables of the environment by which a launcher passes it settings, by the settings' names."""
     tasks: str = ""
     """Import string of what opens its `TaskSession` (`infra.engines.task_session`); empty for an engine without."""
 
@@ -85,7 +88,7 @@ class Engine:
         Raises:
             UserError: it cannot be read.
         """
-        return {}
+        return {key: os.environ[name] for key, name in self.variables.items() if os.environ.get(name)}
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """Predict the time and memory of a stage.

@@ -46,7 +46,6 @@ class SharedDataset(Dataset):
         return cls.at(uri, None) if uri else None
 
     def local(self, name: str) -> Path:
-        """See `Dataset`."""
         if name not in self._entries:
             return super().local(name)
         checked = self._folder / f"{name}.checked"

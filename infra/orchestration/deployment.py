@@ -199,6 +199,11 @@ def next_times(schedule: Schedule, count: int) -> list[datetime]:
         return [*pool.submit(asyncio.run, dates).result()]
 
 
+def due_times(schedule: Schedule | None) -> list[str]:
+    """Times of the next three runs for people."""
+    return [each.isoformat(" ", "seconds") for each in next_times(schedule, 3)] if schedule is not None else []
+
+
 def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:
     """Create or update a deployment, and its work pool where there is none.
 

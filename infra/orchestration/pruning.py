@@ -36,7 +36,8 @@ from superworkflow.infra.storage.pruning import (
     total,
 )
 from superworkflow.infra.storage.store import Store
-from superworkflow.infra.tracking.pruning import SOURCE_PREFIX, Keep, RecordPruner, References
+from superworkflow.infra.tracking.pruning import Keep, RecordPruner, References
+from superworkflow.infra.tracking.records import DIGEST_LENGTH
 
 T = TypeVar("T")
 
@@ -140,7 +141,7 @@ class Pruner:
             found.notes.append(f"{young} datasets that nothing refers to, since they were written within the last hour")
         for each in found.inventory.sources.values():
             is_code = all(path.endswith(".py") for path in each.files)  # a deployment may name it anywhere
-            if each.name[:SOURCE_PREFIX] not in used and each.written_s < old and not is_code:
+            if each.name[:DIGEST_LENGTH] not in used and each.written_s < old and not is_code:
                 found.sources.append(each)
         if found.datasets or found.attempts or found.sources:
             self._check_records(found)
@@ -158,7 +159,7 @@ class Pruner:
     def _check_records(self, found: Pruning) -> None:
         """Refuse records of other stores: those of none of these datasets do not show which of them are in use."""
         digests = {each.digest for each in found.inventory.datasets.values()}
-        digests |= {each.name[:SOURCE_PREFIX] for each in found.inventory.sources.values()}
+        digests |= {each.name[:DIGEST_LENGTH] for each in found.inventory.sources.values()}
         if not self._records.mention(digests, found.references):
             raise UserError(
                 "no run in these records has used this store, so they do not show what to keep",
@@ -193,7 +194,7 @@ class Pruner:
             )
             for kept in (found.datasets, found.attempts):
                 kept[:] = [each for each in kept if each.digest not in digests]
-            found.sources = [each for each in found.sources if each.name[:SOURCE_PREFIX] not in digests]
+            found.sources = [each for each in found.sources if each.name[:DIGEST_LENGTH] not in digests]
             place.write_atomic(json.dumps([each.name for each in (*found.datasets, *found.attempts)]))
             with self._records.session():
                 left = self._each(found, "version", found.references.old_versions, self._records.remove_version, log)
@@ -239,7 +240,7 @@ class Pruner:
         """Digests that deployments on Prefect's server name, such as of a dataset that is a source."""
         from superworkflow.infra.orchestration.schedules import deployment_texts
 
-        return {digest[:SOURCE_PREFIX] for text in deployment_texts() for digest in _DIGEST.findall(text)}
+        return {digest[:DIGEST_LENGTH] for text in deployment_texts() for digest in _DIGEST.findall(text)}
 
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}(?:[0-9a-f]{32})?\b")

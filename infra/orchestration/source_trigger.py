@@ -133,7 +133,6 @@ class _Opening(Diagram):
         self, stage: Stage[Any], *, name: str | None = None, params: str | None = None,
         defaults: Mapping[str, Any] | None = None, **inputs: Node | Given | None,
     ) -> Node:  # fmt: skip
-        """See `Diagram`."""
         for key, value in inputs.items():
             if isinstance(value, Source):
                 stage.inputs[key].open(value)

@@ -70,7 +70,7 @@ class RecordedRun:
         return own_tags(self.tags)
 
 
-def open_registry(store: Location) -> ModelRegistry:
+def open_registry(store: Location | str) -> ModelRegistry:
     """The registry of the runs that are recorded for a store.
 
     Raises:

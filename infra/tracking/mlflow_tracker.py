@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+import requests
+
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.tracking.metric_keys import TOTALS
-from superworkflow.infra.tracking.reachability import check_listens
 from superworkflow.infra.tracking.records import RunRecord, Used
 from superworkflow.infra.tracking.run_columns import new_view, view_tag
 from superworkflow.infra.tracking.run_tracker import (
@@ -21,6 +23,7 @@ from superworkflow.infra.tracking.run_tracker import (
     RunTracker,
     author_tags,
     cut,
+    dataset_columns,
     error_line,
     errors_explained,
 )
@@ -34,6 +37,7 @@ from superworkflow.infra.tracking.tags import (
     INPUTS_TAG,
     LAST_TAG,
     OUTCOME_TAG,
+    ROLE_TAG,
     SUPERWORKFLOW_TAG,
     TIMES_TAG,
     UNCHANGED,
@@ -50,14 +54,14 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Dataset as MlflowDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from superworkflow.infra.tracking.artifacts import read_artifact
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.database_checks import check_database, check_experiment, older_schema
 from superworkflow.infra.tracking.dead_runs import close_dead_runs, give_sign
-from superworkflow.infra.tracking.entities import as_inputs, as_metrics
 from superworkflow.infra.tracking.search_pages import all_pages
 
 # The creation of a new database's tables is not worth a line; errors of a database are raised as well as logged.
@@ -82,7 +86,7 @@ def open_client(uri: str) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
         if retries == _RETRIES:  # a server that is down at the beginning is reported at once, but to deployed runs
-            check_listens(uri)
+            _check_listens(uri)
         check_database(uri)
         with making_tables(uri):
             client = MlflowClient(uri)
@@ -122,14 +126,14 @@ class MlflowTracker(RunTracker):
     def _log(
         self, run_id: str, params: Mapping[str, str] = {}, figures: Sequence[Figure] = (), tags: Mapping[str, str] = {}
     ) -> None:
-        first, rest = as_metrics(figures[:_BATCH]), figures[_BATCH:]
+        first, rest = _as_metrics(figures[:_BATCH]), figures[_BATCH:]
         named = [Param(name, text) for name, text in cut(params).items()]
         self._client.log_batch(run_id, first, named, [RunTag(name, text) for name, text in cut(tags).items()])
         for begin in range(0, len(rest), _BATCH):
-            self._client.log_batch(run_id, as_metrics(rest[begin : begin + _BATCH]))
+            self._client.log_batch(run_id, _as_metrics(rest[begin : begin + _BATCH]))
 
     def _log_inputs(self, run_id: str, given: Sequence[tuple[Used, str]]) -> None:
-        among_rivals(lambda: self._client.log_inputs(run_id, as_inputs(given)))
+        among_rivals(lambda: self._client.log_inputs(run_id, _as_inputs(given)))
 
     def _terminate(self, run_id: str, status: str, ended_ms: int | None = None) -> None:
         self._client.set_terminated(run_id, status, ended_ms)
@@ -232,3 +236,33 @@ class MlflowTracker(RunTracker):
             if found is None:
                 raise
             return str(found.experiment_id)
+
+
+def _check_listens(uri: str) -> None:
+    """Raise where no server listens, before the client, which would wait for one; its answers are left to it."""
+    if not uri.startswith(("http://", "https://")):
+        return
+    for left in (1, 0):
+        try:
+            requests.get(f"{uri.rstrip('/')}/health", timeout=20, stream=True).close()
+        except requests.exceptions.SSLError:  # the client knows which certificates to trust
+            return
+        except (requests.exceptions.ConnectionError, requests.exceptions.Timeout):
+            if not left:
+                raise
+        else:
+            return
+
+
+def _as_inputs(given: Sequence[tuple[Used, str]]) -> list[DatasetInput]:
+    found = []
+    for each, role in given:
+        name, digest, kind, source, profile = dataset_columns(each)
+        dataset = MlflowDataset(name, digest, kind, source, profile=profile)
+        found.append(DatasetInput(dataset, [InputTag(ROLE_TAG, role)]))
+    return found
+
+
+def _as_metrics(figures: Sequence[Figure]) -> list[Metric]:
+    now = int(time.time() * 1000)
+    return [Metric(key, value, now, step) for key, value, step in figures]

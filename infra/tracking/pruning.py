@@ -24,6 +24,7 @@ from superworkflow.infra.tracking.dead_runs import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import CURRENT, Version
 from superworkflow.infra.tracking.models import ModelRegistry, rollback_target
+from superworkflow.infra.tracking.records import DIGEST_LENGTH
 from superworkflow.infra.tracking.registry import local_folder, process_tracking_uri
 from superworkflow.infra.tracking.run_tracker import error_line
 from superworkflow.infra.tracking.search_pages import all_pages
@@ -31,6 +32,7 @@ from superworkflow.infra.tracking.sweeps import SWEEP_TAG
 from superworkflow.infra.tracking.tags import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
+    DIGEST_TAG,
     INPUTS_TAG,
     OUTCOME_TAG,
     STAGE_TAG,
@@ -42,10 +44,7 @@ from superworkflow.infra.tracking.tags import (
 from superworkflow.infra.tracking.uris import EXPERIMENT, sqlite_path
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_DIGEST_TAG = "superworkflow.digest"
 _PAGE = 1000
-SOURCE_PREFIX = 32
-"""Characters of a source's sum that MLflow keeps."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class RecordPruner:
                 found.versions += 1
                 found.runs.add(each.run_id)
                 found.digests |= {each.digest, *each.datasets.values()}
-                found.digests |= {digest[:SOURCE_PREFIX] for digest in each.data.values()}
+                found.digests |= {digest[:DIGEST_LENGTH] for digest in each.data.values()}
             else:
                 found.old_versions.append(each)
 
@@ -193,9 +192,9 @@ class RecordPruner:
         """Digests that a run refers to: datasets of its stages, those to compare the next with, and its sources."""
         digests = set(read_datasets(run.data.tags.get(DATASETS_TAG, "")).values())
         for each in [run, *self._stages(run.info.run_id)]:
-            digests.add(each.data.tags.get(_DIGEST_TAG, ""))
+            digests.add(each.data.tags.get(DIGEST_TAG, ""))
             given = each.inputs.dataset_inputs if each.inputs is not None else ()
-            digests |= {one.dataset.digest[:SOURCE_PREFIX] for one in given}
+            digests |= {one.dataset.digest[:DIGEST_LENGTH] for one in given}
         return digests
 
     def _stages(self, run_id: str) -> list[Run]:

@@ -17,7 +17,7 @@ from superworkflow.infra.contract.resources import GROUPS
 from superworkflow.infra.storage.manifest import WARNING_PREFIX, warnings_of
 from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.tracking.artifacts import read_artifact
-from superworkflow.infra.tracking.history import recorded_run
+from superworkflow.infra.tracking.history import find_run, recorded_run
 from superworkflow.infra.tracking.metric_keys import course_key
 from superworkflow.infra.tracking.mlflow_tracker import open_client
 from superworkflow.infra.tracking.model_versions import Version
@@ -110,6 +110,12 @@ class RunReader:
             return None
         is_shown = found.info.lifecycle_stage == LifecycleStage.ACTIVE and found.data.tags.get(SUPERWORKFLOW_TAG)
         return self._detailed(found) if is_shown else None
+
+    def named(self, name: str) -> DetailedRun:
+        """A run by its id, the beginning of its id, or its name; see `find_run`."""
+        found = self.run(find_run(self.uri, name).run_id)
+        assert found is not None
+        return found
 
     def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""

@@ -13,11 +13,12 @@ EXPERIMENT = "superworkflow"
 """Name of the experiment of all runs."""
 
 
-def default_tracking_uri(store: Location) -> str:
+def default_tracking_uri(store: Location | str) -> str:
     """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
+    place = Location.of(store)
     if configured := os.environ.get("MLFLOW_TRACKING_URI"):
         return configured
-    return sqlite_url(store, "mlflow", "mlflow.db")
+    return sqlite_url(place, "mlflow", "mlflow.db")
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 from superworkflow.commands.runs import add_history_arguments
 from superworkflow.dashboards.comparison import compare, print_comparison
-from superworkflow.infra.storage.location import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -24,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.infra.tracking.history import find_run
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
-    uri = default_tracking_uri(Location.of(options.store))
+    uri = default_tracking_uri(options.store)
     comparison = compare(find_run(uri, options.first), find_run(uri, options.second))
     if options.json:
         print(json.dumps(asdict(comparison), indent=1, default=str))

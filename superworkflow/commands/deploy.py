@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"removed": removed}) if options.json else f"{title}: {'removed' if removed else 'not there'}")
         return 0
     made, done = register_deployment(superworkflow, options)
-    from superworkflow.infra.orchestration.deployment import next_times
+    from superworkflow.infra.orchestration.deployment import due_times
 
     if before := done.before:
         print(
@@ -127,9 +127,7 @@ def run(options: argparse.Namespace) -> int:
             f"{before['store']}. If that is another team's, deploy both again, under two names.",
             file=sys.stderr,
         )
-    due = [
-        each.isoformat(" ", "seconds") for each in (next_times(made.schedule, 3) if made.schedule is not None else ())
-    ]
+    due = due_times(made.schedule)
     if options.json:
         document = {
             "name": title,
@@ -164,21 +162,21 @@ def register_deployment(superworkflow: Superworkflow, options: argparse.Namespac
     parameters = _parameters(superworkflow, options, profile, kind)
     variables = _variables(options, profile, kind)
     if allowed := tables_from(options):
-        variables["env"] = {**variables.get("env", {}), TABLES_FROM: "\n".join(allowed)}
+        variables.setdefault("env", {})[TABLES_FROM] = "\n".join(allowed)
     if options.export:
         from superworkflow.infra.orchestration.export import absolute, check_formats
 
         check_formats(superworkflow, options.export)
-        variables["env"] = {**variables.get("env", {}), EXPORTS: "\n".join(map(absolute, options.export))}
+        variables.setdefault("env", {})[EXPORTS] = "\n".join(map(absolute, options.export))
     if superworkflow.code is not None:
         store = Store(options.store)
         store.check_writable()
-        variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
+        variables.setdefault("env", {})[VARIABLE] = superworkflow.code.keep(store)
     if budget := getattr(options, "budget_usd", None):
         from superworkflow.infra.orchestration import budget as budgets
 
         budgets.Budget.parse(budget)
-        variables["env"] = {**variables.get("env", {}), budgets.VARIABLE: budget}
+        variables.setdefault("env", {})[budgets.VARIABLE] = budget
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
     from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register

@@ -10,7 +10,6 @@ from superworkflow.commands.runs import add_history_arguments
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.base.extras import require_extra
 from superworkflow.infra.base.masking import masked
-from superworkflow.infra.storage.location import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -30,14 +29,11 @@ def run(options: argparse.Namespace) -> int:
     """Write the table."""
     require_extra("flow")
     from superworkflow.infra.orchestration.export import write_output
-    from superworkflow.infra.tracking.history import find_run
     from superworkflow.infra.tracking.run_reader import RunReader
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
-    uri = default_tracking_uri(Location.of(options.store))
-    reader = RunReader(uri)
-    found = reader.run(find_run(uri, options.run).run_id)
-    assert found is not None
+    reader = RunReader(default_tracking_uri(options.store))
+    found = reader.named(options.run)
     superworkflow = load_superworkflow(options.code or found.superworkflow)
     made = {stage.name: each.uri for stage in reader.stages(found) for each in stage.data if each.role == "output"}
     rows = write_output(superworkflow, options.output, made, options.address)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from superworkflow.commands.runs import add_history_arguments
 from superworkflow.infra.base.extras import require_extra
-from superworkflow.infra.storage.location import Location
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
@@ -55,4 +54,4 @@ def registry_of(options: argparse.Namespace) -> ModelRegistry:
     require_extra("flow")
     from superworkflow.infra.tracking.history import open_registry
 
-    return open_registry(Location.of(options.store))
+    return open_registry(options.store)

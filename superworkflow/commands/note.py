@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from superworkflow.commands.runs import add_history_arguments
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.extras import require_extra
-from superworkflow.infra.storage.location import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.text is None and not options.tag and not options.untag:
         raise UserError("nothing to note", where="note", remedy="Give a text, --tag NAME or --untag NAME")
-    uri = default_tracking_uri(Location.of(options.store))
+    uri = default_tracking_uri(options.store)
     found = find_run(uri, options.run)
     note, tags = annotate(uri, found.run_id, options.text, options.tag, options.untag)
     if options.json:

@@ -15,7 +15,6 @@ from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.config.profile import load_profile
 from superworkflow.infra.config.request import default_store
 from superworkflow.infra.contract.resources import format_bytes, format_usd
-from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.version import __version__
 
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     store = Store(options.store)
     if options.deploy:
         return _deploy(options, store)
-    pruner = Pruner(store, default_tracking_uri(Location.of(store.uri)), keep, profile)
+    pruner = Pruner(store, default_tracking_uri(store.root), keep, profile)
     out = Console(highlight=False, emoji=False, quiet=options.json)
     if options.dry_run:
         found = pruner.look()
@@ -96,7 +95,7 @@ def _show(out: Console, found: Pruning, store: str) -> None:
 def _deploy(options: argparse.Namespace, store: Store) -> int:
     from superworkflow.commands.deploy import check_visible, deployed_environment, kept_copy, seconds_of
     from superworkflow.deployed import PRUNING, PULL_STEP
-    from superworkflow.infra.orchestration.deployment import FlowDeployment, make_schedule, next_times
+    from superworkflow.infra.orchestration.deployment import FlowDeployment, due_times, make_schedule
     from superworkflow.infra.orchestration.pruning_flow import register_pruning
 
     schedule = make_schedule(options.cron, seconds_of(options.interval), options.timezone)
@@ -110,7 +109,7 @@ def _deploy(options: argparse.Namespace, store: Store) -> int:
             schedule=schedule, version=__version__,
         )
     )  # fmt: skip
-    due = [each.isoformat(" ", "seconds") for each in (next_times(schedule, 3) if schedule is not None else ())]
+    due = due_times(schedule)
     if options.json:
         print(json.dumps({"name": f"prune/{options.deploy}", "id": done.id, "url": done.url, "next": due}))
         return 0

@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 from superworkflow.dashboards.comparison import print_runs
 from superworkflow.infra.config.request import default_store
-from superworkflow.infra.storage.location import Location
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.infra.tracking.uris import default_tracking_uri
 
     which = RunFilter(options.superworkflow, options.deployment, options.outcome, options.tag, options.text)
-    runs = recorded_runs(default_tracking_uri(Location.of(options.store)), options.limit, which)
+    runs = recorded_runs(default_tracking_uri(options.store), options.limit, which)
     if options.json:
         print(json.dumps([asdict(each) for each in runs], indent=1, default=str))
     else:

@@ -90,7 +90,6 @@ class Features(FeatureStore):  # type: ignore[misc]
         return Features, (self._subgraphs,)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """See `FeatureStore`."""
         return [
             TensorAttr(group_name=nodes.name, attr_name=feature.name)
             for nodes in self._subgraphs.source.graph.node_sets.values()
@@ -129,7 +128,6 @@ class CsrGraphStore(GraphStore):  # type: ignore[misc]
         return CsrGraphStore, (self._subgraphs,)
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        """See `GraphStore`."""
         graph = self._subgraphs.source.graph
         return [
             EdgeAttr((edges.source, edges.name, edges.target), "csr",

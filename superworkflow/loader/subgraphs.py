@@ -88,7 +88,6 @@ class Stored:
         return window
 
     def take(self, window: Window, first: int, last: int) -> SubgraphBlock:
-        """See `Origin`."""
         return window.take(first, last)
 
     def _read(self, group: shards.SubgraphGroup, without_positions: frozenset[int], arena: Arena) -> SubgraphBlock:
@@ -106,7 +105,6 @@ class Stored:
         return block
 
     def seeds(self) -> NDArray[Any]:
-        """See `SplitSubgraphs.seeds`."""
         return np.concatenate([np.zeros(0, np.int64), *(self._subgraphs.read(g).seeds for g in self._subgraphs.groups)])
 
 
@@ -124,11 +122,9 @@ class Live:
         return self._rows.take(numbers)
 
     def take(self, window: SeedRows, first: int, last: int) -> SubgraphBlock:
-        """See `Origin`."""
         return self._sampler.block(window.part(first, last))
 
     def seeds(self) -> NDArray[Any]:
-        """See `SplitSubgraphs.seeds`."""
         nodes = self._rows.nodes
         return nodes[:, 0] if nodes.shape[1] == 1 else nodes
 

@@ -7,7 +7,6 @@ already, whose address is in Dask's own variable `DASK_SCHEDULER_ADDRESS`, or on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -44,10 +43,12 @@ class Dask(Engine):
     own_role = "scheduler"
     commands: ClassVar[Mapping[str, str]] = {"dask-worker": "superworkflow.infra.engines.dask.worker:join"}
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.dask:DaskOnCluster"
+    variables: ClassVar[Mapping[str, str]] = {
+        "address": ADDRESS_VARIABLE, "host": HOST_VARIABLE, "certificate": CERTIFICATE_VARIABLE, "key": KEY_VARIABLE,
+    }  # fmt: skip
     tasks = "superworkflow.infra.engines.dask.session:dask_tasks"
 
     def member_memory(self, resources: Resources) -> int:
-        """See `Engine`."""
         return resources.memory_of(EXECUTOR)
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
@@ -74,14 +75,6 @@ class Dask(Engine):
             alone, own=replace(estimate, cpu_s=estimate.cpu_s + start_cpu_s), start_s=_START_S,
             start_cpu_s=start_cpu_s, engine_bytes=workers * _WORKER_BYTES,
         )  # fmt: skip
-
-    def settings(self) -> Mapping[str, str]:
-        """See `Engine`."""
-        names = {
-            "address": ADDRESS_VARIABLE, "host": HOST_VARIABLE, "certificate": CERTIFICATE_VARIABLE,
-            "key": KEY_VARIABLE,
-        }  # fmt: skip
-        return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
 
 
 def _by_pods(estimate: Estimate, resources: Resources, executors: Group) -> StagePrediction:

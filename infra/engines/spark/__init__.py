@@ -61,7 +61,6 @@ class Spark(Engine):
         return by_members(estimate, resources, groups, _BEGINNING)
 
     def settings(self) -> Mapping[str, str]:
-        """See `Engine`."""
         from superworkflow.infra.engines.spark.session import settings_from_environment
 
         return settings_from_environment()

@@ -41,7 +41,6 @@ class SparkTasks(TaskSession):
         return _collected(data)
 
     def shuffled_bytes(self) -> int:
-        """See `TaskSession`."""
         gateway = self.context._gateway
         none = gateway.new_array(gateway.jvm.double, 0)
         store = self.context._jsc.sc().statusStore()

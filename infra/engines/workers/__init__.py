@@ -8,7 +8,6 @@ stage; on Kubernetes they are pods, which the launcher keeps (`infra.launch.kube
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -50,25 +49,22 @@ class WorkerGroups(Engine):
         "worker": "superworkflow.infra.engines.workers.agent:join",
         "function": "superworkflow.infra.engines.workers.http_endpoint:serve",
     }
+    variables: ClassVar[Mapping[str, str]] = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
     on_cluster = "superworkflow.infra.launch.kubernetes.engines.workers:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
-        """See `Engine`."""
         return resources.only(self.groups(resources))
 
     def groups(self, resources: Resources) -> dict[str, Group]:
-        """See `Engine`."""
         return dict(resources.workers or {})
 
     def check(self, resources: Resources, where: str) -> None:
-        """See `Engine`."""
         if not resources.workers and not resources.endpoints:
             raise UserError("the stage needs a worker group, and its resources name no workers", where=where,
                             remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile"
                             )  # fmt: skip
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
-        """See `Engine`."""
         groups = self.groups(resources)
         if not groups:
             return in_own_process(estimate, resources.threads)
@@ -84,11 +80,6 @@ class WorkerGroups(Engine):
             for role, each in found.groups.items()
         }
         return replace(found, groups=members)
-
-    def settings(self) -> Mapping[str, str]:
-        """See `Engine`."""
-        names = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
-        return {key: os.environ[name] for key, name in names.items() if name in os.environ}
 
 
 ENGINE = WorkerGroups()

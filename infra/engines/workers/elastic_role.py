@@ -143,7 +143,6 @@ class ArrayTask(ElasticTask):
         self._shared, (self._forms, self._payload) = shared, packed(arrays)
 
     def message(self, versions: frozenset[int]) -> tuple[Mapping[str, Any], bytes, frozenset[int]]:
-        """See `ElasticTask`."""
         version, arrays, live = self._shared
         header = {**self.call, ARRAYS: self._forms, VERSION: version, LIVE: live, SHARED: None}
         if version in versions:
@@ -152,7 +151,6 @@ class ArrayTask(ElasticTask):
         return header, data + self._payload, (versions & {*live}) | {version}
 
     def take(self, message: Message) -> tuple[list[NDArray[Any]], float]:
-        """See `ElasticTask`."""
         return unpacked(message.header.get(ARRAYS), message.payload), float(message.header.get("seconds", 0.0))
 
 

@@ -272,7 +272,6 @@ class WorkerGroup:
             role.end()
 
     def send(self, address: bytes, header: Mapping[str, Any], payload: bytes = b"") -> bool:
-        """See `Coordinator`."""
         return self._server.send(address, header, payload)
 
     def wake(self) -> None:
@@ -285,12 +284,10 @@ class WorkerGroup:
         self._look()
 
     def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = (), busy: Collection[int] = ()) -> None:
-        """See `Coordinator`."""
         self._progress.emit(SCALE, role=role, count=count, hanging=[host for host, _ in hanging])
         self._members.scale(role, count, [pid for _, pid in hanging], busy)
 
     def log(self, message: str) -> None:
-        """See `Coordinator`."""
         self._progress.log(message)
 
     def _receive(self) -> None:

@@ -45,7 +45,6 @@ class ServedMembers:
         return self._role
 
     def send(self, address: bytes, header: Mapping[str, Any], payload: bytes = b"") -> bool:
-        """See `Coordinator`."""
         return self._server.send(address, header, payload)
 
     def listen(self) -> None:
@@ -63,13 +62,11 @@ class ServedMembers:
         self._server.wake()
 
     def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = (), busy: Collection[int] = ()) -> None:
-        """See `Coordinator`."""
         hosts, processes = [host for host, _ in hanging], [pid for _, pid in hanging]
         wish = {"kind": SERVE, "role": role, "address": self._address, "count": count}
         self._worker.link.send({**wish, "hosts": hosts, "processes": processes})
 
     def log(self, message: str) -> None:
-        """See `Coordinator`."""
         self._worker.log(message)
 
     def close(self) -> None:

@@ -111,11 +111,9 @@ class _LocalMembers:
             self._processes.send_setup(numbers[-1], self._setup(self._elastic[role], 0, 0))
 
     def replace(self, pid: int) -> bool:
-        """See `MemberSupervisor`."""
         return self._processes.kill_rank(pid)
 
     def look(self, log: Callable[[str], None]) -> None:
-        """See `MemberSupervisor`."""
         for role, code in self._processes.replace_lost():
             elastic = role in self._elastic
             pool = role if elastic else ""
@@ -143,7 +141,6 @@ class _Pods:
     """Members that the launcher starts, watches and replaces; it hears the events of the stage."""
 
     def replace(self, pid: int) -> bool:
-        """See `MemberSupervisor`."""
         return False
 
     def look(self, log: Callable[[str], None]) -> None:

@@ -63,9 +63,7 @@ class KubernetesApi:
             UserError: there are none, or they cannot be read.
         """
         if settings.credentials is not None:
-            from superworkflow.infra.launch.kubernetes.credentials import client_of_block
-
-            client, namespace = await client_of_block(settings.credentials), "default"
+            client, namespace = await _client_of_block(settings.credentials), "default"
         else:
             client, namespace = await _own_client()
         return cls(client, settings.namespace or namespace, settings.unreachable_patience_s)
@@ -208,6 +206,21 @@ class KubernetesApi:
             body=body, auth_settings=["BearerToken"], _preload_content=False, _request_timeout=timeout,
         )  # fmt: skip
         return cast("aiohttp.ClientResponse", answer)
+
+
+async def _client_of_block(name: str) -> ApiClient:
+    """A client with the credentials of a KubernetesCredentials block of Prefect."""
+    from prefect_kubernetes.credentials import KubernetesCredentials  # type: ignore[import-untyped]
+
+    try:
+        block = await KubernetesCredentials.aload(name)
+    except ValueError as error:
+        raise UserError(str(error), where="profile: kubernetes.credentials", value=name) from None
+    assert isinstance(block, KubernetesCredentials)
+    configuration = Configuration()
+    async with block.get_client("core", configuration):  # it fills the configuration, and closes its own client
+        pass
+    return ApiClient(configuration)
 
 
 async def _own_client() -> tuple[ApiClient, str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX
+from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX, ours
 from superworkflow.infra.launch.kubernetes.pod_group import remove_members
 
 T = TypeVar("T")
@@ -44,8 +44,8 @@ def with_cluster(settings: KubernetesSettings, work: Callable[[KubernetesApi], C
 
 async def find_jobs(api: KubernetesApi, flow_run: str | None = None) -> list[FoundJob]:
     """All Jobs of stages in the namespace, oldest first; those of one flow run where it is given."""
-    labels = MANAGED_BY | ({PREFIX + "flow-run": flow_run} if flow_run else {})
-    found = await api.items(api.jobs, labelSelector=",".join(f"{key}={value}" for key, value in labels.items()))
+    labels = {"flow-run": flow_run} if flow_run else {}
+    found = await api.items(api.jobs, labelSelector=ours(**labels))
     return sorted((_found(job) for job in found), key=lambda job: (job.created, job.name))
 
 

@@ -117,6 +117,12 @@ def job_labels(call: StageCall, launcher: str, attempt: int) -> dict[str, str]:
     return MANAGED_BY | {PREFIX + name: label_value(value) for name, value in own.items()}
 
 
+def ours(**more: str) -> str:
+    """Selector of our objects; `more` is what else they must carry, by its name without `PREFIX`."""
+    wanted = MANAGED_BY | {PREFIX + name: value for name, value in more.items()}
+    return ",".join(f"{name}={value}" for name, value in wanted.items())
+
+
 def label_value(text: str) -> str:
     """The nearest text that a label may hold: at most 63 letters, digits, dashes, underscores and dots."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:63].strip("-_.")
@@ -135,7 +141,6 @@ def _name(call: StageCall) -> str:
 
 
 def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, more: list[str]) -> dict[str, Any]:
-    gpu = resources.gpu
     volumes, mounts = volumes_and_mounts(settings, resources.ephemeral_storage, resources.shm)
     container = container_spec(settings, environment(settings, resources.threads), mounts) | {
         "name": CONTAINER,
@@ -144,7 +149,7 @@ def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, mo
         "args": [*call.arguments(resources), *more],
         "resources": quantities(settings, resources),
     }
-    return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)
+    return pod_spec(settings, container, volumes, resources.gpu)
 
 
 def stage_image(call: StageCall, settings: KubernetesSettings) -> str:

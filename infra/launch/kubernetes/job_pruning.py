@@ -8,7 +8,7 @@ from datetime import datetime
 
 from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.job_admin import FoundJob, find_jobs, remove_job
-from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY
+from superworkflow.infra.launch.kubernetes.job_manifest import ours
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ async def old_objects(api: KubernetesApi, before: datetime, kept: Collection[str
         and datetime.fromisoformat(job.created) < before
     )  # fmt: skip
     try:
-        secrets = await api.items(api.secrets, labelSelector=",".join(f"{k}={v}" for k, v in MANAGED_BY.items()))
+        secrets = await api.items(api.secrets, labelSelector=ours())
     except ApiError as error:
         if error.status != 403:
             raise

@@ -150,7 +150,7 @@ class KeptPods(PodGroup):
                 "annotations": dict(settings.annotations),
                 "ownerReferences": owner_references(owner),
             },
-            "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
+            "spec": pod_spec(settings, container, volumes, each.gpu),
         }  # fmt: skip
 
 

@@ -28,14 +28,12 @@ from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
 from superworkflow.infra.launch.kubernetes.job_admin import create_job, is_finished, remove_job
 from superworkflow.infra.launch.kubernetes.job_follower import Ended, JobFollower
 from superworkflow.infra.launch.kubernetes.job_manifest import (
-    MANAGED_BY,
-    PREFIX,
     argument_of,
     job_manifest,
     label_value,
+    ours,
 )
-from superworkflow.infra.launch.kubernetes.own_pod import own_pod
-from superworkflow.infra.launch.kubernetes.ownership import JobOwnership, launcher_of, sign
+from superworkflow.infra.launch.kubernetes.ownership import JobOwnership, launcher_of, own_pod, sign
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, remove_members
 from superworkflow.infra.launch.kubernetes.result import failure, job_attempt, launched, peak_memory, vanished
 from superworkflow.infra.launch.kubernetes.single_flight import turn
@@ -347,8 +345,7 @@ class KubernetesLauncher(Launcher):
         """A Job that makes the same dataset, and that nobody is deleting; finished ones are noted as dead."""
         api, output = work.api, work.call.output
         digest = label_value(work.call.place.digest)
-        selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, PREFIX + "digest": digest}.items())
-        for job in await api.items(api.jobs, labelSelector=selector):
+        for job in await api.items(api.jobs, labelSelector=ours(digest=digest)):
             if argument_of(job, "--output") != output:
                 continue
             name = job["metadata"]["name"]
@@ -380,10 +377,9 @@ class KubernetesLauncher(Launcher):
 
     async def _watch_pods(self, api: KubernetesApi) -> None:
         """Wake the followers when their pods change. What it misses, they see a little later by themselves."""
-        selector = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, ApiError, ValueError):
-                async for line in api.lines(api.pods, watch="true", labelSelector=selector, timeoutSeconds="25"):
+                async for line in api.lines(api.pods, watch="true", labelSelector=ours(), timeoutSeconds="25"):
                     metadata = json.loads(line)["object"].get("metadata") or {}
                     labels = metadata.get("labels") or {}
                     name = labels.get("job-name") or labels.get(MEMBER_OF) or ""

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from superworkflow.infra.base.errors import SuperworkflowError
-from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.job_manifest import MANAGED_BY, PREFIX, OwnerPod, owner_references
+from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.job_manifest import PREFIX, OwnerPod, ours, owner_references
 from superworkflow.infra.process.identity import ProcessIdentity, has_ended
 
 LAUNCHER = PREFIX + "launcher"
@@ -28,9 +30,27 @@ DEAD_SECONDS = 45.0
 """Seconds after which a launcher whose heartbeat was seen not to change is dead."""
 LOOK_SECONDS = 2.0
 
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
 
 async def _never() -> bool:
     return False
+
+
+async def own_pod(api: KubernetesApi) -> OwnerPod | None:
+    """The flow's own pod, which then owns its Jobs; None outside of a cluster, or in another namespace than theirs."""
+    if "KUBERNETES_SERVICE_HOST" not in os.environ or not _NAMESPACE.exists():
+        return None
+    if _NAMESPACE.read_text().strip() != api.namespace:
+        return None  # owners of another namespace do not exist for Kubernetes, which would delete the Job
+    name = os.environ.get("POD_NAME") or socket.gethostname()
+    if uid := os.environ.get("POD_UID"):
+        return OwnerPod(name, uid)
+    try:
+        pod = await api.get(f"{api.pods}/{name}")
+    except ApiError:
+        return None
+    return OwnerPod(name, pod["metadata"]["uid"]) if pod else None
 
 
 def sign(manifest: Json) -> None:
@@ -173,8 +193,7 @@ async def is_dead(
 
 async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None]:
     """Heartbeats of a launcher's Jobs, by the Job's name."""
-    selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, LAUNCHER: launcher}.items())
-    jobs = await api.items(api.jobs, labelSelector=selector)
+    jobs = await api.items(api.jobs, labelSelector=ours(launcher=launcher))
     return {job["metadata"]["name"]: (job["metadata"].get("annotations") or {}).get(HEARTBEAT) for job in jobs}
 
 

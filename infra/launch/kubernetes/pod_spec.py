@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
-from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.resources import Gpu, Resources
 
 Json = dict[str, Any]
 
@@ -14,9 +14,7 @@ WRITTEN_BY_THE_STAGE = "FallbackToLogsOnError"
 """Policy by which a container without a message keeps the last lines of its log with its status: the stage's error."""
 
 
-def pod_spec(
-    settings: KubernetesSettings, container: Json, volumes: list[Json], *, gpus: int = 0, gpu_type: str | None = None
-) -> Json:
+def pod_spec(settings: KubernetesSettings, container: Json, volumes: list[Json], gpu: Gpu = Gpu()) -> Json:  # noqa: B008
     """Spec of a pod with one container: never restarted, no user 0, no rights, placed as the profile says."""
     spec: Json = {
         "restartPolicy": "Never",
@@ -35,14 +33,13 @@ def pod_spec(
         "containers": [container],
         "volumes": volumes,
     }
-    selector = settings.node_selector | (settings.gpu_selectors.get(gpu_type or "", {}) if gpus else {})
     tolerations = [toleration.manifest() for toleration in settings.tolerations]
-    if gpus:
+    if gpu.count:
         tolerations.append({"key": settings.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
     optional = {
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
-        "nodeSelector": selector,
+        "nodeSelector": node_selector(settings, gpu),
         "tolerations": tolerations,
         "affinity": settings.affinity,
         "topologySpreadConstraints": settings.topology_spread_constraints,
@@ -50,6 +47,11 @@ def pod_spec(
         "runtimeClassName": settings.runtime_class,
     }
     return spec | {key: value for key, value in optional.items() if value}
+
+
+def node_selector(settings: KubernetesSettings, gpu: Gpu) -> dict[str, str]:
+    """Labels that a node must have."""
+    return settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
 
 
 def container_spec(settings: KubernetesSettings, env: Mapping[str, str], mounts: list[Json]) -> Json:

@@ -17,6 +17,7 @@ from superworkflow.infra.launch.kubernetes.job_admin import remove_job
 from superworkflow.infra.launch.kubernetes.job_follower import JobFollower
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
 from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
+from superworkflow.infra.launch.kubernetes.pod_spec import node_selector, quantities
 from superworkflow.infra.launch.kubernetes.quantities import quantity, shown
 from superworkflow.infra.launch.kubernetes.quotas import quota_check
 from superworkflow.infra.storage.location import Location
@@ -106,7 +107,7 @@ def lacks_group(nodes: Sequence[Json], group: Group, settings: KubernetesSetting
     if (lacking := lacks(nodes, group.each, settings)) is not None:
         return lacking
     needs, fit = _needs(group.each, settings), 0
-    for node in _selected(nodes, _labels(group.each, settings)):
+    for node in _selected(nodes, node_selector(settings, group.each.gpu)):
         has = node["status"].get("allocatable", {})
         fit += int(min(quantity(has.get(name, "0")) / need for name, need in needs.items()))
     if fit < group.largest:
@@ -114,20 +115,9 @@ def lacks_group(nodes: Sequence[Json], group: Group, settings: KubernetesSetting
     return None
 
 
-def _labels(resources: Resources, settings: KubernetesSettings) -> dict[str, str]:
-    """Labels that a node must have."""
-    gpu = resources.gpu
-    return settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
-
-
 def _needs(resources: Resources, settings: KubernetesSettings) -> dict[str, float]:
     """Requirements of a node, by Kubernetes' names."""
-    needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
-    if resources.gpu.count:
-        needs[settings.gpu_resource] = resources.gpu.count
-    if resources.ephemeral_storage:
-        needs["ephemeral-storage"] = resources.ephemeral_storage
-    return needs
+    return {name: quantity(text) for name, text in quantities(settings, resources)["requests"].items()}
 
 
 def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
@@ -168,7 +158,7 @@ async def _quotas(api: KubernetesApi, profile: Profile) -> list[Check]:
 
 def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:
     """Why no node could ever take a stage of this size, were it empty; None when one could."""
-    wanted = _labels(resources, settings)
+    wanted = node_selector(settings, resources.gpu)
     selected = _selected(nodes, wanted)
     if not selected:
         return f"no node has the labels {wanted}" if wanted else "the cluster has no node"

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO, Protocol
 
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
 from superworkflow.infra.config.usage import held_while_scaled
@@ -26,22 +25,8 @@ from superworkflow.infra.storage.manifest import Measurement
 LOG_TAIL = 20
 
 
-class Child(Protocol):
-    """A stage's process, however it was started."""
-
-    @property
-    def stdin(self) -> IO[str] | None: ...
-
-    @property
-    def stdout(self) -> IO[str] | None: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self) -> int: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
+Child = subprocess.Popen[str] | fork_client.ForkedProcess
+"""A stage's process, however it was started."""
 
 
 class ProcessLauncher(Launcher):

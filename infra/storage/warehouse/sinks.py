@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -31,7 +30,7 @@ from superworkflow.infra.base.masking import masked
 from superworkflow.infra.storage.content_files import write_parquet
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.replacement import check_replaceable, replacing
-from superworkflow.infra.storage.warehouse.address import KEY, MODE, TABLE, TableAddress, quoted
+from superworkflow.infra.storage.warehouse.address import KEY, MODE, TABLE, TableAddress, identifier, quoted
 from superworkflow.infra.storage.warehouse.databases import connect_postgres, refusal
 
 if TYPE_CHECKING:
@@ -200,18 +199,18 @@ def _to_postgres(tables: Iterable[pa.Table], address: TableAddress) -> int:
         if not _row(cursor, f"SELECT to_regclass('{literal}') IS NOT NULL")[0]:
             columns = ", ".join(_column(cursor, field) for field in schema)
             cursor.execute(f"CREATE TABLE {name} AS SELECT {columns} FROM {_STAGING} WITH NO DATA")
-            cursor.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({quoted_column(key)})")
-        listed = ", ".join(map(quoted_column, schema.names))
+            cursor.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({identifier(key)})")
+        listed = ", ".join(map(identifier, schema.names))
         others = [each for each in schema.names if each != key]
-        change = ", ".join(f"{quoted_column(each)} = excluded.{quoted_column(each)}" for each in others)
+        change = ", ".join(f"{identifier(each)} = excluded.{identifier(each)}" for each in others)
         cursor.execute(
-            f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {_STAGING} ON CONFLICT ({quoted_column(key)}) "
+            f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {_STAGING} ON CONFLICT ({identifier(key)}) "
             + (f"DO UPDATE SET {change}" if others else "DO NOTHING")
         )
         if address.options.get(MODE) == "replace":
             cursor.execute(
                 f"DELETE FROM {name} AS kept WHERE NOT EXISTS (SELECT FROM {_STAGING} AS new"
-                f" WHERE new.{quoted_column(key)} = kept.{quoted_column(key)})"
+                f" WHERE new.{identifier(key)} = kept.{identifier(key)})"
             )
     return rows
 
@@ -232,7 +231,7 @@ def _transaction(address: TableAddress) -> Iterator[Any]:
 
 def _column(cursor: Any, field: pa.Field) -> str:
     """A column of a new table; a list of numbers as a vector of as many dimensions, where there is such a type."""
-    name = quoted_column(field.name)
+    name = identifier(field.name)
     if not _is_list_of_floats(field.type):
         return name
     if not _row(cursor, "SELECT count(*) FROM pg_extension WHERE extname = 'vector'")[0]:
@@ -251,8 +250,3 @@ def _is_list_of_floats(kind: pa.DataType) -> bool:
 def _row(cursor: Any, statement: str) -> tuple[Any, ...]:
     cursor.execute(statement)
     return tuple(cursor.fetchone())
-
-
-def quoted_column(name: str) -> str:
-    """A column's name as an identifier of SQL."""
-    return '"' + re.sub('"', '""', name) + '"'

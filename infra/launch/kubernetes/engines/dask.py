@@ -36,7 +36,6 @@ class DaskWorkerPods(KeptPods):
 
     @property
     def title(self) -> str:
-        """See `PodGroup`."""
         return "Dask worker"
 
     @property
@@ -45,7 +44,6 @@ class DaskWorkerPods(KeptPods):
         return 1
 
     def variables(self, own: Json) -> list[Json]:
-        """See `KeptPods`."""
         values = {
             "NUMBA_NUM_THREADS": "1",  # Numba sees the cores of the whole node
             HOST_VARIABLE: own["status"]["podIP"],
@@ -63,7 +61,6 @@ class DaskOnCluster(OnCluster):
     """The stage's pod has the scheduler; without executors its workers as well, or those of a scheduler elsewhere."""
 
     def shape(self, manifest: Json, stage: StagePods) -> None:
-        """See `OnCluster`."""
         if ADDRESS_VARIABLE in stage.settings.env:
             raise UserError(
                 "names a scheduler that is there already, and the stage has executors of its own",
@@ -73,15 +70,12 @@ class DaskOnCluster(OnCluster):
         keep_members(manifest, HOST_VARIABLE, _SECRETS)
 
     def secret(self) -> Mapping[str, str]:
-        """See `OnCluster`."""
         return dict(zip(_SECRETS, new_certificate(), strict=True))
 
     def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
-        """See `OnCluster`."""
         return [DaskWorkerPods(job, role, group) for role, group in groups.items()]
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """See `OnCluster`."""
         return await kept_checks(api)
 
 

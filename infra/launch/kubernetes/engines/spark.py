@@ -29,11 +29,9 @@ class ExecutorPods(PodGroup):
 
     @property
     def title(self) -> str:
-        """See `PodGroup`."""
         return "Spark executor"
 
     def blameless(self, report: Mapping[str, Any]) -> bool:
-        """See `PodGroup`."""
         return _LEFT_ALONE in str(report)
 
     def hear(self, event: Event) -> bool:
@@ -59,11 +57,9 @@ class SparkOnCluster(OnCluster):
     """A stage's pod is the driver, which asks the cluster for its executors; without any, Spark runs inside it."""
 
     def shape(self, manifest: Json, stage: StagePods) -> None:
-        """See `OnCluster`."""
         make_driver(manifest, stage.settings, stage.groups[ROLE_NAME], stage.image, stage.labels)
 
     def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
-        """See `OnCluster`."""
         return [ExecutorPods(job, role, group) for role, group in groups.items()]
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
@@ -75,5 +71,4 @@ class SparkOnCluster(OnCluster):
         return [await account_rights(api, account, title, "pods", POD_VERBS)]
 
     def account(self, settings: KubernetesSettings) -> str | None:
-        """See `OnCluster`."""
         return settings.spark_service_account

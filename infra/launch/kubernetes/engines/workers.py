@@ -43,7 +43,6 @@ class WorkerPods(KeptPods):
 
     @property
     def title(self) -> str:
-        """See `PodGroup`."""
         return f"worker of role {self.role}"
 
     async def _waiting(self) -> Diagnosis | None:
@@ -60,7 +59,6 @@ class WorkerPods(KeptPods):
         return (self._job.settings.image_for("torch", gpus) if gpus else None) or super().image(own)
 
     def variables(self, own: Json) -> list[Json]:
-        """See `KeptPods`."""
         each = self.group.each
         setup = {
             "host": own["status"]["podIP"], "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": self.role,
@@ -85,7 +83,6 @@ class ElasticPods(WorkerPods):
     _hanging: frozenset[str] = frozenset()
 
     def hear(self, event: Event) -> bool:
-        """See `PodGroup`."""
         request = requested_count(event, {self.role: self.group})
         if request is None:
             return False
@@ -141,15 +138,12 @@ class WorkersOnCluster(OnCluster):
     """The stage's pod is the coordinator; the launcher makes the pods of its workers."""
 
     def shape(self, manifest: Json, stage: StagePods) -> None:
-        """See `OnCluster`."""
         keep_members(manifest, ADDRESS_VARIABLE, (TOKEN_VARIABLE,))
 
     def secret(self) -> Mapping[str, str]:
-        """See `OnCluster`."""
         return {TOKEN_VARIABLE: new_token()}
 
     def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
-        """See `OnCluster`."""
         found: list[PodGroup] = []
         offset, agents = 0, sum(group.count for group in groups.values() if not group.elastic)
         for role, group in groups.items():
@@ -161,7 +155,6 @@ class WorkersOnCluster(OnCluster):
         return found
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """See `OnCluster`."""
         return await kept_checks(api)
 
 

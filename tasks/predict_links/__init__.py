@@ -23,7 +23,8 @@ from superworkflow.infra.contract.stage import Estimate, Input, Process, Resourc
 
 LINKS = "links.parquet"
 MOST_STEPS = 1 << 36
-"""Edges of short paths followed at most: of nodes with many more links fewer are taken."""
+"""Edges of short paths followed at most."""
+_MOST_PRODUCTS = 1 << 42
 _PROCESS = Process(start_s=0.9, memory_bytes=216 << 20)
 _BLOCK_BYTES = 96 << 20
 
@@ -36,8 +37,13 @@ class PredictLinksParams(StageParams):
         default=10_000,
         ge=1,
         description="Nodes that links are predicted of at most, 1 or more: those with most links; of triples, heads "
-        "with a relation.",
+        "with a relation. Fewer where all others of the graph and the paths to them are more than some minutes' work.",
     )
+
+
+def most_queries(nodes: int, targets: int, width: int) -> int:
+    """Number of nodes, at most `nodes`, whose products with all targets are some minutes' work."""
+    return max(1, min(nodes, _MOST_PRODUCTS // max(1, targets * width)))
 
 
 def estimate(params: PredictLinksParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -45,7 +51,7 @@ def estimate(params: PredictLinksParams, inputs: Mapping[str, Stats], resources:
     graph, found = inputs.get("graph", {}), inputs.get("predictions", {})
     nodes, edges = int(found.get("nodes") or graph.get("nodes") or 0), int(graph.get("edges") or 0)
     width = int(found.get("dimensions") or 256)
-    sources = min(params.nodes, nodes * int(found.get("relations") or 1))
+    sources = most_queries(min(params.nodes, nodes * int(found.get("relations") or 1)), nodes, width)
     pairs, paths = sources * nodes, 0.0
     if "corrected" in inputs:
         paths = min(MOST_STEPS, sources * (nodes + min(edges, 10 * (edges / max(1, nodes)) ** 3)))

@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.largest import largest_left
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.ranks import TrueLinks, Vectors, products
-from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams
+from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams, most_queries
 
 load_kernels_fast()
 _BLOCK_BYTES = 32 << 20
@@ -88,7 +88,8 @@ def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[in
     true_links, no_order = true_links_of(graph, held_out)
     count = len(scores.sources)
     starts = true_links if no_order else true_links[:, :1]
-    nodes = np.argsort(-np.bincount(starts.ravel(), minlength=count), kind="stable")[: job.params.nodes]
+    nodes = np.argsort(-np.bincount(starts.ravel(), minlength=count), kind="stable")
+    nodes = nodes[: most_queries(job.params.nodes, *scores.targets.shape)]
     if correction := read_correction(job.inputs.get("corrected")):
         link_paths = LinkPaths.of(graph, held_out, whole=True)
         scores = scores.corrected(correction, link_paths)
@@ -106,7 +107,8 @@ def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[
     true_triples = np.concatenate([learned, *held_out.triples.values()])
     free = loop_free(learned, len(held_out.relations), scores.tails is scores.heads)
     pairs, counts = np.unique(true_triples[:, 1::-1], axis=0, return_counts=True)  # of relations and heads
-    chosen = pairs[np.sort(np.argsort(-counts, kind="stable")[: job.params.nodes])]
+    most = most_queries(job.params.nodes, *scores.tails.shape)
+    chosen = pairs[np.sort(np.argsort(-counts, kind="stable")[:most])]
     _log_chosen(job, len(chosen), len(pairs), "heads with a relation")
 
     def of_relation(relation: int) -> _Queries:

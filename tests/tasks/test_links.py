@@ -358,3 +358,11 @@ def test_a_rising_loss_is_a_warning_or_an_error(one, losses, last, warned):
     if warned:
         with pytest.raises(UserError, match="no epoch is better than guessing"):
             divergence(task, _course(losses, 0.51, 0.5), 1000, 0.01)
+
+
+def test_predicted_nodes_are_bounded_by_work():
+    """10,000 nodes of a million; fewer of ten, and no fewer than one."""
+    found = [predict_links.most_queries(10_000, nodes, 256) for nodes in (1_000_000, 10_000_000, 1 << 60)]
+    assert found[0] == 10_000
+    assert 1_000 < found[1] < 10_000
+    assert found[2] == 1

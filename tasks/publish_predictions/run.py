@@ -136,7 +136,7 @@ def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
     `target_vectors.npy` of that. `factors.npy` float32 `[width]`: a pair's score is the sum over the columns of
     both vectors and the factors, multiplied. Of all relations they are `[relations, width]`, and `bundle.json` names
     the relations and the decoder. Of corrected scores it has `link_correction`, what stage `correct_links` wrote; and
-    `link_indptr.npy` int64 and `link_indices.npy` int32 are the neighbours by which they were.
+    `link_indptr.npy` int64 and `link_indices.npy` int32 are the neighbours by all links, held out or not.
     """
     factors = job.inputs["predictions"].array(LINK_FACTORS, mmap=False)
     counts, orders = _write_ends(job)

@@ -15,7 +15,7 @@ Nodes = NDArray[np.int64]
 
 
 class PathCorrection:
-    """Corrects scores by the links that the network learned from.
+    """Corrects scores by all links of the graph, those that were held out from training too.
 
     Args:
         folder: of the bundle; `link_indptr.npy` and `link_indices.npy` are the neighbours of its nodes, those of two

@@ -29,9 +29,10 @@ class RecommendParams(StageParams):
 
 
 def estimate(params: RecommendParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """A product of factors for each user and item."""
+    """A product of factors for each user and item; a tenth as many items as users before both are counted."""
     found = inputs.get("factors", {})
-    counts, width = [int(found.get(name) or 0) for name in ("users", "items")], int(found.get("factors") or 10)
+    vertices, width = int(found.get("vertices") or 0), int(found.get("factors") or 10)
+    counts = int(found.get("users") or vertices), int(found.get("items") or vertices // 10)
     users = min(params.users, counts[0])
     pairs, rows = users * counts[1], users * min(params.k, max(1, counts[1]))
     return _PROCESS.estimate(

@@ -72,8 +72,7 @@ def simple_ranks(
         links, true_links, one_set, sides: see `filtered_ranks`.
     """
     ends = links + np.array([0, shift])
-    done = np.cumsum(paths.node_steps(ends.ravel()).reshape(-1, 2).sum(axis=1))
-    count = min(MOST_RANKED, int(np.searchsorted(done, MOST_STEPS, side="right")))
+    count = min(MOST_RANKED, paths.affordable(ends, MOST_STEPS))
     if count < min(LEAST_RANKED, len(links)):
         return {}
     places = np.arange(len(degrees[0])), np.arange(shift, shift + len(degrees[1]))

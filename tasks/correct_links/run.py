@@ -12,7 +12,13 @@ from superworkflow.infra.contract.stage import Output, StageParams, StageRun
 from superworkflow.tasks.correct_links import LEAST_LINKS, MOST_FITTED, MOST_STEPS, OTHERS
 from superworkflow.tasks.correct_links.fit import fitted, gains, odds
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.link_scores import LINK_CORRECTION, LinkCorrection, LinkPaths, LinkScores
+from superworkflow.tasks.lib.gnn.link_scores import (
+    LINK_CORRECTION,
+    LinkCorrection,
+    LinkPaths,
+    LinkScores,
+    probabilities,
+)
 from superworkflow.tasks.lib.gnn.sampler.links import (
     HELD_OUT,
     HeldOut,
@@ -54,7 +60,7 @@ def run(job: StageRun[StageParams]) -> Output:
         if len(pairs) != len(table):
             raise damaged(predictions, PREDICTIONS, f"{len(pairs)} held-out pairs")
         made = scores.of_pairs(pairs)
-        for name, values in (("score", made), ("probability", 0.5 * (1 + np.tanh(made / 2)))):
+        for name, values in (("score", made), ("probability", probabilities(made))):
             table = table.set_column(table.column_names.index(name), name, column(values))
         out.table(PREDICTIONS, table)
         out.json(LINK_CORRECTION, {**correction._asdict(), "before": before, "after": after})

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.gnn.link_scores import LinkPaths, LinkScores, read_correction
+from superworkflow.tasks.lib.gnn.link_scores import LinkPaths, LinkScores, probabilities, read_correction
 from superworkflow.tasks.lib.gnn.sampler.links import read_held_out, sides_of_nodes, true_links_of
 from superworkflow.tasks.lib.gnn.sampler.triples import has_triples, loop_free, read_triples, triples_of
 from superworkflow.tasks.lib.gnn.triple_scores import TripleScores
-from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.kernels.largest import largest_left
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.kernels.largest import largest_in_blocks
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.ranks import TrueLinks, Vectors, products
 from superworkflow.tasks.predict_links import LINKS, MOST_STEPS, PredictLinksParams, most_queries
 
 load_kernels_fast()
-_BLOCK_BYTES = 32 << 20
 _ROW_GROUP = 1 << 17
 Nodes = NDArray[np.int64]
 
@@ -54,36 +53,32 @@ def run(job: StageRun[PredictLinksParams]) -> Output:
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
     triples = has_triples(graph.dataset)
-    edges = graph.edge_sets[read_triples(graph).relations[0] if triples else read_held_out(graph).edges]
+    edges, total, found = (_of_triples if triples else _of_links)(job, graph)
     sources, targets = (graph.ids(name).combine_chunks().cast(pa.string()) for name in (edges.source, edges.target))
-    total, found = (_of_triples if triples else _of_links)(job, graph)
     done, parts = 0, []
-    size = max(1, _BLOCK_BYTES // (4 * len(targets)))
     for queries in found:
-        for first in range(0, len(queries.nodes), size):
-            own = queries.nodes[first : first + size]
-            places, scores = largest_left(queries.scores(own), queries.left_out.among(own), job.params.k)
-            there = places >= 0
-            rows, ranks = np.nonzero(there)
-            scores = scores[there]
+        for count, best in largest_in_blocks(
+            queries.nodes, len(targets), job.params.k, queries.scores, queries.left_out.among
+        ):  # fmt: skip
             parts.append(pa.table({
-                "source": sources.take(column(own[rows])),
-                **({"relation": pa.array([queries.relation] * len(rows), pa.string())} if triples else {}),
-                "target": targets.take(column(places[there])),
-                "rank": column((ranks + 1).astype(np.int32)),
-                "score": column(scores),
-                "probability": column(0.5 * (1 + np.tanh(scores / 2))),
+                "source": sources.take(column(best.sources)),
+                **({"relation": pa.array([queries.relation] * len(best.ranks), pa.string())} if triples else {}),
+                "target": targets.take(column(best.targets)),
+                "rank": column(best.ranks),
+                "score": column(best.scores),
+                "probability": column(probabilities(best.scores)),
             }))  # fmt: skip
-            done += len(own)
+            done += count
             job.progress.update(done, total, "nodes")
     table = pa.concat_tables(parts)
     job.output.table(LINKS, table, _ROW_GROUP)
     return Output(rows=len(table), stats={"rows": len(table)})
 
 
-def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
-    """Number of the nodes, and these."""
+def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[EdgeSet, int, Iterable[_Queries]]:
+    """The edge set, the number of nodes, and these."""
     held_out = read_held_out(graph)
+    edges = graph.edge_sets[held_out.edges]
     scores = LinkScores(graph, held_out, job.inputs["predictions"])
     true_links, no_order = true_links_of(graph, held_out)
     count = len(scores.sources)
@@ -93,14 +88,14 @@ def _of_links(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[in
     if correction := read_correction(job.inputs.get("corrected")):
         link_paths = LinkPaths.of(graph, held_out, whole=True)
         scores = scores.corrected(correction, link_paths)
-        nodes = nodes[: link_paths.paths.affordable(nodes, MOST_STEPS)]
+        nodes = nodes[: max(1, link_paths.paths.affordable(nodes, MOST_STEPS))]
     _log_chosen(job, len(nodes), count, "nodes")
-    left_out = TrueLinks.of_pairs(true_links, count, no_order, sides_of_nodes(graph, graph.edge_sets[held_out.edges]))
-    return len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), left_out)]
+    left_out = TrueLinks.of_pairs(true_links, count, no_order, sides_of_nodes(graph, edges))
+    return edges, len(nodes), [_Queries(np.sort(nodes), partial(scores.rows, 0, others=scores.targets), left_out)]
 
 
-def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[int, Iterable[_Queries]]:
-    """Number of heads with a relation, and these, a relation at a time."""
+def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[EdgeSet, int, Iterable[_Queries]]:
+    """The first edge set, the number of heads with a relation, and these, a relation at a time."""
     held_out = read_triples(graph)
     scores = TripleScores(graph, held_out, job.inputs["predictions"])
     learned, heads = triples_of(graph, held_out.relations), np.arange(len(scores.heads))
@@ -121,7 +116,7 @@ def _of_triples(job: StageRun[PredictLinksParams], graph: HeteroGraph) -> tuple[
             TrueLinks.of_pairs(links, len(heads), False), held_out.relations[relation],
         )  # fmt: skip
 
-    return len(chosen), map(of_relation, np.unique(chosen[:, 0]).tolist())
+    return graph.edge_sets[held_out.relations[0]], len(chosen), map(of_relation, np.unique(chosen[:, 0]).tolist())
 
 
 def _log_chosen(job: StageRun[PredictLinksParams], chosen: int, count: int, unit: str) -> None:

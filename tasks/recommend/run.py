@@ -9,7 +9,7 @@ import pyarrow as pa
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.formats.arrow import column
-from superworkflow.tasks.lib.kernels.largest import largest_left
+from superworkflow.tasks.lib.kernels.largest import largest_in_blocks
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.ranks import TrueLinks, products
 from superworkflow.tasks.lib.model_bundle import sorted_order
@@ -17,7 +17,6 @@ from superworkflow.tasks.recommend import RecommendParams
 
 load_kernels_fast()
 RECOMMENDATIONS = "recommendations.parquet"
-_BLOCK_BYTES = 32 << 20
 _ROW_GROUP = 1 << 17
 
 
@@ -33,18 +32,18 @@ def run(job: StageRun[RecommendParams]) -> Output:
     if len(chosen) < len(users):
         job.progress.log(f"items are recommended to {len(chosen):,} of {len(users):,} users, those with most ratings "
                          "(recommend.users)")  # fmt: skip
-    parts, size = [], max(1, _BLOCK_BYTES // (4 * len(items)))
-    for first in range(0, len(chosen), size):
-        own = chosen[first : first + size]
-        places, ratings = largest_left(products(users[own], items), rated.among(own), params.k)
-        rows, ranks = np.nonzero(places >= 0)
+    parts, done = [], 0
+    for count, best in largest_in_blocks(
+        chosen, len(items), params.k, lambda own: products(users[own], items), rated.among
+    ):  # fmt: skip
         parts.append(pa.table({
-            "user": names[0].take(column(own[rows])),
-            "item": names[1].take(column(places[rows, ranks])),
-            "rank": column((ranks + 1).astype(np.int32)),
-            "rating": column(np.clip(ratings[rows, ranks], facts["least"], facts["most"]).astype(np.float32)),
+            "user": names[0].take(column(best.sources)),
+            "item": names[1].take(column(best.targets)),
+            "rank": column(best.ranks),
+            "rating": column(np.clip(best.scores, facts["least"], facts["most"]).astype(np.float32)),
         }))  # fmt: skip
-        job.progress.update(first + len(own), len(chosen), "users")
+        done += count
+        job.progress.update(done, len(chosen), "users")
     table = pa.concat_tables(parts)
     job.output.table(RECOMMENDATIONS, table, _ROW_GROUP)
     return Output(rows=len(table), stats={"rows": len(table)})

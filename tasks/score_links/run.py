@@ -79,7 +79,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
             continue
         ranked = links[: params.ranked]
         if link_paths is not None and split not in held_out.candidates:
-            ranked = ranked[: link_paths.paths.affordable(link_paths.numbers(ranked), MOST_STEPS)]
+            ranked = ranked[: max(1, link_paths.paths.affordable(link_paths.numbers(ranked), MOST_STEPS))]
             if len(ranked) < min(len(links), params.ranked):
                 job.progress.log(f"the first {len(ranked):,} {split} links are ranked, whose paths are minutes' work")
         for prefix, own in (("", scores), *([("network_", network)] if correction else [])):

@@ -142,6 +142,11 @@ class LinkScores:
         return given
 
 
+def probabilities(scores: Vectors) -> Vectors:
+    """Probabilities by scores that are logarithms of odds, of one shape."""
+    return np.asarray(0.5 * (1 + np.tanh(scores / 2)), np.float32)
+
+
 def read_correction(corrected: Dataset | None) -> LinkCorrection | None:
     """The correction that stage `correct_links` wrote; None where it left the scores as they are.
 

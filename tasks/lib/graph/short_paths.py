@@ -94,9 +94,9 @@ class ShortPaths:
         return steps[sources]
 
     def affordable(self, sources: Nodes, most: float) -> int:
-        """Number of the first rows of sources [rows, ...], at least one, of which at most `most` edges are followed."""
+        """Number of the first rows of sources [rows, ...] of which `from_nodes` follows at most `most` edges."""
         steps = self.node_steps(sources.ravel()).reshape(len(sources), -1).sum(axis=1)
-        return max(1, int(np.searchsorted(np.cumsum(steps), most, side="right")))
+        return int(np.searchsorted(np.cumsum(steps), most, side="right"))
 
     def _followed(self, values: Floats) -> Floats:
         """Sum over the neighbours of each node."""

@@ -62,6 +62,7 @@ from superworkflow.tasks.lib.in_parts.task_outputs import TaskOutputs
 from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.lib.kernels.bfloat16 import BFLOAT16, DTYPES, FLOAT32
 from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.kernels.largest import largest_of_rows
 from superworkflow.tasks.lib.kernels.transposed_products import by_tiles, transposed_product
 from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.members import EdgeRequest
@@ -271,6 +272,7 @@ def _compile_batches(graph: HeteroGraph) -> None:
     paths, worth = ShortPaths(links, _VERTICES), np.ones(_VERTICES)
     paths.of_pairs(worth, links)
     paths.from_nodes(worth, links[:1, 0])
+    largest_of_rows(out, np.empty((_VERTICES, 1), np.int64))
 
 
 def _compile_means(

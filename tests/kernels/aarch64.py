@@ -20,13 +20,18 @@ def _target() -> Any:
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu="neoverse-n1", opt=0)
 
 
+def dispatchers() -> list[Any]:
+    """Those of all kernels of the project that this process has imported."""
+    gc.unfreeze()  # frozen objects, as before a fork, are not listed
+    found = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    return [each for each in found if each.py_func.__module__.startswith("superworkflow.")]
+
+
 def compiled_kernels() -> Iterator[tuple[str, Any]]:
     """Name and library of every kernel of the project that this process has compiled or loaded."""
-    gc.unfreeze()  # frozen objects, as before a fork, are not listed
-    for dispatcher in [each for each in gc.get_objects() if isinstance(each, Dispatcher)]:
-        if dispatcher.py_func.__module__.startswith("superworkflow."):
-            for result in dispatcher.overloads.values():
-                yield f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__qualname__}", result.library
+    for dispatcher in dispatchers():
+        for result in dispatcher.overloads.values():
+            yield f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__qualname__}", result.library
 
 
 _COUNTED_DOWN = """
